@@ -1,0 +1,90 @@
+"""Hooks that hold: a hook layer for PyTorch training.
+
+Reading and writing plans needs no torch; the rest is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tenterhook.errors import ActionError as ActionError
+from tenterhook.errors import AttachedError as AttachedError
+from tenterhook.errors import ContractError as ContractError
+from tenterhook.errors import DormantError as DormantError
+from tenterhook.errors import ExpectError as ExpectError
+from tenterhook.errors import HookError as HookError
+from tenterhook.errors import NoMatchError as NoMatchError
+from tenterhook.errors import NonFiniteError as NonFiniteError
+from tenterhook.errors import PlanError as PlanError
+from tenterhook.errors import PlanFileError as PlanFileError
+from tenterhook.errors import RefusedError as RefusedError
+from tenterhook.errors import ResolveError as ResolveError
+from tenterhook.errors import TenterhookError as TenterhookError
+from tenterhook.plan import Action as Action
+from tenterhook.plan import Hook as Hook
+from tenterhook.plan import Plan as Plan
+from tenterhook.plan import When as When
+
+if TYPE_CHECKING:
+    from tenterhook.actions import Context as Context
+    from tenterhook.actions import Partial as Partial
+    from tenterhook.actions import Registry as Registry
+    from tenterhook.actions import action as action
+    from tenterhook.actions import capture as capture
+    from tenterhook.actions import clip_adaptive as clip_adaptive
+    from tenterhook.actions import clip_norm as clip_norm
+    from tenterhook.actions import clip_value as clip_value
+    from tenterhook.actions import clip_zscore as clip_zscore
+    from tenterhook.actions import histogram as histogram
+    from tenterhook.actions import mask as mask
+    from tenterhook.actions import nan_to_num as nan_to_num
+    from tenterhook.actions import noise as noise
+    from tenterhook.actions import reverse as reverse
+    from tenterhook.actions import scale as scale
+    from tenterhook.actions import spike as spike
+    from tenterhook.actions import stats as stats
+    from tenterhook.actions import steer as steer
+    from tenterhook.actions import watch_nonfinite as watch_nonfinite
+    from tenterhook.rig import Handle as Handle
+    from tenterhook.rig import Rig as Rig
+    from tenterhook.rig import attach as attach
+    from tenterhook.rig import detach as detach
+    from tenterhook.rig import find_nonfinite as find_nonfinite
+    from tenterhook.rig import hook as hook
+    from tenterhook.rig import inventory as inventory
+    from tenterhook.rig import tap as tap
+    from tenterhook.rig import watch as watch
+
+__version__ = "0.1.0"
+
+#: names that need torch, and the room they are in
+_LATER = {
+    "tenterhook.actions": (
+        "Context", "Partial", "Registry", "action", "capture", "clip_adaptive", "clip_norm", "clip_value",
+        "clip_zscore", "histogram", "mask", "nan_to_num", "noise", "reverse", "scale", "spike", "stats", "steer",
+        "watch_nonfinite",
+    ),
+    "tenterhook.rig": (
+        "Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch",
+    ),
+}  # fmt: skip
+_ROOMS = {name: room for room, names in _LATER.items() for name in names}
+
+__all__ = [
+    "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
+    "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError", "RefusedError", "ResolveError",
+    "TenterhookError", "When", *_ROOMS,
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'tenterhook' has no attribute {name!r}")
+    found = getattr(import_module(_ROOMS[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

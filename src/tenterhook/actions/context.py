@@ -1,0 +1,81 @@
+"""What an action is told beside the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from tenterhook.errors import ContractError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Clock(Protocol):
+    """The part of the step clock that an action may read."""
+
+    step: int
+
+
+class Context:
+    """One for each site, made when it is attached; `call` and `leaf` are set before each firing."""
+
+    __slots__ = (
+        "_clock", "_emit", "_generator", "_keep", "_source", "_value", "call", "hook", "leaf", "merged", "point",
+        "rank", "state", "target",
+    )  # fmt: skip
+
+    def __init__(self, *, hook: str, target: str, point: str, rank: int, clock: Clock) -> None:
+        self.hook = hook
+        self.target = target
+        self.point = point
+        self.rank = rank
+        #: which call of the target within the step, and which tensor leaf of it
+        self.call = 0
+        self.leaf = 0
+        #: of a two-phase action: its partial results, merged
+        self.merged: Mapping[str, Tensor] = {}
+        #: tensors of this site that are kept in checkpoints; declared ones are packed over the hook's sites
+        self.state: MutableMapping[str, Tensor] = {}
+        self._clock = clock
+        self._value: Tensor | None = None
+        self._source: Callable[[], Tensor | None] | None = None
+        self._emit: Callable[[Context, str, Tensor], None] | None = None
+        self._keep: Callable[[Context, Tensor], None] | None = None
+        self._generator: Callable[[int, torch.device], torch.Generator] | None = None
+
+    @property
+    def step(self) -> int:
+        return self._clock.step
+
+    @property
+    def value(self) -> Tensor:
+        """The tensor whose gradient this is, without its graph."""
+        if self._source is not None:
+            self._value = self._source()
+        if self._value is None:
+            raise ContractError(
+                "the value was not kept for this action",
+                hook=self.hook,
+                target=self.target,
+                point=self.point,
+                remedy="register the action with @th.action(..., needs_value=True): keeping a value costs memory",
+            )
+        return self._value
+
+    def emit(self, name: str, value: Tensor | float) -> None:
+        """Record one number of this firing; it stays on its device until the step ends."""
+        if self._emit is not None:
+            self._emit(self, name, value)  # type: ignore[arg-type]
+
+    def keep(self, tensor: Tensor) -> None:
+        """Keep a copy of a tensor for `rig.captured`."""
+        if self._keep is not None:
+            self._keep(self, tensor)
+
+    def generator(self, seed: int, device: Any) -> torch.Generator:
+        """The hook's own random numbers; the global generators are never touched."""
+        assert self._generator is not None
+        return self._generator(seed, device)

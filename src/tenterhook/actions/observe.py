@@ -1,0 +1,72 @@
+"""Actions that look and do not touch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+import torch
+from torch import Tensor
+
+from tenterhook.actions.context import Context
+from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, action
+from tenterhook.actions.stats import _wide
+
+
+@action("capture", registry=BUILTIN, at=TENSOR_POINTS)
+def capture(x: Tensor, ctx: Context) -> None:
+    """Keep a copy, for `rig.captured(hook)`: of the last step it was due in, every call and leaf."""
+    ctx.keep(x)
+
+
+def _count_nonfinite(x: Tensor) -> dict[str, Tensor]:
+    return {"nonfinite": x.numel() - torch.isfinite(x).sum()}
+
+
+@action(
+    "watch_nonfinite",
+    registry=BUILTIN,
+    at=TENSOR_POINTS,
+    measure=_count_nonfinite,
+    partials={"nonfinite": "sum"},
+    trigger=True,
+)
+def watch_nonfinite(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """How many elements are NaN or infinite; trips at the first."""
+    return {"nonfinite": merged["nonfinite"], "trip": merged["nonfinite"] > 0}
+
+
+def _measure_norm(x: Tensor) -> dict[str, Tensor]:
+    return {"norm": torch.linalg.vector_norm(_wide(x))}
+
+
+@action(
+    "spike",
+    registry=BUILTIN,
+    at=TENSOR_POINTS,
+    measure=_measure_norm,
+    partials={"norm": "norm"},
+    state={"mean": 0.0, "var": 0.0, "seen": 0.0},
+    trigger=True,
+)
+def spike(
+    merged: Mapping[str, Tensor],
+    state: Mapping[str, Tensor],
+    *,
+    z: Annotated[float, msgspec.Meta(gt=0)] = 6.0,
+    alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.98,
+    warmup: Annotated[int, msgspec.Meta(ge=1)] = 20,
+) -> dict[str, Tensor]:
+    """How many deviations the norm lies above its running mean; trips above `z`, once `warmup` steps were seen."""
+    norm, fired = merged["norm"], merged["fired"] > 0
+    mean, var, seen = state["mean"], state["var"], state["seen"]
+    score = (norm - mean) / (var.sqrt() + 1e-12)
+    trip = fired & (seen >= warmup) & ((score > z) | ~torch.isfinite(norm))
+    calm = fired & ~trip & torch.isfinite(norm)
+    keep = torch.where(seen == 0, 0.0, alpha)
+    step = norm - mean
+    var.copy_(torch.where(calm, keep * (var + (1 - keep) * step * step), var))
+    mean.copy_(torch.where(calm, keep * mean + (1 - keep) * norm, mean))
+    seen.add_(calm)
+    return {"norm": norm, "score": score, "trip": trip}

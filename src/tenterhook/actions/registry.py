@@ -1,0 +1,264 @@
+"""Registry: the names a plan may use, and the code behind them. Only the program fills one."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, Literal, get_type_hints, overload
+
+import msgspec
+from torch import Tensor
+
+from tenterhook.errors import ActionError, nearest
+from tenterhook.plan import POINTS, Action, callable_name, callable_place
+
+Merge = Literal["sum", "max", "norm"]
+
+TENSOR_POINTS = ("input", "output", "grad_output", "grad_input", "grad", "grad_accumulated", "grad_final", "update",
+                 "value", "value_grad")  # fmt: skip
+MODIFIABLE_POINTS = tuple(p for p in TENSOR_POINTS if POINTS[p].modifies)
+GRADIENT_POINTS = ("grad_output", "grad_input", "grad", "grad_accumulated", "grad_final", "value_grad")
+FORWARD_POINTS = ("input", "output", "value")
+PARAMETER_POINTS = ("grad", "grad_accumulated", "grad_final")
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """One partial result of a two-phase action: how two of them merge, and how many numbers it has."""
+
+    merge: Merge
+    width: int = 1
+
+
+class Definition:
+    """An action's code and contract. Calling it with parameters gives the Action a plan holds."""
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        at: Iterable[str],
+        modifies: bool,
+        elementwise: bool = False,
+        needs_value: bool = False,
+        version: int = 1,
+        measure: Callable[..., Mapping[str, Tensor]] | None = None,
+        partials: Mapping[str, Merge | Partial] | None = None,
+        state: Mapping[str, float] | None = None,
+        trigger: bool = False,
+        plain: bool = False,
+    ) -> None:
+        self.name = name
+        self.fn = fn
+        self.at = tuple(at)
+        self.modifies = modifies
+        self.elementwise = elementwise
+        self.needs_value = needs_value
+        self.version = version
+        self.measure = measure
+        self.partials = {k: p if isinstance(p, Partial) else Partial(p) for k, p in (partials or {}).items()}
+        self.state = dict(state or {})
+        #: reports a "trip" that switches hooks with When(after_trip=...) on
+        self.trigger = trigger
+        #: a user's unnamed function, which may modify or not
+        self.plain = plain
+        self.__doc__ = fn.__doc__
+        for point in self.at:
+            if point not in POINTS:
+                raise ActionError(f"the action {name!r} names a point {point!r} that does not exist")
+        if bool(measure) != bool(self.partials):
+            raise ActionError(
+                f"the action {name!r} has {'measure' if measure else 'partials'} alone",
+                remedy="a two-phase action gives measure= and partials= together",
+            )
+        self.takes_ctx = False
+        self._params: type[msgspec.Struct] | None = None
+        self.tensor_params: frozenset[str] = frozenset()
+        if plain:
+            self.takes_ctx = _positional(fn, name) == 2
+        else:
+            self._read_signature()
+
+    def _read_signature(self) -> None:
+        signature = inspect.signature(self.fn)
+        hints = get_type_hints(self.fn, include_extras=True)
+        fields: list[Any] = []
+        tensors = []
+        for p in signature.parameters.values():
+            if p.kind is not p.KEYWORD_ONLY:
+                continue
+            if p.name not in hints:
+                raise ActionError(
+                    f"the parameter {p.name!r} of the action {self.name!r} has no type",
+                    remedy=f"write {p.name}: float",
+                )
+            kind = hints[p.name]
+            if kind is Tensor:
+                tensors.append(p.name)
+                kind = str  # a plan names the tensor; attach(tensors=...) gives it
+            fields.append((p.name, kind) if p.default is p.empty else (p.name, kind, p.default))
+        self.takes_ctx = _positional(self.fn, self.name) == 2
+        self.tensor_params = frozenset(tensors)
+        self._params = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, frozen=True, kw_only=True)
+        positional = [p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in signature.parameters.values()
+                      if p.kind is p.KEYWORD_ONLY]  # fmt: skip
+        self.__signature__ = inspect.Signature(positional)
+
+    def __call__(self, *args: Any, **params: Any) -> Action:
+        try:
+            bound = self.__signature__.bind(*args, **params)
+        except TypeError as error:
+            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.name}{self.__signature__}") from None
+        self.checked(bound.arguments)
+        return Action(self.name, dict(bound.arguments))
+
+    def as_action(self) -> Action:
+        return self()
+
+    def __repr__(self) -> str:
+        return f"<action {self.name}{getattr(self, '__signature__', '()')}>"
+
+    @property
+    def two_phase(self) -> bool:
+        return self.measure is not None
+
+    def checked(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters, typed and complete, or an ActionError that says which is wrong."""
+        if self._params is None:
+            return dict(params)
+        try:
+            typed = msgspec.convert(dict(params), self._params)
+        except msgspec.ValidationError as error:
+            form = self.__signature__
+            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.name}{form}") from None
+        return {f: getattr(typed, f) for f in self._params.__struct_fields__}
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the code objects; the source is not needed, comments and line numbers do not count."""
+        digest = hashlib.sha256()
+        for fn in (self.fn, self.measure):
+            if fn is not None:
+                _digest_callable(digest, fn)
+        digest.update(repr((self.at, self.modifies, self.elementwise, self.needs_value, self.version)).encode())
+        return digest.hexdigest()[:16]
+
+
+def plain_definition(fn: Callable[..., Any], *, at: str) -> Definition:
+    """A user's own function as an action of this one point."""
+    return Definition(callable_name(fn), fn, at=(at,), modifies=POINTS[at].modifies, plain=True)
+
+
+def _positional(fn: Callable[..., Any], name: str) -> int:
+    """1 for fn(value), 2 for fn(value, ctx); anything else is said now, not in the middle of a backward."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return 1  # a builtin without a signature
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters) and len(required) <= 1:
+        return 1
+    if len(required) in (1, 2):
+        return len(required)
+    if not required and positional:
+        return 1
+    raise ActionError(
+        f"{name} at {callable_place(fn)} takes {len(required)} arguments",
+        remedy="write fn(value) or fn(value, ctx)",
+    )
+
+
+def _digest_callable(digest: Any, fn: Callable[..., Any]) -> None:
+    inner = inspect.unwrap(fn)
+    code = getattr(inner, "__code__", None)
+    if code is None:
+        digest.update(callable_name(fn).encode())
+        return
+    _digest_code(digest, code)
+    digest.update(repr(getattr(inner, "__defaults__", None)).encode())
+    digest.update(repr(sorted((getattr(inner, "__kwdefaults__", None) or {}).items())).encode())
+
+
+def _digest_code(digest: Any, code: CodeType) -> None:
+    digest.update(code.co_code)
+    digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            _digest_code(digest, const)
+        else:
+            digest.update(repr(sorted(const, key=repr) if isinstance(const, frozenset) else const).encode())
+
+
+class Registry:
+    """Names and their definitions; the built-in ones are in every registry."""
+
+    def __init__(self, parent: Registry | None = None) -> None:
+        self._parent = parent
+        self._definitions: dict[str, Definition] = {}
+
+    def add(self, definition: Definition) -> Definition:
+        have = self.find(definition.name)
+        if have is not None and have.fingerprint != definition.fingerprint and have.version >= definition.version:
+            raise ActionError(
+                f"another action {definition.name!r} is registered, from {callable_place(have.fn)}",
+                remedy=f"give it another name, or version={have.version + 1} if it takes the other's place",
+            )
+        self._definitions[definition.name] = definition
+        return definition
+
+    def find(self, name: str) -> Definition | None:
+        found = self._definitions.get(name)
+        return found if found is not None or self._parent is None else self._parent.find(name)
+
+    def names(self) -> list[str]:
+        above = self._parent.names() if self._parent is not None else []
+        return sorted({*above, *self._definitions})
+
+    def get(self, name: str) -> Definition:
+        found = self.find(name)
+        if found is not None:
+            return found
+        close = nearest(name, self.names())
+        raise ActionError(
+            f"there is no action {name!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
+            remedy=f'define it with @th.action("{name}") before attaching; a plan never imports code',
+        )
+
+
+BUILTIN = Registry()
+#: the process's default registry, filled by @th.action
+DEFAULT = Registry(BUILTIN)
+
+
+@overload
+def action(name: str, **contract: Any) -> Callable[[Callable[..., Any]], Definition]: ...
+@overload
+def action(name: Callable[..., Any], **contract: Any) -> Definition: ...
+
+
+def action(
+    name: str | Callable[..., Any], *, registry: Registry | None = None, **contract: Any
+) -> Definition | Callable[[Callable[..., Any]], Definition]:
+    """Give a function a name that plans and checkpoints can hold.
+
+    `at` is the points it may stand at (default: every tensor point it fits), `modifies` whether what it returns
+    replaces the value, `elementwise` whether each element depends on itself alone (so that shards may be taken one
+    by one), `needs_value` whether `ctx.value` is wanted, `measure` and `partials` make it two-phase, `state` declares
+    packed numbers with their first values.
+    """
+    if callable(name):
+        return action(callable_name(name).rpartition(".")[2], registry=registry, **contract)(name)
+    modifies = contract.pop("modifies", False)
+    at = contract.pop("at", None) or (MODIFIABLE_POINTS if modifies else TENSOR_POINTS)
+    if isinstance(at, str):
+        at = (at,)
+
+    def register(fn: Callable[..., Any]) -> Definition:
+        return (registry or DEFAULT).add(Definition(name, fn, at=at, modifies=modifies, **contract))
+
+    return register

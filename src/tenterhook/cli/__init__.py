@@ -1,0 +1,44 @@
+"""The `tenterhook` command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from tenterhook import __version__
+from tenterhook.plan import NOT_OFFERED, POINTS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="tenterhook", description="Hooks that hold: a hook layer for PyTorch training."
+    )
+    parser.add_argument("--version", action="version", version=f"tenterhook {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    points = commands.add_parser(
+        "points", help="the signals a hook can be at, and what PyTorch function each stands on"
+    )
+    points.add_argument("--json", action="store_true", help="as JSON, for scripts")
+    given = parser.parse_args(argv)
+    if given.command == "points":
+        print(_points_json() if given.json else _points_text())
+        return 0
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def _points_json() -> str:
+    return json.dumps({"points": [asdict(p) for p in POINTS.values()], "not_offered": NOT_OFFERED}, indent=2)
+
+
+def _points_text() -> str:
+    rows = [("point", "on", "modify", "stands on", "signal")]
+    rows += [(p.name, ", ".join(p.on), "yes" if p.modifies else "no", p.stands_on, p.signal) for p in POINTS.values()]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows]
+    width = max(map(len, NOT_OFFERED))
+    refused = [f"  {name.ljust(width)}  {why}" for name, why in NOT_OFFERED.items()]
+    return "\n".join([*lines, "", "not offered:", *refused])

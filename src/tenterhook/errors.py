@@ -1,0 +1,126 @@
+"""Every error tenterhook raises, in one tree.
+
+    TenterhookError
+    ├── PlanError              a plan that cannot be understood
+    │   └── PlanFileError      ... read from a file or a text; says where
+    ├── ActionError            an action that is unknown, ill-formed, or given wrong parameters
+    ├── ResolveError           a plan that does not fit this model
+    │   ├── NoMatchError       a selector names nothing
+    │   ├── ExpectError        a selector names another number of targets than expected
+    │   ├── DormantError       an exact name that cannot fire now (frozen, in no optimizer)
+    │   └── RefusedError       a signal that cannot be had here; says why
+    ├── AttachedError          the hook id is already on this model, or is not on it
+    ├── HookError             the action raised; the cause is chained
+    ├── ContractError          the action returned, or did, what its point does not allow
+    └── NonFiniteError         `find_nonfinite` met the first producer
+
+An error carries `hook`, `target`, `point`, `rank` and `remedy` as attributes, None where they do not apply.
+"""
+
+from __future__ import annotations
+
+
+class TenterhookError(Exception):
+    """The root of every error raised here."""
+
+    def __init__(
+        self,
+        fact: str,
+        *,
+        hook: str | None = None,
+        target: str | None = None,
+        point: str | None = None,
+        rank: int | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.fact = fact
+        self.hook = hook
+        self.target = target
+        self.point = point
+        self.rank = rank
+        self.remedy = remedy
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        place = []
+        if self.hook is not None:
+            place.append(f"hook {self.hook!r}")
+        if self.point is not None:
+            place.append(f"at {self.point}")
+        if self.target is not None:
+            place.append(f"on {self.target!r}")
+        if self.rank is not None:
+            place.append(f"(rank {self.rank})")
+        head = " ".join(place)
+        text = f"{head}: {self.fact}" if head else self.fact
+        return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
+
+    def __str__(self) -> str:
+        return self._text()
+
+    def located(self, **place: str | int | None) -> TenterhookError:
+        """Fill in what the raise site did not know; what it did know stays."""
+        for name, value in place.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+
+class PlanError(TenterhookError):
+    """A plan that cannot be understood."""
+
+
+class PlanFileError(PlanError):
+    """A plan text that cannot be read."""
+
+
+class ActionError(TenterhookError):
+    """An action that is unknown, ill-formed, or given wrong parameters."""
+
+
+class ResolveError(TenterhookError):
+    """A plan that does not fit this model."""
+
+
+class NoMatchError(ResolveError):
+    """A selector that names nothing on this model."""
+
+
+class ExpectError(ResolveError):
+    """A selector that names another number of targets than `expect`."""
+
+
+class DormantError(ResolveError):
+    """An exact name that cannot fire as the model stands."""
+
+
+class RefusedError(ResolveError):
+    """A signal that cannot be had here."""
+
+
+class AttachedError(TenterhookError):
+    """A hook id that is already on the model, or that is not on it."""
+
+
+class HookError(TenterhookError):
+    """The action raised; the exception is the cause."""
+
+
+class ContractError(TenterhookError):
+    """The action returned, or did, what its point does not allow."""
+
+
+class NonFiniteError(TenterhookError):
+    """The first module or parameter that made a NaN or an infinity, with what went into it."""
+
+    def __init__(self, fact: str, *, inputs: tuple[object, ...] = (), **place: object) -> None:
+        self.inputs = inputs
+        super().__init__(fact, **place)  # type: ignore[arg-type]
+
+
+def nearest(name: str, names: list[str] | tuple[str, ...], count: int = 3) -> list[str]:
+    """The existing names most like `name`, best first."""
+    import difflib
+
+    close = difflib.get_close_matches(name, names[:5000], n=count, cutoff=0.5)
+    return close or [n for n in names[:5000] if name.strip("*.") and name.strip("*.") in n][:count]

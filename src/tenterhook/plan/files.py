@@ -1,0 +1,230 @@
+"""Plans as text: JSON and TOML in, canonical JSON out.
+
+A text is data from elsewhere. It is scanned once, in linear time, for what a decoder would let pass (size, depth,
+duplicate keys, odd characters), then decoded into closed types; nothing it says is ever imported or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tenterhook.errors import PlanError, PlanFileError
+from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, Plan, When, callable_place
+
+FORMAT = 1
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 16
+MAX_INTEGER = 1 << 53
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]')
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
+class _When(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    every: int = 1
+    start: int = 0
+    stop: int | None = None
+    phase: Phase | None = None
+    after_trip: int | None = None
+
+
+class _Hook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    id: str
+    on: str | list[str]
+    at: str
+    do: str | dict[str, dict[str, Any]]
+    when: _When | None = None
+    expect: int | None = None
+    on_error: OnError | None = None
+
+
+class _Plan(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    tenterhook: int
+    hooks: list[_Hook]
+
+
+class _Toml(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    tenterhook: int
+    hook: list[_Hook] = []
+
+
+def from_json(text: str | bytes) -> Plan:
+    raw = _text(text)
+    _scan_json(raw)
+    try:
+        read = msgspec.json.decode(raw, type=_Plan)
+    except msgspec.MsgspecError as error:
+        raise _not_a_plan(str(error)) from None
+    return _plan(read.tenterhook, read.hooks)
+
+
+def from_toml(text: str | bytes) -> Plan:
+    raw = _text(text)
+    _scan_depth(raw)
+    try:
+        tree = tomllib.loads(raw)
+        read = msgspec.convert(tree, type=_Toml)
+    except (tomllib.TOMLDecodeError, msgspec.MsgspecError) as error:
+        raise _not_a_plan(str(error)) from None
+    except RecursionError:
+        raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}") from None
+    return _plan(read.tenterhook, read.hook)
+
+
+def load(path: str | Path) -> Plan:
+    path = Path(path)
+    readers = {".json": from_json, ".toml": from_toml}
+    if path.suffix not in readers:
+        raise PlanFileError(f"{path.name} is neither .json nor .toml", remedy="name the file by what is in it")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PlanFileError(f"{path}: {error.strerror}") from None
+    try:
+        return readers[path.suffix](raw)
+    except PlanError as error:
+        error.fact = f"{path}: {error.fact}"
+        raise
+
+
+def to_json(plan: Plan) -> str:
+    hooks = [_written(hook) for hook in plan]
+    return json.dumps({"tenterhook": FORMAT, "hooks": hooks}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(plan: Plan) -> str:
+    return hashlib.sha256(to_json(plan).encode()).hexdigest()
+
+
+def _written(hook: Hook) -> dict[str, Any]:
+    if not isinstance(hook.do, Action):
+        name = re.sub(r"\W", "_", getattr(hook.do, "__name__", "mine")).strip("_") or "mine"
+        raise PlanError(
+            f"its function at {callable_place(hook.do)} has no name that a file could keep",
+            hook=hook.id,
+            point=hook.at,
+            remedy=f'register it: put @th.action("{"mine" if name == "lambda" else name}") above a def',
+        )
+    on = hook.on if isinstance(hook.on, str) else list(hook.on)
+    written: dict[str, Any] = {"id": hook.id, "on": on, "at": hook.at}
+    written["do"] = {hook.do.name: {k: _value(v, hook.id) for k, v in hook.do.params.items()}}
+    if hook.when != ALWAYS:
+        fields = ("every", "start", "stop", "phase", "after_trip")
+        when = {f: getattr(hook.when, f) for f in fields if getattr(hook.when, f) != getattr(ALWAYS, f)}
+        written["when"] = when
+    for name in ("expect", "on_error"):
+        if getattr(hook, name) is not None:
+            written[name] = getattr(hook, name)
+    return written
+
+
+def _plan(version: int, hooks: list[_Hook]) -> Plan:
+    if version != FORMAT:
+        raise PlanFileError(f"the plan is of format {version}; this tenterhook reads format {FORMAT}")
+    return Plan(_hook(h) for h in hooks)
+
+
+def _hook(read: _Hook) -> Hook:
+    do = {read.do: {}} if isinstance(read.do, str) else read.do
+    if len(do) != 1:
+        raise PlanFileError(f"do names {len(do)} actions", hook=read.id, remedy="one hook, one action")
+    ((name, params),) = do.items()
+    when = ALWAYS if read.when is None else When(**{f: getattr(read.when, f) for f in _When.__struct_fields__})
+    return Hook(
+        read.id,
+        on=read.on if isinstance(read.on, str) else tuple(read.on),
+        at=read.at,
+        do=Action(name, {k: _value(v, read.id) for k, v in params.items()}),
+        when=when,
+        expect=read.expect,
+        on_error=read.on_error,
+    )
+
+
+def _value(value: Any, hook: str) -> Any:
+    """A parameter as JSON can carry it. Whole floats become integers, so that 1 and 1.0 are one plan."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            raise PlanFileError(f"the number {value} is past 2^53", hook=hook)
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise PlanFileError(f"the number {value} is not finite", hook=hook)
+        return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else value
+    if isinstance(value, list | tuple):
+        return [_value(v, hook) for v in value]
+    if isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        return {k: _value(v, hook) for k, v in value.items()}
+    raise PlanFileError(f"a {type(value).__name__} cannot be a parameter", hook=hook, remedy="use JSON's own types")
+
+
+def _not_a_plan(reason: str) -> PlanFileError:
+    return PlanFileError(f"not a plan: {reason}", remedy='a plan reads {"tenterhook": 1, "hooks": [...]}')
+
+
+def _text(raw: str | bytes) -> str:
+    if len(raw) > MAX_BYTES:
+        raise PlanFileError(f"the text is longer than {MAX_BYTES} bytes")
+    if isinstance(raw, bytes):
+        try:
+            raw = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise PlanFileError(f"the text is not UTF-8 at byte {error.start}") from None
+    if raw.startswith("\ufeff"):
+        raise PlanFileError("the text begins with a byte order mark", remedy="save it as UTF-8 without one")
+    if found := _FORBIDDEN.search(raw):
+        raise PlanFileError(f"the text has the character U+{ord(found[0]):04X} at {found.start()}")
+    return raw
+
+
+def _scan_json(text: str) -> None:
+    """Depth and duplicate keys; a decoder takes the last of two keys without a word."""
+    keys: list[set[str] | None] = []
+    last: str | None = None
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark in "{[":
+            keys.append(set() if mark == "{" else None)
+            if len(keys) > MAX_DEPTH:
+                raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}")
+        elif mark in "}]":
+            if keys:
+                keys.pop()
+        elif mark == ":" and last is not None and keys and keys[-1] is not None:
+            key = _unquoted(last)
+            if key in keys[-1]:
+                raise PlanFileError(f"the key {key!r} stands twice at {token.start()}")
+            keys[-1].add(key)
+        elif mark[0] == '"' and "\\u" in mark and _FORBIDDEN.search(_unquoted(mark)):
+            raise PlanFileError(f"the text has an escaped control character at {token.start()}")
+        last = mark if mark[0] == '"' else None
+
+
+def _unquoted(token: str) -> str:
+    try:
+        return str(json.loads(token))
+    except ValueError:
+        raise _not_a_plan(f"the string {token[:40]} is malformed") from None
+
+
+def _scan_depth(text: str) -> None:
+    """Brackets within a line of TOML; strings count too, which only makes the limit stricter."""
+    depth = 0
+    for char in text:
+        if char in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}")
+        elif char in "]}":
+            depth = max(0, depth - 1)

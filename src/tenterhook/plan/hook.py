@@ -1,0 +1,208 @@
+"""What a user writes: Action, When, Hook, Plan. Values: frozen, comparable, free of torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tenterhook.errors import PlanError, nearest
+from tenterhook.plan.points import POINTS, Point
+from tenterhook.plan.select import Selector
+
+Phase = Literal["train", "eval", "any"]
+OnError = Literal["raise", "mute"]
+
+MAX_HOOKS = 4096
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A named action with its parameters, as data. What it does is looked up in a registry when it is attached."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.params.items())})"
+
+    def __hash__(self) -> int:
+        return hash((self.name, repr(sorted(self.params.items()))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """The steps a hook is due in: from `start`, before `stop`, one in `every`."""
+
+    every: int = 1
+    start: int = 0
+    stop: int | None = None
+    #: None means training steps for observers, any for what may modify
+    phase: Phase | None = None
+    #: due only in the n steps after a trigger of the rig tripped
+    after_trip: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("every", 1), ("start", 0), ("stop", 0), ("after_trip", 1)):
+            value = getattr(self, name)
+            optional = name in ("stop", "after_trip")
+            if value is None and optional:
+                continue
+            if type(value) is not int or value < least:
+                raise PlanError(f"When({name}={value!r}): a whole number of at least {least} is wanted")
+        if self.phase not in (None, "train", "eval", "any"):
+            raise PlanError(f"When(phase={self.phase!r}): one of 'train', 'eval', 'any' is wanted")
+
+    def due(self, step: int) -> bool:
+        if step < self.start or (self.stop is not None and step >= self.stop):
+            return False
+        return (step - self.start) % self.every == 0
+
+
+ALWAYS = When()
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One thing to observe or change: `do` this `at` that point `on` those targets."""
+
+    id: str
+    on: str | tuple[str, ...] = field(kw_only=True)
+    at: str = field(kw_only=True)
+    do: Action | Callable[..., Any] = field(kw_only=True)
+    when: When = field(default=ALWAYS, kw_only=True)
+    #: how many targets `on` must name
+    expect: int | None = field(default=None, kw_only=True)
+    #: None means "mute" for observers, "raise" for what may modify
+    on_error: OnError | None = field(default=None, kw_only=True)
+    selector: Selector = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
+            raise PlanError(
+                f"{self.id!r} is not a hook id", remedy="use up to 64 letters, digits and _ . # -, not first a sign"
+            )
+        if self.at not in POINTS:
+            close = nearest(str(self.at), list(POINTS))
+            raise PlanError(
+                f"there is no point {self.at!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
+                hook=self.id,
+                remedy="`tenterhook points` lists them",
+            )
+        on = (self.on,) if isinstance(self.on, str) else tuple(self.on)
+        if not all(isinstance(p, str) for p in on):
+            raise PlanError(f"on={self.on!r} is not a name or a list of names", hook=self.id, point=self.at)
+        try:
+            object.__setattr__(self, "selector", Selector(on))
+        except PlanError as error:
+            raise error.located(hook=self.id, point=self.at) from None
+        object.__setattr__(self, "on", on[0] if len(on) == 1 else on)
+        object.__setattr__(self, "do", self._action())
+        if self.expect is not None and (type(self.expect) is not int or self.expect < 0):
+            raise PlanError(f"expect={self.expect!r} is not a count", hook=self.id, point=self.at)
+        if not isinstance(self.when, When):
+            raise PlanError(f"when={self.when!r} is not a When", hook=self.id, remedy="write when=th.When(every=10)")
+        if self.on_error not in (None, "raise", "mute"):
+            raise PlanError(f"on_error={self.on_error!r}: 'raise' or 'mute' is wanted", hook=self.id)
+
+    def _action(self) -> Action | Callable[..., Any]:
+        if isinstance(self.do, Action):
+            return self.do
+        bare = getattr(self.do, "as_action", None)  # a registered action, named without being called
+        if bare is not None:
+            return bare()  # type: ignore[no-any-return]
+        if not callable(self.do):
+            raise PlanError(
+                f"do={self.do!r} is neither an action nor a function", hook=self.id, point=self.at,
+                remedy="give a function of the value, or an action such as th.clip_value(1.0)",
+            )  # fmt: skip
+        return self.do
+
+    @property
+    def point(self) -> Point:
+        return POINTS[self.at]
+
+    @property
+    def doing(self) -> str:
+        """What it does, in a word or two."""
+        return str(self.do) if isinstance(self.do, Action) else callable_name(self.do)
+
+
+def callable_name(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__qualname__", None) or type(fn).__name__).replace("<locals>.", "")
+
+
+def callable_place(fn: Callable[..., Any]) -> str:
+    """file:line of a function, as far as it has one."""
+    inner = getattr(fn, "func", fn)  # functools.partial
+    inner = getattr(inner, "__func__", inner)
+    call = getattr(type(inner), "__call__", None)  # noqa: B004 - its code is wanted, not whether it is there
+    code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else type(fn).__module__
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An ordered tuple of hooks. Two plans of one digest mean the same."""
+
+    hooks: tuple[Hook, ...] = ()
+
+    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        hooks = tuple(hooks)
+        object.__setattr__(self, "hooks", hooks)
+        if len(hooks) > MAX_HOOKS:
+            raise PlanError(f"the plan has {len(hooks)} hooks, the most is {MAX_HOOKS}")
+        seen: set[str] = set()
+        for hook in hooks:
+            if not isinstance(hook, Hook):
+                raise PlanError(f"{hook!r} is not a Hook", remedy='write th.Hook("id", on=..., at=..., do=...)')
+            if hook.id in seen:
+                raise PlanError("the id stands twice in the plan", hook=hook.id, remedy="give each hook its own id")
+            seen.add(hook.id)
+
+    def __iter__(self) -> Iterator[Hook]:
+        return iter(self.hooks)
+
+    def __len__(self) -> int:
+        return len(self.hooks)
+
+    def __getitem__(self, id: str) -> Hook:
+        for hook in self.hooks:
+            if hook.id == id:
+                return hook
+        raise KeyError(id)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        from tenterhook.plan.files import digest
+
+        return digest(self)
+
+    def to_json(self) -> str:
+        """The canonical text: sorted keys, no white space, what is default left out."""
+        from tenterhook.plan.files import to_json
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Plan:
+        from tenterhook.plan.files import from_json
+
+        return from_json(text)
+
+    @staticmethod
+    def from_toml(text: str | bytes) -> Plan:
+        from tenterhook.plan.files import from_toml
+
+        return from_toml(text)
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a .json or .toml file."""
+        from tenterhook.plan.files import load
+
+        return load(path)

@@ -1,0 +1,62 @@
+"""The step clock, and the passes: which forward a recomputation belongs to."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenterhook.rig.live import LiveHook
+
+
+class Pass:
+    """One forward of the root: what modified it. The graph holds it, so it lives as long as it may recompute."""
+
+    __slots__ = ("__weakref__", "index", "modifiers", "recomputes", "step")
+
+    def __init__(self, step: int, index: int, modifiers: frozenset[LiveHook]) -> None:
+        self.step = step
+        self.index = index
+        self.modifiers = modifiers
+        #: a module with a modifier ran inside an activation checkpoint
+        self.recomputes = False
+
+
+class Clock:
+    """Counts steps; a step ends when the optimizer has stepped, or at what stands in for it."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        #: hands out the order of firings
+        self.tick = itertools.count().__next__
+        #: root forwards since the clock began
+        self.forwards = 0
+        self.in_forward = False
+        self.now = Pass(0, 0, frozenset())
+        #: the pass whose graph runs backward, if its root output was seen
+        self.replayed: Pass | None = None
+        self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
+        #: the step a trigger last tripped in
+        self.tripped = -1
+        #: firings that belong to no finished step yet
+        self.open = False
+
+    def begin_pass(self, modifiers: frozenset[LiveHook]) -> None:
+        self.forwards += 1
+        self.in_forward = True
+        self.replayed = None
+        self.now = Pass(self.step, self.forwards, modifiers)
+        if modifiers:
+            self._passes.add(self.now)
+
+    def recomputed(self) -> Pass | None:
+        """The pass that is being recomputed; None if it cannot be told."""
+        if self.replayed is not None:
+            return self.replayed
+        kinds = {p.modifiers for p in self._passes if p.recomputes} | {self.now.modifiers}
+        return self.now if len(kinds) == 1 else None
+
+    def replayable(self) -> frozenset[LiveHook]:
+        """The modifiers that a graph which is still alive would need to recompute."""
+        return frozenset().union(*(p.modifiers for p in self._passes if p.recomputes))

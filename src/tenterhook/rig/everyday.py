@@ -1,0 +1,188 @@
+"""The everyday surface: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tenterhook.actions import DEFAULT, Context, Registry, stats
+from tenterhook.errors import NonFiniteError, RefusedError
+from tenterhook.plan import Action, Hook, Plan, When, callable_name
+from tenterhook.rig.clock import Clock
+from tenterhook.rig.fire import chain, make_fire
+from tenterhook.rig.ledger import Site
+from tenterhook.rig.live import LiveHook
+from tenterhook.rig.names import Optimizers, Target
+from tenterhook.rig.resolve import Claim, _check_action, _defined
+from tenterhook.rig.rig import Rig, attach
+from tenterhook.rig.root import rigs_on
+
+
+class Handle:
+    """What `hook` returns: `remove()` takes the hook off; as a context manager, at the end of the block."""
+
+    def __init__(self, sites: list[Site], remove: Callable[[], None], rig: Rig | None = None) -> None:
+        self._sites = sites
+        self._remove = remove
+        self.rig = rig
+
+    @property
+    def fired(self) -> int:
+        return sum(site.fired for site in self._sites)
+
+    @property
+    def changed(self) -> int:
+        return sum(site.changed for site in self._sites)
+
+    def remove(self) -> None:
+        self._remove()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"<handle: fired {self.fired}, changed {self.changed}>"
+
+
+def hook(
+    where: Tensor | nn.Module,
+    do: Action | Callable[..., Any],
+    *,
+    on: str | tuple[str, ...] = ".",
+    at: str | None = None,
+    optimizer: Optimizers = None,
+    when: When | None = None,
+    id: str | None = None,
+    expect: int | None = None,
+    tensors: Mapping[str, Tensor] | None = None,
+    actions: Registry = DEFAULT,
+) -> Handle:
+    """Hook a live tensor's gradient, or any point of a model."""
+    if isinstance(where, Tensor):
+        return _hook_tensor(where, do, tensors or {}, actions)
+    one = Hook(id or _fresh_id(where, do), on=on, at=at or "output", do=do, when=when or When(), expect=expect)
+    rig = attach(where, Plan([one]), optimizer=optimizer, tensors=tensors, actions=actions)
+    return Handle(rig._live(one.id).sites, rig.detach, rig)
+
+
+def _fresh_id(model: nn.Module, do: Action | Callable[..., Any]) -> str:
+    bare = getattr(do, "name", None) or callable_name(do).rpartition(".")[2]  # type: ignore[arg-type]
+    name = "".join(c if c.isalnum() or c == "_" else "" for c in bare)[:40] or "hook"
+    taken = {id for rig in rigs_on(model) for id in rig.ledger}
+    return next(id for n in range(len(taken) + 1) if (id := name if not n else f"{name}#{n + 1}") not in taken)
+
+
+def _hook_tensor(
+    tensor: Tensor, do: Action | Callable[..., Any], tensors: Mapping[str, Tensor], actions: Registry
+) -> Handle:
+    one = Hook("hook", on=".", at="value_grad", do=do)
+    if not tensor.requires_grad:
+        raise RefusedError(
+            "the tensor does not require a gradient, so it never gets one",
+            hook=one.doing, point="value_grad",
+            remedy="call requires_grad_() on it before it is used",
+        )  # fmt: skip
+    definition, params = _defined(one, actions, tensors)
+    _check_action(one, definition, params)
+    import weakref
+
+    target = Target("tensor", "tap", weakref.ref(_nowhere))
+    live = LiveHook(Claim(one, definition, params, (target,), {}, "any", "raise"), Clock(), None)
+    live.active = True
+    site = live.sites[0]
+    if site.ctx is not None:
+        site.ctx._value = tensor.detach()
+    registered = tensor.register_hook(chain([make_fire(site, captured=True)]))
+    site.installed = True
+    return Handle([site], registered.remove)
+
+
+_nowhere = nn.Module()
+
+
+def watch(model: nn.Module, optimizer: Optimizers = None, *, every: int = 1, sinks: Any = ()) -> Rig:
+    """Attach the default plan: statistics of gradients each step, of outputs and updates in one step of ten."""
+    seldom = When(every=10 * every)
+    hooks = [Hook("outputs", on="**", at="output", do=stats(), when=seldom)]
+    if optimizer is None:
+        hooks.insert(0, Hook("grads", on="**", at="grad_accumulated", do=stats(), when=When(every=every)))
+    else:
+        hooks.insert(0, Hook("grads", on="**", at="grad_final", do=stats(), when=When(every=every)))
+        hooks.append(Hook("updates", on="**", at="update", do=stats(), when=seldom))
+    return attach(model, Plan(hooks), optimizer=optimizer, sinks=sinks)
+
+
+def detach(model: nn.Module) -> int:
+    """Take every rig off the model; returns how many there were."""
+    rigs = rigs_on(model)
+    for rig in rigs:
+        rig.detach()
+    return len(rigs)
+
+
+@contextmanager
+def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
+    """Raise NonFiniteError where the first NaN or infinity is made, forward or backward. It waits for each value."""
+    seen: dict[str, tuple[Tensor, ...]] = {}
+
+    def at_input(x: Tensor, ctx: Context) -> None:
+        if ctx.leaf == 0:
+            seen[ctx.target] = ()
+        seen[ctx.target] = (*seen[ctx.target], x.detach())
+        if _bad(x):
+            outer = "what the model was given" if ctx.target == "." else "made by code between modules, before this one"
+            raise _nonfinite(f"an input is not finite: {outer}", ctx, x, seen[ctx.target])
+
+    def at_output(x: Tensor, ctx: Context) -> None:
+        if _bad(x):
+            raise _nonfinite("the first output that is not finite, of finite inputs", ctx, x, seen.get(ctx.target, ()))
+
+    def at_gradient(x: Tensor, ctx: Context) -> None:
+        if _bad(x):
+            what = {
+                "grad_output": "made after this module, by what uses its output",
+                "grad_input": "made by this module's backward",
+                "grad": "made by the backward of the module that owns it",
+            }[ctx.point]
+            raise _nonfinite(f"the first gradient that is not finite: {what}", ctx, x, ())
+
+    everything = (".", "**")
+    plan = Plan(
+        [
+            Hook("nonfinite.input", on=everything, at="input", do=at_input),
+            Hook("nonfinite.output", on=everything, at="output", do=at_output),
+            Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
+            Hook("nonfinite.grad_input", on=everything, at="grad_input", do=at_gradient),
+            *(
+                [Hook("nonfinite.grad", on="**", at="grad", do=at_gradient)]
+                if any(True for _ in model.parameters())
+                else []
+            ),
+        ]
+    )
+    with attach(model, plan) as rig:
+        yield rig
+
+
+def _bad(x: Tensor) -> bool:
+    return not bool(torch.isfinite(x).all())
+
+
+def _nonfinite(fact: str, ctx: Context, x: Tensor, inputs: tuple[Tensor, ...]) -> NonFiniteError:
+    flat = x.detach().flatten()
+    nan, inf = int(torch.isnan(flat).sum()), int(torch.isinf(flat).sum())
+    largest = max((float(i.abs().max()) for i in inputs if i.numel() and i.is_floating_point()), default=None)
+    went_in = f"; its inputs reach {largest:.3g}" if largest is not None else ""
+    return NonFiniteError(
+        f"{fact} ({nan} NaN and {inf} infinite of {flat.numel()}){went_in}",
+        inputs=inputs, target=ctx.target, point=ctx.point,
+        remedy="look at .inputs of this error, and at the parameters of the target",
+    )  # fmt: skip

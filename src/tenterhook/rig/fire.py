@@ -1,0 +1,302 @@
+"""Firing: the user's function, wrapped. Name in errors, return contract, no in-place, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tenterhook.errors import ContractError
+from tenterhook.rig.ledger import Site
+from tenterhook.rig.live import LiveHook
+
+#: given a value or None, gives what replaces it, or None to leave it
+Fire = Callable[[Any], Any]
+
+
+def make_fire(site: Site, *, captured: bool = False) -> Fire:
+    """The wrapped action of one site. `captured`: a graph holds it, so it must look whether it is still wanted."""
+    definition = site.live.definition
+    if definition.two_phase:
+        return _two_phase(site) if definition.modifies else _measuring(site)
+    if not definition.modifies and not definition.plain:
+        return _observing(site)
+    live = site.live
+    if captured or live.claim.phase != "any" or live.claim.on_error != "raise" or site.ctx is not None:
+        return _acting(site)
+    return _acting_plainly(site)
+
+
+def chain(fires: Sequence[Fire]) -> Fire:
+    """One after another, each given the one before's result."""
+    if len(fires) == 1:
+        return fires[0]
+
+    def fire(x: Any) -> Any:
+        new = None
+        for one in fires:
+            out = one(x)
+            if out is not None:
+                x = new = out
+        return new
+
+    return fire
+
+
+def _acting_plainly(site: Site) -> Fire:
+    """The everyday case, kept to the least work: a function of the value alone, always wanted."""
+    live = site.live
+    call, clock, tick = live.call, live.clock, live.clock.tick
+
+    def fire(x: Tensor | None) -> Tensor | None:
+        if x is None:
+            return None
+        version = x._version
+        try:
+            out = call(x)
+        except Exception as error:
+            return live.failed(site, error)  # type: ignore[func-returns-value]
+        if x._version != version:
+            return live.failed(site, _in_place())  # type: ignore[func-returns-value]
+        site.fired += 1
+        site.last = clock.step
+        site.order = tick()
+        if site.first < 0:
+            site.first = clock.step
+        return None if out is None else _accepted(site, x, out)
+
+    return fire
+
+
+def _acting(site: Site) -> Fire:
+    live, ctx = site.live, site.ctx
+    call, always = live.call, live.claim.phase == "any"
+
+    def fire(x: Tensor | None) -> Tensor | None:
+        if x is None or not live.active:
+            return None
+        if not always and not live.in_phase():
+            site.skip(_out_of_phase(live))
+            return None
+        version = x._version
+        try:
+            out = call(x) if ctx is None else call(x, _placed(site, x))
+        except Exception as error:
+            return live.failed(site, error)  # type: ignore[func-returns-value]
+        if x._version != version:
+            return live.failed(site, _in_place())  # type: ignore[func-returns-value]
+        count(site)
+        return None if out is None else _accepted(site, x, out)
+
+    return fire
+
+
+def _observing(site: Site) -> Fire:
+    """A named observer: given the value without its graph, in the phase it is meant for."""
+    live, ctx = site.live, site.ctx
+    call = live.call
+
+    def fire(x: Tensor | None) -> None:
+        if x is None or not live.active:
+            return
+        if not live.in_phase():
+            site.skip(_out_of_phase(live))
+            return
+        version = x._version
+        try:
+            with torch.no_grad():
+                seen = x.detach()
+                out = call(seen) if ctx is None else call(seen, _placed(site, x))
+            if out is not None:
+                raise ContractError(
+                    f"{live.definition.name} observes, but returned a {type(out).__name__}",
+                    remedy="return nothing, or register it with modifies=True",
+                )
+            if x._version != version:
+                raise _in_place()
+        except Exception as error:
+            live.failed(site, error)
+            return
+        count(site)
+
+    return fire
+
+
+def _measuring(site: Site) -> Fire:
+    """A two-phase observer: its partial results go into the site's row."""
+    live = site.live
+    measure, partials, slot = live.measure, live.partials, site.slot
+    assert measure is not None and partials is not None
+
+    def fire(x: Tensor | None) -> None:
+        if x is None or not live.active:
+            return
+        if not live.in_phase():
+            site.skip(_out_of_phase(live))
+            return
+        try:
+            with torch.no_grad():
+                partials.add(slot, measure(x.detach()))
+        except Exception as error:
+            live.failed(site, error)
+            return
+        count(site)
+
+    return fire
+
+
+def _two_phase(site: Site) -> Fire:
+    """A two-phase modifier where one tensor is the whole target: measured, then applied at once."""
+    live = site.live
+    measure = live.measure
+    assert measure is not None
+
+    def fire(x: Tensor | None) -> Tensor | None:
+        if x is None or not live.active:
+            return None
+        if not live.in_phase():
+            site.skip(_out_of_phase(live))
+            return None
+        try:
+            merged = measure(x)
+        except Exception as error:
+            return live.failed(site, error)  # type: ignore[func-returns-value]
+        return apply(site, x, merged)
+
+    return fire
+
+
+def apply(site: Site, x: Tensor, merged: Any) -> Tensor | None:
+    """The second phase of a two-phase modifier."""
+    live, ctx = site.live, site.ctx
+    version = x._version
+    try:
+        if ctx is None:
+            out = live.call(x, merged)
+        else:
+            _placed(site, x)
+            ctx.merged = merged
+            out = live.call(x, ctx)
+    except Exception as error:
+        return live.failed(site, error)  # type: ignore[func-returns-value]
+    if x._version != version:
+        return live.failed(site, _in_place())  # type: ignore[func-returns-value]
+    count(site)
+    return None if out is None else _accepted(site, x, out)
+
+
+def make_replay(site: Site) -> Fire:
+    """The same modification once more, for a checkpoint that recomputes: nothing is counted or written."""
+    live, ctx = site.live, site.ctx
+    definition = live.definition
+
+    def replay(x: Tensor) -> Tensor | None:
+        # A function that never changed anything is an observer: it does not look twice.
+        if definition.plain and not site.changed:
+            return None
+        if not live.in_phase():
+            return None
+        if ctx is not None:
+            _placed(site, x)
+            ctx.state.writable = False  # type: ignore[attr-defined]
+            ctx._emit, emit = None, ctx._emit
+        try:
+            if definition.two_phase:
+                assert ctx is not None and live.measure is not None
+                ctx.merged = live.measure(x)
+            out = live.call(x) if ctx is None else live.call(x, ctx)
+        finally:
+            if ctx is not None:
+                ctx.state.writable = True  # type: ignore[attr-defined]
+                ctx._emit = emit
+        return None if out is x else out
+
+    return replay
+
+
+def make_call(site: Site, *, may_return: bool = False) -> Fire:
+    """For values that are not tensors: an optimizer, a state dict, a prefix."""
+    live = site.live
+
+    def fire(value: Any) -> Any:
+        if not live.active:
+            return None
+        try:
+            out = live.call(value) if site.ctx is None else live.call(value, site.ctx)
+            if out is not None and not may_return:
+                raise ContractError(
+                    f"it returned a {type(out).__name__}, and nothing can be replaced here",
+                    remedy="change the dict in place, and return nothing",
+                )
+        except Exception as error:
+            live.failed(site, error)
+            return None
+        count(site)
+        return out
+
+    return fire
+
+
+def count(site: Site) -> None:
+    clock = site.live.clock
+    site.fired += 1
+    site.last = clock.step
+    site.order = clock.tick()
+    if site.first < 0:
+        site.first = clock.step
+
+
+def _placed(site: Site, x: Tensor) -> Any:
+    ctx = site.ctx
+    assert ctx is not None
+    ctx.state.device = x.device  # type: ignore[attr-defined]
+    return ctx
+
+
+def _accepted(site: Site, x: Tensor, out: Any) -> Tensor | None:
+    """What an action returned, if it may replace `x`."""
+    if out is x:
+        return None
+    wrong = _wrong(site.live, x, out)
+    if wrong is not None:
+        return site.live.failed(site, wrong)  # type: ignore[func-returns-value]
+    site.changed += 1
+    return out  # type: ignore[no-any-return]
+
+
+def _wrong(live: LiveHook, x: Tensor, out: Any) -> ContractError | None:
+    if not isinstance(out, Tensor):
+        return ContractError(
+            f"{live.definition.name} returned a {type(out).__name__}, not a tensor",
+            remedy="return the new tensor, or nothing to leave the value as it is",
+        )
+    if not live.hook.point.modifies:
+        return ContractError(
+            f"{live.definition.name} returned a tensor, but this point is only observed",
+            remedy="return nothing; to change a gradient use grad or grad_final",
+        )
+    if (out.shape, out.dtype, out.device, out.layout) != (x.shape, x.dtype, x.device, x.layout):
+        return ContractError(
+            f"{live.definition.name} returned {_form(out)} for {_form(x)}",
+            remedy="return a tensor of the same shape, dtype, device and layout",
+        )
+    return None
+
+
+def _form(t: Tensor) -> str:
+    layout = "" if t.layout is torch.strided else f" {t.layout}"
+    return f"{str(t.dtype).removeprefix('torch.')}{tuple(t.shape)} on {t.device}{layout}"
+
+
+def _in_place() -> ContractError:
+    return ContractError(
+        "the action changed the value in place, which can corrupt other gradients that share its memory",
+        remedy="return a new tensor: x * 2 instead of x.mul_(2)",
+    )
+
+
+def _out_of_phase(live: LiveHook) -> str:
+    mode = "eval" if live.claim.phase == "train" else "train"
+    return f"the root is in {mode} mode (When(phase='any') fires in both)"

@@ -1,0 +1,155 @@
+"""A hook that is attached: its code bound to parameters, its sites, its state."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tenterhook.actions import Context
+from tenterhook.errors import HookError, TenterhookError
+from tenterhook.rig.clock import Clock
+from tenterhook.rig.ledger import Site
+from tenterhook.rig.names import Target
+from tenterhook.rig.resolve import Claim
+from tenterhook.rig.state import HookState, Partials, SiteState, mixed
+
+if TYPE_CHECKING:
+    from tenterhook.record import Recorder
+    from tenterhook.rig.install import Fixture
+
+
+def _always() -> bool:
+    return True
+
+
+def _detached(target: Target) -> Tensor | None:
+    parameter = target.parameter()
+    return None if parameter is None else parameter.detach()
+
+
+class LiveHook:
+    """Compared by identity: a revised hook of the same id is another one."""
+
+    def __init__(self, claim: Claim, clock: Clock, recorder: Recorder | None) -> None:
+        self.claim = claim
+        self.hook = claim.hook
+        self.definition = claim.definition
+        self.clock = clock
+        self.recorder = recorder
+        self.due_steps = 0
+        self.muted = False
+        #: due in this step and not muted
+        self.active = False
+        #: what its fixtures were last put up for: (due, kept for recomputation); None if that is out of date
+        self.standing: tuple[bool, bool] | None = None
+        #: some site is, or was, dormant
+        self.sleeps = False
+        #: why it was muted, if it was not by hand
+        self.mute_reason: str | None = None
+        self.fixtures: list[Fixture] = []
+        #: whether the root is in training mode; the rig says
+        self.training: Callable[[], bool] = _always
+        self.sites: list[Site] = []
+        definition, params = claim.definition, dict(claim.params)
+        self.call: Callable[..., Any] = partial(definition.fn, **params) if params else definition.fn
+        self.measure = definition.measure
+        self.state = HookState(definition, len(claim.targets))
+        observes = definition.two_phase and not definition.modifies
+        self.partials = Partials(definition.partials, len(claim.targets)) if observes else None
+        for target in claim.targets:
+            site = self.add_site(target)
+            why = claim.dormant.get(target.name)
+            if why:
+                site.sleep(why)
+
+    @property
+    def modifies_forward(self) -> bool:
+        """May change a value in the forward pass, so a recomputation must see it again."""
+        return self.definition.modifies and self.hook.point.side == "forward"
+
+    @property
+    def wants_ctx(self) -> bool:
+        return self.definition.takes_ctx and (self.definition.modifies or not self.definition.two_phase)
+
+    def add_site(self, target: Target) -> Site:
+        site = Site(self, target, len(self.sites))
+        self.sites.append(site)
+        if len(self.sites) > len(self.claim.targets):
+            self.state.grow(len(self.sites))
+            if self.partials is not None:
+                self.partials.grow(len(self.sites))
+        if self.wants_ctx:
+            site.ctx = self._context(site)
+        return site
+
+    def _context(self, site: Site) -> Context:
+        ctx = Context(
+            hook=self.hook.id, target=site.name, point=self.hook.at,
+            rank=self.recorder.rank if self.recorder else 0, clock=self.clock,
+        )  # fmt: skip
+        forward = self.hook.point.side == "forward"
+        ctx.state = SiteState(self.state, site.slot, frozen=forward)
+        ctx._emit = self._emit
+        ctx._keep = self._keep
+        if site.target.kind == "parameter":
+            ctx._source = partial(_detached, site.target)
+        ctx._generator = partial(self._forward_generator, site.slot) if forward else self._generator
+        return ctx
+
+    def _emit(self, ctx: Context, name: str, value: Tensor) -> None:
+        if self.recorder is not None:
+            self.recorder.emit(self.hook.id, ctx.target, name, ctx.call, ctx.leaf, value)
+
+    def _keep(self, ctx: Context, tensor: Tensor) -> None:
+        if self.recorder is not None:
+            self.recorder.keep(self.hook.id, ctx.target, self.clock.step, tensor)
+
+    def _generator(self, seed: int, device: torch.device) -> torch.Generator:
+        return self.state.generator(self.hook.id, seed, device)
+
+    def _forward_generator(self, slot: int, seed: int, device: torch.device) -> torch.Generator:
+        """Seeded by the pass, so that a recomputation draws the same."""
+        now = self.clock.replayed or self.clock.now
+        generator = torch.Generator(device)
+        generator.manual_seed(mixed(self.hook.id, seed, now.step, now.index, slot))
+        return generator
+
+    def in_phase(self) -> bool:
+        phase = self.claim.phase
+        return phase == "any" or self.training() == (phase == "train")
+
+    def due(self, step: int) -> bool:
+        when = self.hook.when
+        if self.muted or not when.due(step):
+            return False
+        if when.after_trip is None:
+            return True
+        tripped = self.clock.tripped
+        return tripped >= 0 and tripped < step <= tripped + when.after_trip
+
+    def failed(self, site: Site, error: Exception) -> None:
+        """An action raised. Mute the hook and say so, or raise with the place."""
+        site.failed += 1
+        place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
+        if isinstance(error, TenterhookError):
+            told: TenterhookError = error.located(**place)
+            cause = error.__cause__
+        else:
+            told = HookError(
+                f"its action {self.definition.name} raised {type(error).__name__}: {error} (step {self.clock.step})",
+                **place,
+                remedy='mend the action; on_error="mute" goes on without the hook',
+            )
+            cause = error
+        if self.claim.on_error == "raise":
+            raise told from cause
+        self.muted = True
+        self.active = False
+        self.standing = None
+        self.mute_reason = told.fact
+        warnings.warn(f"tenterhook muted a hook. {told}", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,141 @@
+"""Canonical names: what the parts of a model are called, whatever it is wrapped in."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tenterhook.plan import ROOT, Kind
+from tenterhook.rig import torch_private as private
+
+Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a parameter, module or optimizer is to be found; the object itself is not kept."""
+
+    name: str
+    kind: Kind
+    #: the module, or the one that owns the parameter, or the optimizer
+    owner: weakref.ref[nn.Module] | weakref.ref[Optimizer]
+    #: of a parameter: its key in the owner
+    key: str = ""
+    #: other names of the same object
+    aliases: tuple[str, ...] = ()
+
+    def parameter(self) -> Tensor | None:
+        """The tensor that stands there now."""
+        owner = self.owner()
+        return None if owner is None else private.own_parameters(owner).get(self.key)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Every target of a model. Tied parameters and shared modules are one target with aliases."""
+
+    modules: dict[str, Target]
+    parameters: dict[str, Target]
+    optimizers: dict[str, Target]
+
+    def of_kinds(self, kinds: Sequence[Kind]) -> dict[str, Target]:
+        tables = {"module": self.modules, "parameter": self.parameters, "optimizer": self.optimizers, "tap": {}}
+        found: dict[str, Target] = {}
+        for kind in kinds:
+            found.update(tables[kind])
+        return found
+
+
+def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
+    modules: dict[int, tuple[str, nn.Module, list[str]]] = {}
+    parameters: dict[int, tuple[str, nn.Module, str, list[str]]] = {}
+    for name, module in walk(model):
+        known = modules.get(id(module))
+        if known is not None:
+            known[2].append(name)
+        else:
+            modules[id(module)] = (name, module, [])
+        for key, parameter in private.own_parameters(module).items():
+            if parameter is None:
+                continue
+            full = _parameter_name(name, key)
+            if id(parameter) in parameters:
+                if full != parameters[id(parameter)][0]:
+                    parameters[id(parameter)][3].append(full)
+            else:
+                parameters[id(parameter)] = (full, module, key, [])
+    found = Names({}, {}, {})
+    for name, module, aliases in modules.values():
+        # A wrapper and what it wraps share a name; the walk gives the inner one last.
+        found.modules[name] = Target(
+            name, "module", weakref.ref(module), aliases=tuple(a for a in aliases if a != name)
+        )
+    refs: dict[int, weakref.ref[nn.Module]] = {}
+    for name, owner, key, aliases in parameters.values():
+        ref = refs.setdefault(id(owner), weakref.ref(owner))
+        found.parameters[name] = Target(name, "parameter", ref, key, tuple(aliases))
+    for name, optimizer in optimizers.items():
+        found.optimizers[name] = Target(name, "optimizer", weakref.ref(optimizer))
+    return found
+
+
+def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every module under every name it has, parents first, wrappers before what they wrap."""
+    pending: list[tuple[str, nn.Module]] = [(ROOT, model)]
+    seen: dict[int, list[str]] = {}
+    while pending:
+        name, module = pending.pop()
+        known = seen.setdefault(id(module), [])
+        if any(name == k or k == ROOT or name.startswith(k + ".") for k in known):
+            continue  # a second wrapper of one name, or a module that contains itself
+        known.append(name)
+        yield name, module
+        below = []
+        for key, child in private.child_modules(module).items():
+            if child is None:
+                continue
+            if key in private.TRANSPARENT or (key == "module" and _is_parallel(module)):
+                below.append((name, child))
+            else:
+                below.append((key if name == ROOT else f"{name}.{key}", child))
+        pending.extend(reversed(below))
+
+
+def _is_parallel(module: nn.Module) -> bool:
+    return isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel)
+
+
+def _parameter_name(module: str, key: str) -> str:
+    """`layer.parametrizations.weight` + `original` is `layer.weight`."""
+    if module == ROOT:
+        return key
+    before, found, after = f".{module}".rpartition(".parametrizations.")
+    if found and "." not in after and key.startswith("original"):
+        tail = after if key == "original" else f"{after}.{key}"
+        return f"{before[1:]}.{tail}" if before else tail
+    return f"{module}.{key}"
+
+
+def type_names(module: nn.Module) -> tuple[str, ...]:
+    return _type_names(type(module))
+
+
+def _type_names(cls: type, _known: dict[type, tuple[str, ...]] = {}) -> tuple[str, ...]:  # noqa: B006 - a cache
+    if cls not in _known:
+        _known[cls] = tuple(f"{c.__module__}.{c.__qualname__}" for c in cls.__mro__)
+    return _known[cls]
+
+
+def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
+    """One optimizer is `optimizer`; several are `optimizer.0`, ... or `optimizer.<key>`."""
+    if optimizers is None:
+        return {}
+    if isinstance(optimizers, Mapping):
+        return {f"optimizer.{key}": o for key, o in optimizers.items()}
+    if isinstance(optimizers, Sequence):
+        return {f"optimizer.{i}": o for i, o in enumerate(optimizers)}
+    return {"optimizer": optimizers}

@@ -1,0 +1,228 @@
+"""Resolve: what a plan means on this model. Every claim is checked here; nothing is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tenterhook import ranks
+from tenterhook.actions import Definition, Registry, plain_definition
+from tenterhook.errors import (
+    ActionError,
+    DormantError,
+    ExpectError,
+    NoMatchError,
+    RefusedError,
+    TenterhookError,
+    nearest,
+)
+from tenterhook.plan import Action, Hook
+from tenterhook.plan.hook import OnError, Phase
+from tenterhook.rig import torch_private as private
+from tenterhook.rig.names import Names, Target, names_of, type_names, walk
+
+FROZEN = "frozen"
+NO_OPTIMIZER = "in no optimizer"
+NEVER_CALLED = "a container that is never called"
+
+#: points that mean the same on several ranks already
+ON_RANKS = ("grad_final", "step_pre", "step_post", "save_pre", "save_post", "load_pre", "load_post")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One hook, resolved: its code, its typed parameters, its targets."""
+
+    hook: Hook
+    definition: Definition
+    params: Mapping[str, Any]
+    targets: tuple[Target, ...]
+    #: targets that cannot fire as the model stands, and why
+    dormant: Mapping[str, str]
+    phase: Phase
+    on_error: OnError
+
+    @property
+    def over_hook(self) -> bool:
+        return self.params.get("over") == "hook"
+
+
+class Ground:
+    """The model as it stands: names, wrappers, who optimizes what."""
+
+    def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
+        self.names: Names = names_of(model, optimizers)
+        self.optimizers = optimizers
+        self.optimized = optimizer_of(optimizers)
+        self.compiled = any(private.is_compiled(m) for _, m in walk(model))
+        self.ranks = ranks.world_size()
+
+
+def optimizer_of(optimizers: Mapping[str, Optimizer]) -> dict[int, str]:
+    """The name of the optimizer that holds each parameter, by the parameter's id."""
+    held: dict[int, str] = {}
+    for name, optimizer in optimizers.items():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                held[id(parameter)] = name
+    return held
+
+
+def resolve(
+    hooks: tuple[Hook, ...], ground: Ground, *, actions: Registry, tensors: Mapping[str, Tensor]
+) -> tuple[Claim, ...]:
+    return tuple(_claim(hook, ground, actions, tensors) for hook in hooks)
+
+
+def _claim(hook: Hook, ground: Ground, actions: Registry, tensors: Mapping[str, Tensor]) -> Claim:
+    try:
+        definition, params = _defined(hook, actions, tensors)
+        _check_action(hook, definition, params)
+        _check_ground(hook, definition, ground)
+        targets = _targets(hook, ground)
+        dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, ground.optimized))}
+        _check_exact(hook, targets, dormant)
+        if any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
+            _check_sharded(definition)
+    except TenterhookError as error:
+        raise error.located(hook=hook.id, point=hook.at) from error.__cause__
+    modifies = definition.modifies
+    observes = not modifies and not definition.plain
+    return Claim(
+        hook, definition, params, targets, dormant,
+        phase=hook.when.phase or ("train" if observes else "any"),
+        on_error=hook.on_error or ("mute" if observes else "raise"),
+    )  # fmt: skip
+
+
+def _defined(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
+    if not isinstance(hook.do, Action):
+        return plain_definition(hook.do, at=hook.at), {}
+    definition = actions.get(hook.do.name)
+    params = definition.checked(hook.do.params)
+    for name in definition.tensor_params:
+        given = params[name]
+        if given not in tensors:
+            raise ActionError(
+                f"{definition.name} wants the tensor {given!r}, which was not given",
+                remedy=f'attach(..., tensors={{"{given}": ...}})',
+            )
+        params[name] = tensors[given]
+    return definition, params
+
+
+def _check_action(hook: Hook, definition: Definition, params: Mapping[str, Any]) -> None:
+    if hook.at not in definition.at:
+        raise RefusedError(
+            f"the action {definition.name!r} does not fit this point",
+            remedy=f"it stands at {', '.join(definition.at)}",
+        )
+    if params.get("over") == "hook" and hook.at != "grad_final":
+        raise RefusedError(
+            'over="hook" needs the gradients of all targets at once', remedy="put it at grad_final, where they are"
+        )
+    if hook.point.side == "state" and not definition.plain:
+        raise RefusedError("a state_dict is not a tensor", remedy="give a function of the value: do=fn")
+
+
+def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
+    point = hook.point
+    if point.side == "step" and not ground.optimizers:
+        instead = ", or use grad_accumulated" if hook.at == "grad_final" else ""
+        raise RefusedError(
+            "there is no optimizer, so there is no such moment", remedy=f"attach(..., optimizer=optimizer){instead}"
+        )
+    if ground.compiled and (("module" in point.on and point.side != "state") or "tap" in point.on):
+        raise RefusedError(
+            "the model is compiled: torch.compile ignores module hooks that come after it",
+            remedy="use a parameter point (grad, grad_accumulated, grad_final, update), or attach to the plain model",
+        )
+    if ground.ranks > 1 and hook.at not in ON_RANKS:
+        raise RefusedError(
+            f"with {ground.ranks} ranks this signal differs from rank to rank, which is not supported yet",
+            remedy="use grad_final, the gradient after the ranks were reduced",
+        )
+    if hook.at in ("value", "value_grad") and hook.expect is not None:
+        raise RefusedError("taps appear as they run, so their number is not known yet", remedy="leave expect out")
+
+
+def _targets(hook: Hook, ground: Ground) -> tuple[Target, ...]:
+    if hook.point.on == ("tap",):
+        return ()
+    candidates = ground.names.of_kinds(hook.point.on)
+    selector = hook.selector
+    typed = any("type:" in p for p in selector.patterns)
+    found = []
+    for name, target in candidates.items():
+        types = type_names(target.owner()) if typed and target.kind != "optimizer" else ()  # type: ignore[arg-type]
+        if selector.matches(name, types) or any(selector.matches(a, types) for a in target.aliases):
+            found.append(target)
+    known = {n for t in candidates.values() for n in (t.name, *t.aliases)} if selector.exact else set()
+    unknown = [p for p in selector.exact if p not in known]
+    wanted = unknown[0] if unknown else " ".join(selector.patterns)
+    if (unknown or not found) and hook.expect != 0:
+        kind = " or ".join(hook.point.on)
+        close = nearest(wanted, list(candidates))
+        raise NoMatchError(
+            f"no {kind} is named {wanted!r}",
+            remedy=f"the nearest names are {', '.join(map(repr, close))}" if close else f"the model has no such {kind}",
+        )
+    if hook.expect is not None and len(found) != hook.expect:
+        sample = ", ".join(t.name for t in found[:5]) + (", ..." if len(found) > 5 else "")
+        raise ExpectError(
+            f"{len(found)} targets match, {hook.expect} were expected: {sample or 'none'}",
+            remedy=f"narrow `on`, or expect={len(found)}",
+        )
+    return tuple(found)
+
+
+def why_dormant(hook: Hook, target: Target, optimized: Mapping[int, str]) -> str | None:
+    if target.kind == "module":
+        forward = target.owner()
+        uncalled = type(forward) in (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+        return NEVER_CALLED if uncalled and hook.point.side != "state" else None
+    if target.kind != "parameter":
+        return None
+    parameter = target.parameter()
+    if parameter is None or not parameter.requires_grad:
+        return FROZEN
+    if hook.point.side == "step" and id(parameter) not in optimized:
+        return NO_OPTIMIZER
+    return None
+
+
+_REMEDIES = {
+    FROZEN: "set requires_grad, or name it by a pattern: then it sleeps until it is unfrozen",
+    NO_OPTIMIZER: "give its optimizer to attach, or use grad_accumulated",
+    NEVER_CALLED: "name the modules inside it",
+}
+
+
+def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, str]) -> None:
+    if not dormant:
+        return
+    exact = set(hook.selector.exact)
+    for target in targets:
+        why = dormant.get(target.name)
+        if why and exact.intersection((target.name, *target.aliases)):
+            raise DormantError(f"it cannot fire: {why}", target=target.name, remedy=_REMEDIES[why])
+
+
+def is_sharded(tensor: Tensor | None) -> bool:
+    if tensor is None or type(tensor).__name__ == "Parameter":
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def _check_sharded(definition: Definition) -> None:
+    if not (definition.elementwise or definition.two_phase):
+        raise RefusedError(
+            f"{definition.name!r} is neither elementwise nor two-phase, and the parameters are sharded over ranks",
+            remedy="@th.action(..., elementwise=True) if each element depends on itself alone",
+        )

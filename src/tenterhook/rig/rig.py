@@ -1,0 +1,306 @@
+"""The rig: a plan, installed on a model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tenterhook import ranks
+from tenterhook.actions import DEFAULT, Registry
+from tenterhook.errors import AttachedError, ResolveError, nearest
+from tenterhook.plan import Hook, Plan
+from tenterhook.record import Recorder, Row, Sink, Table
+from tenterhook.rig.ledger import Ledger
+from tenterhook.rig.live import LiveHook
+from tenterhook.rig.names import Optimizers, named_optimizers
+from tenterhook.rig.resolve import Claim, Ground, resolve
+from tenterhook.rig.rigging import Rigging
+from tenterhook.rig.root import Root, rigs_on
+from tenterhook.rig.steps import Steps
+from tenterhook.rig.taps import Taps
+
+_numbers = itertools.count()
+
+
+def attach(
+    model: nn.Module,
+    plan: Plan | Iterable[Hook],
+    *,
+    optimizer: Optimizers = None,
+    clock: str | Optimizer | None = None,
+    sinks: Iterable[Sink] = (),
+    actions: Registry = DEFAULT,
+    tensors: Mapping[str, Tensor] | None = None,
+    replace: bool = False,
+) -> Rig:
+    """Install a plan on a model: all of it, or nothing and an error that says why.
+
+    `clock` names the optimizer whose step ends a step, of several the last. `replace=True` takes the place of hooks
+    of the same id.
+    """
+    plan = plan if isinstance(plan, Plan) else Plan(plan)
+    optimizers = named_optimizers(optimizer)
+    claims = resolve(plan.hooks, Ground(model, optimizers), actions=actions, tensors=tensors or {})
+    _make_room(model, plan, replace=replace)
+    return Rig(model, plan, claims, optimizers=optimizers, clock=clock, sinks=sinks, actions=actions, tensors=tensors)
+
+
+def _make_room(model: nn.Module, plan: Plan, *, replace: bool) -> None:
+    wanted = {hook.id for hook in plan}
+    for rig in rigs_on(model):
+        for id in wanted.intersection(rig.ledger):
+            if not replace:
+                raise AttachedError(
+                    "a hook of this id is on the model already",
+                    hook=id,
+                    remedy="attach(..., replace=True) swaps it; th.detach(model) removes all",
+                )
+            rig.remove(id)
+
+
+class Rig:
+    """Lives with the model until `detach()`, which leaves the model as if it had never been touched."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        plan: Plan,
+        claims: Iterable[Claim],
+        *,
+        optimizers: Mapping[str, Optimizer],
+        clock: str | Optimizer | None,
+        sinks: Iterable[Sink],
+        actions: Registry,
+        tensors: Mapping[str, Tensor] | None,
+    ) -> None:
+        self.number = next(_numbers)
+        self.plan = plan
+        self.attached = True
+        self._actions = actions
+        self._tensors = dict(tensors or {})
+        self._recorder = Recorder(sinks, ranks.rank())
+        self._rigging = Rigging(model, optimizers, self._recorder)
+        self._clock = self._rigging.clock
+        #: the user says what a step is
+        self._manual = False
+        self._steps: list[Steps] = []
+        self._root = Root(self, model)
+        self._taps = Taps(self._rigging.model, self._clock)
+        try:
+            ticking = _clock_name(optimizers, clock)
+            # The clock's hooks come last, so that its step ends after every other optimizer's hooks have run.
+            for name, one in sorted(optimizers.items(), key=lambda item: item[0] == ticking):
+                self._steps.append(Steps(name, one, end=self._stepped if name == ticking else None))
+            for claim in claims:
+                self._rigging.put(claim)
+            self._arm()
+        except BaseException:
+            self.detach()
+            raise
+
+    # -- what it says ------------------------------------------------------------------------------------------------
+
+    @property
+    def step_count(self) -> int:
+        """Steps finished since it was attached."""
+        return self._clock.step
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self._rigging.lives)
+
+    def values(self, id: str) -> dict[str, dict[str, Any]]:
+        """A hook's numbers of the last step it was due in: {target: {name: number}}."""
+        self._live(id)
+        table = self._recorder.last.get(id)
+        found = table.values() if table is not None else {}
+        for row in self._recorder.last_emitted.get(id, ()):
+            found.setdefault(row.target, {})[row.name] = row.value
+        return found
+
+    def rows(self, id: str) -> list[Row]:
+        """What a hook's action emitted in the last step, with call and leaf."""
+        self._live(id)
+        return list(self._recorder.last_emitted.get(id, ()))
+
+    def captured(self, id: str) -> dict[str, Tensor | list[Tensor]]:
+        """What `capture` kept in the last step it was due in: a tensor, or a list where it fired several times."""
+        self._live(id)
+        return {t: kept[0] if len(kept) == 1 else kept for t, kept in self._recorder.captured(id).items()}
+
+    def __repr__(self) -> str:
+        state = f"{self.step_count} steps" if self.attached else "detached"
+        sites = sum(map(len, self.ledger.values()))
+        return f"<rig: {len(self.ledger)} hooks, {sites} sites, {state}>"
+
+    def __str__(self) -> str:
+        from tenterhook.rig.table import rig_text
+
+        return rig_text(self)
+
+    def _repr_html_(self) -> str:
+        from tenterhook.rig.table import rig_html
+
+        return rig_html(self)
+
+    # -- changing it -------------------------------------------------------------------------------------------------
+
+    def add(self, hook: Hook) -> None:
+        """Gradient points act from the next forward, modifiers of the forward at the root's next one."""
+        self.revise(Plan([*self.plan, hook]))
+
+    def remove(self, id: str) -> None:
+        self._live(id)
+        self.revise(Plan(hook for hook in self.plan if hook.id != id))
+
+    def mute(self, id: str) -> None:
+        self._live(id).muted = True
+        self._arm()
+
+    def unmute(self, id: str) -> None:
+        live = self._live(id)
+        live.muted, live.mute_reason = False, None
+        self._arm()
+
+    def revise(self, plan: Plan) -> None:
+        """Swap plans by hook id. An unchanged hook stays as it is; one whose action is the same keeps its state."""
+        model = self._attached_model()
+        rigging, before = self._rigging, dict(self._rigging.lives)
+        kept = {h.id for h in plan if h.id in before and before[h.id].hook == h}
+        fresh = tuple(h for h in plan if h.id not in kept)
+        ground = Ground(model, rigging.optimizers())
+        claims = {c.hook.id: c for c in resolve(fresh, ground, actions=self._actions, tensors=self._tensors)}
+        for other in rigs_on(model):
+            taken = {h.id for h in fresh}.intersection(other.ledger) if other is not self else set()
+            if taken:
+                raise AttachedError("a hook of this id is on the model already", hook=min(taken),
+                                    remedy="give it another id")  # fmt: skip
+        for id, live in before.items():
+            if id not in kept:
+                rigging.retire(live)
+        rigging.lives.clear()
+        for hook in plan:
+            if hook.id in kept:
+                rigging.lives[hook.id] = before[hook.id]
+            else:
+                rigging.put(claims[hook.id], before.get(hook.id))
+        for id in before.keys() - rigging.lives.keys():
+            self._recorder.forget(id)
+        self.plan = plan
+        rigging.order()
+        self._arm()
+
+    def detach(self) -> None:
+        """Remove all of it, and only it. A second call does nothing."""
+        if not self.attached:
+            return
+        self.attached = False
+        self._rigging.take_down()
+        for steps in self._steps:
+            steps.remove()
+        self._taps.remove()
+        self._root.remove()
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.detach()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Say yourself what a step is; from the first use on, the optimizer no longer does."""
+        self._manual = True
+        yield
+        self._end_step()
+
+    # -- as it runs --------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Which hooks are due has changed: tell everything that fires them."""
+        rigging = self._rigging
+        rigging.arm()
+        lives = list(rigging.lives.values())
+        for steps in self._steps:
+            steps.serve(lives)
+        self._taps.serve(lives)
+        self._root.watch_end(not self._steps or any(live.modifies_forward and live.active for live in lives))
+
+    def _begin_forward(self) -> None:
+        for steps in self._steps:
+            steps.reset()
+        if self._rigging.settle():
+            self._root.watch_end(True)
+
+    def _stepped(self) -> None:
+        if not self._manual:
+            self._end_step()
+
+    def _end_step(self) -> None:
+        clock, step = self._clock, self._clock.step
+        trips = []
+        for live in self._rigging.lives.values():
+            if live.active:
+                live.due_steps += 1
+            live.state.commit()
+            if live.partials is not None and any(live.partials.fired):
+                trips += self._report(live)
+        waited_for = trips and any(live.hook.when.after_trip for live in self._rigging.lives.values())
+        if waited_for and bool(torch.stack([t.any() for t in trips]).any()):
+            clock.tripped = step
+        self._recorder.flush(step)
+        clock.step += 1
+        self._arm()
+
+    @torch.no_grad()
+    def _report(self, live: LiveHook) -> list[Tensor]:
+        """Turn a two-phase observer's merged partial results into numbers."""
+        assert live.partials is not None
+        fired = bytearray(live.partials.fired)
+        merged = live.partials.take()
+        if merged is None:
+            return []
+        state = live.state.pack(merged["fired"].device)
+        try:
+            columns = dict(live.call(merged, state))
+        except Exception as error:
+            live.failed(live.sites[0], error)
+            return []
+        trip = columns.pop("trip", None)
+        self._recorder.put(live.hook.id, Table(self._clock.step, [s.name for s in live.sites], fired, columns))
+        return [trip] if trip is not None and live.definition.trigger else []
+
+    def _attached_model(self) -> nn.Module:
+        model = self._rigging.model()
+        if model is None or not self.attached:
+            raise AttachedError("the rig is on no model any more", remedy="attach the plan again")
+        return model
+
+    def _live(self, id: str) -> LiveHook:
+        live = self._rigging.lives.get(id)
+        if live is None:
+            close = nearest(id, list(self._rigging.lives))
+            raise AttachedError(
+                "no hook of this id is on the rig", hook=id,
+                remedy=f"the nearest is {close[0]!r}" if close else f"it has {', '.join(self.ledger) or 'none'}",
+            )  # fmt: skip
+        return live
+
+
+def _clock_name(optimizers: Mapping[str, Optimizer], clock: str | Optimizer | None) -> str | None:
+    if clock is None:
+        return next(reversed(list(optimizers)), None)
+    for name, optimizer in optimizers.items():
+        if clock is optimizer or clock in (name, name.removeprefix("optimizer.")):
+            return name
+    raise ResolveError(
+        f"clock={clock!r} is none of the optimizers",
+        remedy=f"name one of {', '.join(map(repr, optimizers)) or 'none'}",
+    )

@@ -1,0 +1,115 @@
+"""The root's own hooks: where a forward begins and ends, and where steps without an optimizer end."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from tenterhook.rig import torch_private as private
+from tenterhook.rig.clock import Pass
+from tenterhook.rig.install import Dispatch
+from tenterhook.rig.leaves import leaves
+
+if TYPE_CHECKING:
+    from tenterhook.rig.rig import Rig
+
+
+class Root:
+    """Put up for as long as the rig is attached; it also keeps the rig alive with the model."""
+
+    def __init__(self, rig: Rig, model: nn.Module) -> None:
+        self.rig = rig
+        self._model = weakref.ref(model)
+        self._begin = model.register_forward_pre_hook(RootDispatch(self), prepend=True)
+        self._end: RemovableHandle | None = None
+
+    def watch_end(self, wanted: bool) -> None:
+        """The end of the forward matters only to modifiers of it, and where nothing else ends a step."""
+        if wanted and self._end is None:
+            model = self._model()
+            if model is not None:
+                self._end = model.register_forward_hook(Dispatch(self.end), always_call=True)
+        elif not wanted and self._end is not None:
+            self._end.remove()
+            self._end = None
+
+    def remove(self) -> None:
+        self._begin.remove()
+        self.watch_end(False)
+
+    def begin(self, module: nn.Module, args: Any) -> None:
+        if private.graph_task_id() == -1:
+            self.rig._begin_forward()
+
+    def end(self, module: nn.Module, args: Any, output: Any) -> Any:
+        clock = self.rig._clock
+        if private.graph_task_id() != -1:
+            return None
+        clock.in_forward = False
+        tensors = [t for t in leaves(output) if t.requires_grad]
+        if not self.rig._steps and (not tensors or not torch.is_grad_enabled()):
+            self.rig._end_step()
+            return None
+        on_backward = Backward(self.rig, clock.now)
+        for tensor in tensors:
+            if tensor.grad_fn is not None:
+                tensor.register_hook(on_backward)
+        return None
+
+
+class RootDispatch(Dispatch):
+    """How a rig is found on a model."""
+
+    def __new__(cls, root: Root | None = None) -> RootDispatch:
+        made = super().__new__(cls, root.begin if root is not None else _nothing)
+        made.root = root
+        return made
+
+    root: Root | None
+
+    def __copy__(self) -> Dispatch:
+        return RootDispatch()
+
+    def __deepcopy__(self, memo: object) -> Dispatch:
+        return RootDispatch()
+
+    def __reduce__(self) -> Any:
+        return RootDispatch, ()
+
+
+def _nothing(*args: Any) -> None:
+    """A copy's root belongs to no rig."""
+
+
+class Backward:
+    """A hook on the root's output: its graph runs backward now. Holds the pass for as long as the graph lives."""
+
+    def __init__(self, rig: Rig, forward: Pass) -> None:
+        self._rig = weakref.ref(rig)
+        self._forward = forward
+        self._task = -1
+
+    def __call__(self, grad: Tensor | None) -> None:
+        rig = self._rig()
+        if rig is None:
+            return
+        rig._clock.replayed = self._forward
+        task = private.graph_task_id()
+        if not rig._steps and task != self._task:
+            self._task = task  # several leaves of one output, one backward
+            private.at_end_of_backward(rig._end_step)
+
+
+def rigs_on(model: nn.Module) -> list[Rig]:
+    """The rigs attached to a model or to a part of it, in attach order."""
+    found = [
+        hook.root.rig
+        for module in model.modules()
+        for hook in private.hooks_in(module, "_forward_pre_hooks").values()
+        if isinstance(hook, RootDispatch) and hook.root is not None
+    ]
+    return sorted(found, key=lambda rig: rig.number)

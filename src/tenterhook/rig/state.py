@@ -1,0 +1,180 @@
+"""What a hook carries from step to step: packed numbers, free tensors, a generator."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, MutableMapping
+
+import torch
+from torch import Tensor
+
+from tenterhook.actions import Definition, Partial
+
+
+class Partials:
+    """Partial results of a two-phase observer: one row for each site, merged as they come, cleared each step."""
+
+    def __init__(self, declared: Mapping[str, Partial], sites: int) -> None:
+        self._declared = declared
+        self._sites = sites
+        self._stores: dict[str, Tensor] = {}
+        #: which sites were measured since the last clearing; on the host, so that reading it is free
+        self.fired = bytearray(sites)
+
+    def grow(self, sites: int) -> None:
+        """Make room for sites that appeared later (taps)."""
+        missing = sites - self._sites
+        if missing > 0:
+            self.fired.extend(bytes(missing))
+            for name, store in self._stores.items():
+                first = _first(self._declared[name].merge)
+                self._stores[name] = torch.cat([store, store.new_full((missing, store.shape[1]), first)])
+            self._sites = sites
+
+    def add(self, slot: int, parts: Mapping[str, Tensor]) -> None:
+        self.fired[slot] = 1
+        if not self._stores:
+            device = next(iter(parts.values())).device
+            for name, partial in self._declared.items():
+                shape = (self._sites, partial.width)
+                self._stores[name] = torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
+        for name, partial in self._declared.items():
+            store = self._stores[name]
+            row = store[slot]
+            part = parts[name].to(device=store.device, dtype=torch.float64).reshape(partial.width)
+            if partial.merge == "sum":
+                row.add_(part)
+            elif partial.merge == "max":
+                # maximum keeps a NaN of either side
+                torch.maximum(row, part, out=row)
+            else:
+                torch.hypot(row, part, out=row)
+
+    def take(self) -> dict[str, Tensor] | None:
+        """The merged results and which sites `fired`; then start anew. None if nothing was measured."""
+        if not self._stores or not any(self.fired):
+            return None
+        merged = {n: s.squeeze(1).clone() if s.shape[1] == 1 else s.clone() for n, s in self._stores.items()}
+        device = next(iter(self._stores.values())).device
+        merged["fired"] = torch.tensor(self.fired, dtype=torch.float64, device=device)
+        self.clear()
+        return merged
+
+    def clear(self) -> None:
+        self.fired = bytearray(self._sites)
+        for name, store in self._stores.items():
+            store.fill_(_first(self._declared[name].merge))
+
+
+def _first(merge: str) -> float:
+    return -torch.inf if merge == "max" else 0.0
+
+
+class HookState:
+    """A hook's state. Declared names are packed: one tensor for each name, one element for each site."""
+
+    def __init__(self, definition: Definition, sites: int) -> None:
+        self._declared = definition.state
+        self._sites = sites
+        self.packed: dict[str, Tensor] = {}
+        #: what an action put there under an undeclared name, by (slot, name)
+        self.free: dict[tuple[int, str], Tensor] = {}
+        #: writes at forward points, which take effect when the step ends
+        self._pending: dict[str, Tensor] = {}
+        self._pending_free: dict[tuple[int, str], Tensor] = {}
+        self.generators: dict[str, torch.Generator] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._declared or self.free or self._pending_free)
+
+    def pack(self, device: torch.device) -> dict[str, Tensor]:
+        if not self.packed:
+            self.packed = {
+                name: torch.full((self._sites,), first, dtype=torch.float64, device=device)
+                for name, first in self._declared.items()
+            }
+        return self.packed
+
+    def grow(self, sites: int) -> None:
+        for table in (self.packed, self._pending):
+            for name, tensor in table.items():
+                table[name] = torch.cat([tensor, tensor.new_full((sites - len(tensor),), self._declared[name])])
+        self._sites = max(self._sites, sites)
+
+    def commit(self) -> None:
+        """End of a step: what forward points wrote becomes what they read."""
+        if self._pending:
+            self.packed.update(self._pending)
+            self._pending = {}
+        if self._pending_free:
+            self.free.update(self._pending_free)
+            self._pending_free = {}
+
+    def carry(self, other: HookState, slots: Mapping[int, int]) -> None:
+        """Take over another hook's state: its slot `k` becomes our slot `v`."""
+        for name, tensor in other.packed.items():
+            mine = self.pack(tensor.device)
+            if name in mine:
+                for old, new in slots.items():
+                    mine[name][new] = tensor[old]
+        self.free = {(slots[slot], name): t for (slot, name), t in other.free.items() if slot in slots}
+        self.generators = other.generators
+
+    def generator(self, hook: str, seed: int, device: torch.device) -> torch.Generator:
+        found = self.generators.get(str(device))
+        if found is None:
+            found = self.generators[str(device)] = torch.Generator(device)
+            found.manual_seed(mixed(hook, seed))
+        return found
+
+
+def mixed(*parts: str | int) -> int:
+    """A seed made of all parts."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
+
+
+class SiteState(MutableMapping[str, Tensor]):
+    """One site's part of the hook's state, as `ctx.state`."""
+
+    __slots__ = ("_frozen", "_slot", "_state", "device", "writable")
+
+    def __init__(self, state: HookState, slot: int, *, frozen: bool) -> None:
+        self._state = state
+        self._slot = slot
+        #: of a forward point: reads see the step's first values, writes wait for its end
+        self._frozen = frozen
+        #: False while a checkpoint recomputes
+        self.writable = True
+        self.device = torch.device("cpu")
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self._state._declared:
+            return self._state.pack(self.device)[name][self._slot]
+        return self._state.free[self._slot, name]
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        if not self.writable:
+            return
+        value = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
+        state = self._state
+        if name in state._declared:
+            live = state.pack(self.device)
+            if self._frozen:
+                if name not in state._pending:
+                    state._pending[name] = live[name].clone()
+                state._pending[name][self._slot] = value
+            else:
+                live[name][self._slot] = value
+        else:
+            table = state._pending_free if self._frozen else state.free
+            table[self._slot, name] = value.clone()
+
+    def __delitem__(self, name: str) -> None:
+        del self._state.free[self._slot, name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._state._declared
+        yield from (name for slot, name in self._state.free if slot == self._slot)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

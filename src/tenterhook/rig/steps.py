@@ -1,0 +1,258 @@
+"""The optimizer's step: `grad_final`, `update`, `step_pre`, `step_post`, dispatched once over all their sites."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tenterhook import ranks
+from tenterhook.rig import torch_private as private
+from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire
+from tenterhook.rig.ledger import Site
+from tenterhook.rig.live import LiveHook
+from tenterhook.rig.resolve import is_sharded
+
+NO_GRADIENT = "no gradient at the optimizer's step"
+
+
+class Steps:
+    """What happens around one optimizer's step, for one rig."""
+
+    def __init__(self, name: str, optimizer: Optimizer, *, end: Callable[[], None] | None) -> None:
+        self.name = name
+        self.optimizer = weakref.ref(optimizer)
+        #: called after the step of the optimizer that is the clock
+        self._end = end
+        #: a subclass that calls super().step() would fire twice
+        self._depth = 0
+        #: the step under way does not count
+        self._no_step = False
+        self._lives: list[LiveHook] = []
+        self._fires: dict[Site, Fire] = {}
+        self._before: list[tuple[Site, Tensor]] = []
+        self._handles = (
+            optimizer.register_step_pre_hook(self._pre),
+            optimizer.register_step_post_hook(self._post),
+        )
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def serve(self, lives: Iterable[LiveHook]) -> None:
+        """The hooks at step points, in plan order."""
+        lives = [live for live in lives if live.hook.point.side == "step"]
+        if lives != self._lives:
+            self._lives, self._fires = lives, {}
+
+    def reset(self) -> None:
+        """A step that raised never reaches its end; the next forward begins afresh."""
+        self._depth = 0
+
+    def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        self._depth += 1
+        if self._depth > 1:
+            return None
+        self._no_step = _is_no_step(optimizer, kwargs)
+        if self._no_step or not any(live.active for live in self._lives):
+            return None
+        _unscale(optimizer)
+        self._call("step_pre", optimizer)
+        closure = kwargs.get("closure") or next((a for a in args[1:2] if callable(a)), None)
+        if closure is None:
+            self._finals()
+        self._copy_parameters()
+        if closure is None:
+            return None
+        wrapped = partial(self._evaluated, closure)
+        if kwargs.get("closure") is closure:
+            return args, {**kwargs, "closure": wrapped}
+        return (args[0], wrapped, *args[2:]), kwargs
+
+    def _evaluated(self, closure: Callable[[], Any]) -> Any:
+        """A closure computes the gradients inside the step, perhaps several times."""
+        loss = closure()
+        self._finals()
+        return loss
+
+    def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._depth -= 1
+        if self._depth > 0:
+            return
+        self._depth = 0
+        if self._no_step:
+            return
+        with torch.no_grad():
+            for site, old in self._before:
+                parameter = site.target.parameter()
+                if parameter is not None:
+                    self._fire(site)(parameter.detach() - old)
+        self._before.clear()
+        self._call("step_post", optimizer)
+        if self._end is not None:
+            self._end()
+
+    def _fire(self, site: Site) -> Fire:
+        fire = self._fires.get(site)
+        if fire is None:
+            fire = self._fires[site] = make_fire(site, captured=True)
+        return fire
+
+    def _call(self, point: str, optimizer: Optimizer) -> None:
+        for live in self._lives:
+            if live.active and live.hook.at == point:
+                for site in live.sites:
+                    if site.target.owner() is optimizer:
+                        make_call(site)(optimizer)
+
+    def _sites(self, live: LiveHook) -> list[tuple[Site, Tensor]]:
+        """The hook's sites whose parameter this optimizer holds, with the parameter."""
+        found = []
+        held: set[int] | None = None
+        for site in live.sites:
+            if site.dormant is not None:
+                continue
+            parameter = site.target.parameter()
+            if parameter is None:
+                continue
+            if site.bound is None or site.bound[0] != id(parameter):
+                held = held if held is not None else self._held()
+                if id(parameter) not in held:
+                    continue
+                if site.bound is not None:
+                    site.rebound += 1
+                site.bound = (id(parameter), id(self))
+            if site.bound[1] == id(self):
+                found.append((site, parameter))
+        return found
+
+    def _held(self) -> set[int]:
+        optimizer = self.optimizer()
+        return set() if optimizer is None else {id(p) for g in optimizer.param_groups for p in g["params"]}
+
+    @torch.no_grad()
+    def _finals(self) -> None:
+        for live in self._lives:
+            if live.active and live.hook.at == "grad_final":
+                if live.claim.over_hook:
+                    self._over_hook(live)
+                else:
+                    self._each(live)
+
+    def _each(self, live: LiveHook) -> None:
+        sharded = []
+        for site, parameter in self._sites(live):
+            grad = parameter.grad
+            if grad is None:
+                site.skip(NO_GRADIENT)
+            elif is_sharded(grad) and live.definition.two_phase:
+                sharded.append((site, grad))
+            elif is_sharded(grad):
+                local = grad.to_local()  # type: ignore[attr-defined]
+                _write_local(local, self._fire(site)(local))
+            else:
+                out = self._fire(site)(grad)
+                if out is not None:
+                    parameter.grad = out
+        if sharded:
+            self._merged_over_ranks(live, sharded)
+
+    def _over_hook(self, live: LiveHook) -> None:
+        """Measured over all the hook's targets, then applied to each."""
+        measure = live.measure
+        assert measure is not None
+        given = []
+        for site, parameter in self._sites(live):
+            if parameter.grad is None:
+                site.skip(NO_GRADIENT)
+            else:
+                given.append((site, parameter))
+        if not given:
+            return
+        sharded = any(is_sharded(p.grad) for _, p in given)
+        parts = [measure(_local(p.grad)) for _, p in given]
+        first = next(iter(parts[0].values())).device
+        columns = {n: torch.stack([p[n].to(first) for p in parts]) for n in live.definition.partials}
+        how = {n: p.merge for n, p in live.definition.partials.items()}
+        merged = {n: _merged(column, how[n]) for n, column in columns.items()}
+        if sharded:
+            merged = ranks.merge(merged, how)
+        for site, parameter in given:
+            local = _local(parameter.grad)
+            here = {n: m.to(local.device) for n, m in merged.items()}
+            out = apply(site, local, here)
+            if out is None:
+                continue
+            if is_sharded(parameter.grad):
+                _write_local(local, out)
+            else:
+                parameter.grad = out
+
+    def _merged_over_ranks(self, live: LiveHook, sharded: list[tuple[Site, Tensor]]) -> None:
+        """Two-phase on shards: all the targets' partial results in one merge, then each is applied."""
+        measure = live.measure
+        assert measure is not None
+        how = {n: p.merge for n, p in live.definition.partials.items()}
+        parts = [measure(_local(grad)) for _, grad in sharded]
+        merged = ranks.merge({n: torch.stack([p[n].double() for p in parts]) for n in how}, how)
+        for row, (site, grad) in enumerate(sharded):
+            mine = {n: merged[n][row] for n in how}
+            if live.partials is not None:
+                if live.in_phase():
+                    live.partials.add(site.slot, mine)
+                    count(site)
+            else:
+                local = _local(grad)
+                _write_local(local, apply(site, local, mine))
+
+    @torch.no_grad()
+    def _copy_parameters(self) -> None:
+        for live in self._lives:
+            if live.active and live.hook.at == "update":
+                self._before += [(site, p.detach().clone()) for site, p in self._sites(live)]
+
+
+def _local(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def _write_local(local: Tensor, out: Tensor | None) -> None:
+    if out is not None:
+        local.copy_(out)
+
+
+def _merged(column: Tensor, how: str) -> Tensor:
+    if how == "sum":
+        return column.sum(0)
+    # The norm of norms is taken as torch.nn.utils.clip_grad_norm_ takes it, to the bit.
+    return column.amax(0) if how == "max" else torch.linalg.vector_norm(column, dim=0)
+
+
+def _unscale(optimizer: Optimizer) -> None:
+    """A fused optimizer unscales inside its step; what the hooks see must be unscaled already."""
+    scale = private.pending_scale(optimizer)
+    if scale is None:
+        return
+    with torch.no_grad():
+        inverse = scale.double().reciprocal().float()
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(inverse.to(parameter.grad.device))
+    private.clear_scale(optimizer)
+
+
+def _is_no_step(optimizer: Optimizer, kwargs: Any) -> bool:
+    """A step that GradScaler makes a fused optimizer skip, or the one DCP fakes to create optimizer state."""
+    skipped = private.found_inf(optimizer)
+    if skipped is not None and skipped.item():  # GradScaler itself reads it for an optimizer that is not fused
+        return True
+    fake = set(kwargs) == {"closure"} and kwargs["closure"] is None and not optimizer.state
+    return fake and all(float(g["lr"]) == 0.0 for g in optimizer.param_groups)

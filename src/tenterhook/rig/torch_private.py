@@ -1,0 +1,117 @@
+"""Every private attribute of torch that tenterhook touches: one function each, read and run on torch 2.13.
+
+`tests/rig/test_torch_private.py` fails when torch changes what one of these stands on.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+#: the number of the running backward, -1 outside of one; inside a forward it means a checkpoint recomputes
+graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
+
+
+def at_end_of_backward(call: Callable[[], None]) -> None:
+    """Run `call` when the running backward ends. 2.13: only inside a backward."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
+
+
+def saving_is_hooked() -> bool:
+    """Whether saved_tensors_hooks are active, as they are in the forward of a non-reentrant checkpoint. 2.13."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def child_modules(module: nn.Module) -> dict[str, nn.Module | None]:
+    return module._modules
+
+
+def own_parameters(module: nn.Module) -> dict[str, Tensor | None]:
+    """Not `named_parameters`: FSDP2 and parametrizations swap entries of this dict. 2.13."""
+    return module._parameters  # type: ignore[return-value]
+
+
+def implementation(tensor: Tensor) -> int:
+    """The address behind the Python object; `swap_tensors` changes it and nothing else does. 2.13."""
+    return int(tensor._cdata)
+
+
+HOOK_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def tensor_hooks(tensor: Tensor, slot: str) -> OrderedDict[int, Any] | None:
+    return getattr(tensor, slot)  # type: ignore[no-any-return]
+
+
+def reinstall_tensor_hooks(tensor: Tensor) -> None:
+    """Tie the hook dicts to the tensor again: `swap_tensors` leaves them listed but dead. Harmless twice. 2.13."""
+    for slot in HOOK_SLOTS:
+        hooks = getattr(tensor, slot)
+        if hooks is not None:
+            setattr(tensor, slot, hooks)
+
+
+def drop_empty_tensor_hooks(tensor: Tensor) -> None:
+    """Removing the last hook leaves an empty dict where there was None. 2.13."""
+    for slot in HOOK_SLOTS:
+        hooks = getattr(tensor, slot)
+        if hooks is not None and not hooks:
+            setattr(tensor, slot, None)
+
+
+#: the dicts of a module that hold hooks, by the name of the function that fills them. 2.13
+MODULE_SLOTS = {
+    "_forward_pre_hooks": "register_forward_pre_hook",
+    "_forward_hooks": "register_forward_hook",
+    "_backward_pre_hooks": "register_full_backward_pre_hook",
+    "_backward_hooks": "register_full_backward_hook",
+    "_state_dict_pre_hooks": "register_state_dict_pre_hook",
+    "_state_dict_hooks": "register_state_dict_post_hook",
+    "_load_state_dict_pre_hooks": "register_load_state_dict_pre_hook",
+    "_load_state_dict_post_hooks": "register_load_state_dict_post_hook",
+}
+
+#: likewise of an optimizer. 2.13
+OPTIMIZER_SLOTS = {
+    "_optimizer_step_pre_hooks": "register_step_pre_hook",
+    "_optimizer_step_post_hooks": "register_step_post_hook",
+    "_optimizer_state_dict_pre_hooks": "register_state_dict_pre_hook",
+    "_optimizer_state_dict_post_hooks": "register_state_dict_post_hook",
+    "_optimizer_load_state_dict_pre_hooks": "register_load_state_dict_pre_hook",
+    "_optimizer_load_state_dict_post_hooks": "register_load_state_dict_post_hook",
+}
+
+
+def hooks_in(owner: object, slot: str) -> dict[int, Any]:
+    return getattr(owner, slot, None) or {}
+
+
+def is_last(hooks: dict[int, Any], key: int) -> bool:
+    """Whether nothing was registered after the hook of that handle id."""
+    return next(reversed(hooks), None) == key
+
+
+def pending_scale(optimizer: torch.optim.Optimizer) -> Tensor | None:
+    """The factor a fused optimizer would still divide its gradients by; GradScaler leaves it there. 2.13."""
+    return getattr(optimizer, "grad_scale", None)
+
+
+def clear_scale(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.grad_scale = None  # type: ignore[attr-defined]
+
+
+def found_inf(optimizer: torch.optim.Optimizer) -> Tensor | None:
+    """1 where a fused optimizer is about to skip its step; GradScaler leaves it there. 2.13."""
+    return getattr(optimizer, "found_inf", None)
+
+
+#: children of wrappers that are not part of a name. 2.13
+TRANSPARENT = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
+
+
+def is_compiled(module: nn.Module) -> bool:
+    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
