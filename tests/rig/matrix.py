@@ -1,0 +1,147 @@
+"""The matrix: the same point means the same in every regime, or is refused, or does not depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import tenterhook as th
+from tenterhook.plan import POINTS
+from tests.rig.by_hand import Hand, Recorded
+from tests.rig.regimes import REGIMES, Regime
+
+CHANGES: dict[str, Callable[[Tensor], Tensor] | None] = {"observe": None, "modify": lambda x: x * 0.5}
+
+#: (point, regime): the text of the refusal
+REFUSED = {
+    (point, "no optimizer"): "there is no optimizer, so there is no such moment"
+    for point in ("grad_final", "update", "step_pre", "step_post")
+}
+
+#: regimes that a state_dict could notice
+_STATE = ("eager", "tied weights", "parameter replaced", "parameter swapped", "two optimizers", "no optimizer")
+UNAFFECTED = {
+    (point, regime): "a state_dict is made of parameters, however their gradients come about"
+    for point in ("save_pre", "save_post", "load_pre", "load_post")
+    for regime in REGIMES
+    if regime not in _STATE
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    word: str
+    #: how many signals were compared, or the reason
+    note: str
+
+
+def check(point: str, regime: str) -> Outcome:
+    """Decide one cell, or fail."""
+    if (point, regime) in UNAFFECTED:
+        return Outcome("unaffected", UNAFFECTED[point, regime])
+    if (point, regime) in REFUSED:
+        return _refused(point, REGIMES[regime](), REFUSED[point, regime])
+    compared = 0
+    for change in CHANGES.values() if POINTS[point].modifies else (None,):
+        compared += _exact(point, REGIMES[regime], change)
+    return Outcome("exact", f"{compared} signals")
+
+
+def _exact(point: str, regime: type[Regime], change: Callable[[Tensor], Tensor] | None) -> int:
+    by_hand, hand = _trained(regime(), Hand(point, change))
+    recorded = Recorded(point, change)
+    by_plan, rig = _attached(regime(), recorded)
+    _same(hand.seen, recorded.seen)
+    _same(by_hand, by_plan)
+    site = next(iter(rig.ledger["cell"].values()), None)
+    fired = sum(s.fired for s in rig.ledger["cell"].values())
+    assert fired == len(recorded.seen), "the ledger counts every firing and nothing else"
+    assert rig.ledger["cell"].changed == (len(recorded.seen) if change else 0)
+    assert site is None or site.failed == 0
+    return len(hand.seen)
+
+
+def _refused(point: str, regime: Regime, text: str) -> Outcome:
+    model = regime.model()
+    with pytest.raises(th.RefusedError) as refusal:
+        th.attach(model, [Recorded(point, None).hook()], optimizer=regime.optimizers(model))
+    assert text in str(refusal.value)
+    assert (refusal.value.hook, refusal.value.point) == ("cell", point)
+    assert not th.inventory(model)
+    return Outcome("refused", text)
+
+
+def _trained(regime: Regime, hand: Hand) -> tuple[dict[str, Any], Hand]:
+    model = regime.model()
+    optimizers = regime.optimizers(model)
+    regime.train(model, optimizers, hand)
+    return _bits(model, optimizers), hand
+
+
+def _attached(regime: Regime, recorded: Recorded) -> tuple[dict[str, Any], th.Rig]:
+    model = regime.model()
+    optimizers = regime.optimizers(model)
+    rig = th.attach(model, [recorded.hook()], optimizer=optimizers)
+    regime.train(model, optimizers, Hand(None))
+    bits = _bits(model, optimizers)
+    rig.detach()
+    assert not th.inventory(model, optimizer=optimizers)
+    return bits, rig
+
+
+def _bits(model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer]) -> dict[str, Any]:
+    found: dict[str, Any] = dict(model.state_dict())
+    found.update({f"{n}.grad": p.grad for n, p in model.named_parameters()})
+    for name, optimizer in optimizers.items():
+        for i, state in optimizer.state_dict()["state"].items():
+            found.update({f"{name}.{i}.{k}": v for k, v in state.items()})
+    return found
+
+
+def _same(a: Any, b: Any) -> None:
+    if isinstance(a, Tensor):
+        assert isinstance(b, Tensor)
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert torch.equal(torch.nan_to_num(a, nan=12345.0), torch.nan_to_num(b, nan=12345.0)), (a, b)
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            _same(a[key], b[key])
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), f"{len(a)} signals by hand, {len(b)} by tenterhook"
+        for x, y in zip(a, b, strict=True):
+            _same(x, y)
+    else:
+        assert a == b
+
+
+def table(outcomes: dict[tuple[str, str], Outcome]) -> str:
+    """docs/matrix.md, from what ran."""
+    counts = {w: sum(o.word == w for o in outcomes.values()) for w in ("exact", "refused", "unaffected")}
+    marks = {"exact": "exact", "refused": "**refused**", "unaffected": "–"}
+    lines = [
+        "# The matrix: same point, same meaning",
+        "",
+        "Made by `scripts/matrix` from the cells that ran. *exact*: every signal and every bit of parameters, gradients and",
+        "optimizer state equals the same hook written by hand in plain PyTorch, observing and modifying. *refused*:",
+        "attaching raises a typed error that says why. –: the point does not depend on the regime, by a declared rule.",
+        "",
+        f"{len(outcomes)} cells: {counts['exact']} exact, {counts['refused']} refused, "
+        f"{counts['unaffected']} unaffected, 0 silent, 0 skipped.",
+        "",
+        "| regime | " + " | ".join(f"`{p}`" for p in POINTS) + " |",
+        "|---" * (len(POINTS) + 1) + "|",
+    ]
+    for regime in REGIMES:
+        lines.append(f"| {regime} | " + " | ".join(marks[outcomes[p, regime].word] for p in POINTS) + " |")
+    notes = {o.word: set() for o in outcomes.values()}
+    for o in outcomes.values():
+        notes[o.word].add(o.note)
+    for word in ("refused", "unaffected"):
+        lines += ["", f"{word.capitalize()}, because: {'; '.join(sorted(notes.get(word, ())))}."]
+    return "\n".join(lines) + "\n"
