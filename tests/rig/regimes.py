@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import tenterhook as th
@@ -183,7 +182,7 @@ class InPlace(Regime):
             hand = self.hand
             x = hand.gradient("grad_input", hand.value("input", x), alias=True)
             y = hand.gradient("grad_output", hand.value("output", self.mid(x)))
-            F.relu_(y)
+            torch.relu_(y)
             y = hand.gradient("value_grad", hand.value("value", y), alias=True)
             return th.tap(y, "mark") * 1.0
 

@@ -16,12 +16,18 @@ ROOT = "."
 SEPARATORS = ".:"
 MAX_PATTERNS = 1024
 MAX_PATTERN_LENGTH = 256
+#: how many prefixes are remembered at once, and how long they may be
+MAX_KNOWN = 4096
+MAX_PREFIX = 256
 
 
 class Glob:
     """One glob, compiled to transition masks over its tokens; bit i means "token i comes next"."""
 
-    __slots__ = ("_across", "_end", "_literals", "_parts", "_start", "_within", "prefix", "steps", "suffix", "text")
+    __slots__ = (
+        "_across", "_end", "_known", "_last", "_literals", "_parts", "_start", "_tail", "_within", "prefix", "steps",
+        "suffix", "text",
+    )  # fmt: skip
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -29,8 +35,9 @@ class Glob:
         self.steps = 0
         self._literals: dict[str, int] = {}
         self._within = self._across = self._parts = 0
-        size = 0
-        i = 0
+        #: the last "**" if only plain text follows it: once it is reached, the end of the name decides
+        self._last = 0
+        size = i = tail = 0
         while i < len(text):
             bit = 1 << size
             if text.startswith("**", i):
@@ -41,15 +48,20 @@ class Glob:
                 else:
                     self._across |= bit
                     i += 2
+                self._last, tail = bit, i
             elif text[i] == "*":
                 self._within |= bit
+                self._last = 0
                 i += 1
             else:
                 self._literals[text[i]] = self._literals.get(text[i], 0) | bit
                 i += 1
             size += 1
+        self._tail = text[tail:]
         self._end = 1 << size
         self._start = self._entered(1)
+        #: states after prefixes that end in a separator: neighbours share them
+        self._known: dict[str, int] = {}
         self.prefix = text[: text.index("*")]
         self.suffix = text[text.rindex("*") + 1 :].lstrip(SEPARATORS)
 
@@ -64,11 +76,14 @@ class Glob:
         self.steps = 0
         if not (name.startswith(self.prefix) and name.endswith(self.suffix)):
             return False
-        state = self._start
+        state, at = self._begun(name)
+        if state & self._last:
+            return self._ends(name, at)
         literals, across, within, parts = self._literals, self._across, self._within, self._parts
         stays = across | within
-        for char in name:
-            self.steps += 1
+        self.steps = len(name) - at
+        for i in range(at, len(name)):
+            char = name[i]
             if char in SEPARATORS:
                 kept = state & (across | parts)
                 advanced = ((state & literals.get(char, 0)) | (state & parts)) << 1
@@ -79,7 +94,30 @@ class Glob:
             state = kept | self._entered(advanced) | self._entered((kept & stays) << 1)
             if not state:
                 return False
+            if char == "." and i < MAX_PREFIX:
+                if len(self._known) >= MAX_KNOWN:
+                    self._known.clear()
+                self._known[name[: i + 1]] = state
+                if state & self._last:
+                    return self._ends(name, i + 1)
         return bool(state & self._end)
+
+    def _ends(self, name: str, at: int) -> bool:
+        """Whether the rest of the name, from `at`, is what the last "**" and the text behind it match."""
+        if self._last & self._across:
+            return len(name) - at >= len(self._tail) and name.endswith(self._tail)
+        rest = name[at:]
+        return rest == self._tail or (rest.endswith(self._tail) and rest[-len(self._tail) - 1] in SEPARATORS)
+
+    def _begun(self, name: str) -> tuple[int, int]:
+        """Where to begin: after a prefix that an earlier name had too, in the state it left, or at the start."""
+        cut = len(name)
+        for _ in range(3):
+            cut = name.rfind(".", 0, cut)
+            state = self._known.get(name[: cut + 1]) if 0 < cut < MAX_PREFIX else None
+            if state is not None:
+                return state, cut + 1
+        return self._start, 0
 
 
 @dataclass(frozen=True, slots=True)

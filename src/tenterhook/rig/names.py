@@ -41,6 +41,8 @@ class Names:
     modules: dict[str, Target]
     parameters: dict[str, Target]
     optimizers: dict[str, Target]
+    #: some module was compiled
+    compiled: bool
 
     def of_kinds(self, kinds: Sequence[Kind]) -> dict[str, Target]:
         tables = {"module": self.modules, "parameter": self.parameters, "optimizer": self.optimizers, "tap": {}}
@@ -53,7 +55,9 @@ class Names:
 def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
     modules: dict[int, tuple[str, nn.Module, list[str]]] = {}
     parameters: dict[int, tuple[str, nn.Module, str, list[str]]] = {}
+    compiled = False
     for name, module in walk(model):
+        compiled = compiled or private.is_compiled(module)
         known = modules.get(id(module))
         if known is not None:
             known[2].append(name)
@@ -68,16 +72,14 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
                     parameters[id(parameter)][3].append(full)
             else:
                 parameters[id(parameter)] = (full, module, key, [])
-    found = Names({}, {}, {})
+    found = Names({}, {}, {}, compiled)
     for name, module, aliases in modules.values():
         # A wrapper and what it wraps share a name; the walk gives the inner one last.
         found.modules[name] = Target(
             name, "module", weakref.ref(module), aliases=tuple(a for a in aliases if a != name)
         )
-    refs: dict[int, weakref.ref[nn.Module]] = {}
     for name, owner, key, aliases in parameters.values():
-        ref = refs.setdefault(id(owner), weakref.ref(owner))
-        found.parameters[name] = Target(name, "parameter", ref, key, tuple(aliases))
+        found.parameters[name] = Target(name, "parameter", weakref.ref(owner), key, tuple(aliases))
     for name, optimizer in optimizers.items():
         found.optimizers[name] = Target(name, "optimizer", weakref.ref(optimizer))
     return found
@@ -90,7 +92,7 @@ def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     while pending:
         name, module = pending.pop()
         known = seen.setdefault(id(module), [])
-        if any(name == k or k == ROOT or name.startswith(k + ".") for k in known):
+        if known and any(name == k or k == ROOT or name.startswith(k + ".") for k in known):
             continue  # a second wrapper of one name, or a module that contains itself
         known.append(name)
         yield name, module

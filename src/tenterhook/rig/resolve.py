@@ -22,8 +22,7 @@ from tenterhook.errors import (
 )
 from tenterhook.plan import Action, Hook
 from tenterhook.plan.hook import OnError, Phase
-from tenterhook.rig import torch_private as private
-from tenterhook.rig.names import Names, Target, names_of, type_names, walk
+from tenterhook.rig.names import Names, Target, names_of, type_names
 
 FROZEN = "frozen"
 NO_OPTIMIZER = "in no optimizer"
@@ -58,7 +57,6 @@ class Ground:
         self.names: Names = names_of(model, optimizers)
         self.optimizers = optimizers
         self.optimized = optimizer_of(optimizers)
-        self.compiled = any(private.is_compiled(m) for _, m in walk(model))
         self.ranks = ranks.world_size()
 
 
@@ -136,7 +134,7 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
         raise RefusedError(
             "there is no optimizer, so there is no such moment", remedy=f"attach(..., optimizer=optimizer){instead}"
         )
-    if ground.compiled and (("module" in point.on and point.side != "state") or "tap" in point.on):
+    if ground.names.compiled and (("module" in point.on and point.side != "state") or "tap" in point.on):
         raise RefusedError(
             "the model is compiled: torch.compile ignores module hooks that come after it",
             remedy="use a parameter point (grad, grad_accumulated, grad_final, update), or attach to the plain model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -47,9 +48,22 @@ def attach(
     """
     plan = plan if isinstance(plan, Plan) else Plan(plan)
     optimizers = named_optimizers(optimizer)
-    claims = resolve(plan.hooks, Ground(model, optimizers), actions=actions, tensors=tensors or {})
+    with _uncollected():
+        claims = resolve(plan.hooks, Ground(model, optimizers), actions=actions, tensors=tensors or {})
     _make_room(model, plan, replace=replace)
     return Rig(model, plan, claims, optimizers=optimizers, clock=clock, sinks=sinks, actions=actions, tensors=tensors)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A hundred thousand sites are made to stay; collecting garbage meanwhile only walks over them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _make_room(model: nn.Module, plan: Plan, *, replace: bool) -> None:
@@ -98,9 +112,10 @@ class Rig:
             # The clock's hooks come last, so that its step ends after every other optimizer's hooks have run.
             for name, one in sorted(optimizers.items(), key=lambda item: item[0] == ticking):
                 self._steps.append(Steps(name, one, end=self._stepped if name == ticking else None))
-            for claim in claims:
-                self._rigging.put(claim)
-            self._arm()
+            with _uncollected():
+                for claim in claims:
+                    self._rigging.put(claim)
+                self._arm()
         except BaseException:
             self.detach()
             raise
