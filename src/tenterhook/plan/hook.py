@@ -61,6 +61,18 @@ class When:
             return False
         return (step - self.start) % self.every == 0
 
+    def next_change(self, step: int) -> int | None:
+        """The first later step in which it may be due where it is not, or the other way round; None for never."""
+        if self.after_trip is not None:
+            return step + 1
+        if step < self.start:
+            return self.start
+        if self.stop is not None and step >= self.stop:
+            return None
+        if self.every == 1:
+            return self.stop
+        return step + 1 if self.due(step) else step + self.every - (step - self.start) % self.every
+
 
 ALWAYS = When()
 

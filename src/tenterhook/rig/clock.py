@@ -39,8 +39,8 @@ class Clock:
         self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
         #: the step a trigger last tripped in
         self.tripped = -1
-        #: firings that belong to no finished step yet
-        self.open = False
+        #: a hook was muted by its own failure and is to be taken down
+        self.stale = False
 
     def begin_pass(self, modifiers: frozenset[LiveHook]) -> None:
         self.forwards += 1

@@ -60,10 +60,11 @@ def _acting_plainly(site: Site) -> Fire:
             return live.failed(site, error)  # type: ignore[func-returns-value]
         if x._version != version:
             return live.failed(site, _in_place())  # type: ignore[func-returns-value]
-        site.fired += 1
+        before = site.fired
+        site.fired = before + 1
         site.last = clock.step
         site.order = tick()
-        if site.first < 0:
+        if not before:
             site.first = clock.step
         return None if out is None else _accepted(site, x, out)
 

@@ -17,7 +17,7 @@ from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 
 graph_task_id = private.graph_task_id
-saving_is_hooked = private.saving_is_hooked
+saved_tensors_hooks = private.saved_tensors_hooks
 is_grad_enabled = torch.is_grad_enabled
 
 
@@ -41,12 +41,14 @@ class Calls:
             ctx.call, ctx.leaf = call, leaf
 
 
-def visitor(sites: Sequence[Site], clock: Clock) -> Callable[[], Fire]:
-    """Gives, for one call of the target, the function that fires on each tensor leaf."""
+def visitor(sites: Sequence[Site], clock: Clock) -> tuple[Fire | None, Callable[[], Fire] | None]:
+    """What fires on each tensor leaf: the same for every call, or made for each if actions ask which it is."""
+    if not sites:
+        return None, None
     fire = chain([make_fire(s) for s in sites])
     calls = Calls(clock, sites)
     if not calls.contexts:
-        return lambda: fire
+        return fire, None
 
     def begin() -> Fire:
         call, leaf = calls.begin(), -1
@@ -59,7 +61,7 @@ def visitor(sites: Sequence[Site], clock: Clock) -> Callable[[], Fire]:
 
         return visit
 
-    return begin
+    return None, begin
 
 
 def replayer(sites: Sequence[Site], clock: Clock) -> Callable[[], Fire | None]:
@@ -84,51 +86,64 @@ def replayer(sites: Sequence[Site], clock: Clock) -> Callable[[], Fire | None]:
 
 
 def output_dispatch(active: Sequence[Site], serving: Sequence[Site], clock: Clock) -> Callable[..., Any]:
-    begin, replay = visitor(active, clock) if active else None, replayer(serving, clock)
+    (always, begin), replay = visitor(active, clock), replayer(serving, clock)
     modifiers = frozenset(s.live for s in active if s.live.modifies_forward)
 
     def dispatch(module: nn.Module, args: Any, output: Any) -> Any:
         if graph_task_id() != -1:
-            fire = replay()
-        else:
-            if modifiers:
-                note_checkpoint(clock, modifiers)
-            fire = begin() if begin is not None else None
+            return recompute(output)
+        fire = always or (begin() if begin is not None else None)
         if fire is None:
             return None
         if type(output) is Tensor:
-            return fire(output)
-        new = map_leaves(output, fire)
-        return None if new is output else new
+            new = fire(output)
+        else:
+            new = map_leaves(output, fire)
+            if new is output:
+                return None
+        if new is not None:
+            note_checkpoint(clock, modifiers)
+        return new
+
+    def recompute(output: Any) -> Any:
+        fire = replay()
+        return None if fire is None else map_leaves(output, fire)
 
     return dispatch
 
 
 def input_dispatch(active: Sequence[Site], serving: Sequence[Site], clock: Clock) -> Callable[..., Any]:
-    begin, replay = visitor(active, clock) if active else None, replayer(serving, clock)
+    (always, begin), replay = visitor(active, clock), replayer(serving, clock)
     modifiers = frozenset(s.live for s in active if s.live.modifies_forward)
 
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
         if graph_task_id() != -1:
-            fire = replay()
-        else:
-            if modifiers:
-                note_checkpoint(clock, modifiers)
-            fire = begin() if begin is not None else None
+            return recompute(args, kwargs)
+        fire = always or (begin() if begin is not None else None)
         if fire is None:
             return None
         if len(args) == 1 and type(args[0]) is Tensor and not kwargs:
-            out = fire(args[0])
-            return None if out is None else ((out,), kwargs)
-        new_args, new_kwargs = map_leaves(args, fire), map_leaves(kwargs, fire)
-        return None if new_args is args and new_kwargs is kwargs else (new_args, new_kwargs)
+            new = fire(args[0])
+            if new is None:
+                return None
+            given = (new,), kwargs
+        else:
+            given = map_leaves(args, fire), map_leaves(kwargs, fire)
+            if given[0] is args and given[1] is kwargs:
+                return None
+        note_checkpoint(clock, modifiers)
+        return given
+
+    def recompute(args: Any, kwargs: Any) -> Any:
+        fire = replay()
+        return None if fire is None else (map_leaves(args, fire), map_leaves(kwargs, fire))
 
     return dispatch
 
 
 def note_checkpoint(clock: Clock, modifiers: frozenset[LiveHook]) -> None:
-    """Both kinds of activation checkpoint show in the forward: by no_grad, or by hooks on what is saved."""
-    if is_grad_enabled() and not saving_is_hooked():
+    """A value was changed. Both kinds of checkpoint show in the forward: by no_grad, or by hooks on what is saved."""
+    if is_grad_enabled() and saved_tensors_hooks(False) is None:
         return
     if not modifiers <= clock.now.modifiers:  # a part of the model was called without its root
         clock.begin_pass(clock.now.modifiers | modifiers)

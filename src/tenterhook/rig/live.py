@@ -151,5 +151,6 @@ class LiveHook:
         self.muted = True
         self.active = False
         self.standing = None
+        self.clock.stale = True
         self.mute_reason = told.fact
         warnings.warn(f"tenterhook muted a hook. {told}", RuntimeWarning, stacklevel=2)

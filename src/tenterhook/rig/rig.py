@@ -261,9 +261,8 @@ class Rig:
     def _end_step(self) -> None:
         clock, step = self._clock, self._clock.step
         trips = []
-        for live in self._rigging.lives.values():
-            if live.active:
-                live.due_steps += 1
+        for live in self._rigging.active:
+            live.due_steps += 1
             live.state.commit()
             if live.partials is not None and any(live.partials.fired):
                 trips += self._report(live)
@@ -272,7 +271,9 @@ class Rig:
             clock.tripped = step
         self._recorder.flush(step)
         clock.step += 1
-        self._arm()
+        change = self._rigging.next_change
+        if clock.stale or (change is not None and clock.step >= change):
+            self._arm()
 
     @torch.no_grad()
     def _report(self, live: LiveHook) -> list[Tensor]:

@@ -37,6 +37,12 @@ class Rigging:
         self._retired: list[LiveHook] = []
         #: a change waits for the next forward of the root
         self._waiting = False
+        #: what the hot paths look at, as `arm` left it
+        self.active: tuple[LiveHook, ...] = ()
+        self.next_change: int | None = None
+        self._modifiers: frozenset[LiveHook] = frozenset()
+        self._held = False
+        self._up: list[ParameterFixture] = []
 
     def optimizers(self) -> dict[str, Optimizer]:
         return {name: o for name, ref in self._optimizers.items() if (o := ref()) is not None}
@@ -115,6 +121,17 @@ class Rigging:
             if live.hook.point.side == "step":
                 for site in live.sites:
                     site.installed = live.active and site.dormant is None
+        self.clock.stale = False
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        lives = self.lives.values()
+        self.active = tuple(live for live in lives if live.active)
+        self._modifiers = frozenset(live for live in self.active if live.modifies_forward)
+        self._held = any(live.standing is not None and live.standing[1] for live in lives)
+        self._up = [f for f in self._bound if f.handle is not None]
+        changes = (live.hook.when.next_change(self.clock.step) for live in lives if not live.muted)
+        self.next_change = min((c for c in changes if c is not None), default=None)
 
     def take_down(self) -> None:
         for live in (*self.lives.values(), *self._retired):
@@ -126,6 +143,7 @@ class Rigging:
             fixture.leave()
         self.fixtures.clear()
         self._bound.clear()
+        self._up.clear()
         self._retired.clear()
 
     # -- at the root's forward ---------------------------------------------------------------------------------------
@@ -133,10 +151,11 @@ class Rigging:
     def settle(self) -> bool:
         """Take up what has changed since the last forward. Whether any hook modifies this one."""
         self.clock.in_forward = False
-        if self._waiting or any(live.standing is None or live.standing[1] for live in self.lives.values()):
+        if self._waiting or self._held or self.clock.stale:
             self.arm()
-        self._abandon()
-        for fixture in self._bound:
+        if self.active:
+            self._abandon()
+        for fixture in self._up:
             if fixture.handle is not None:
                 self._follow(fixture)
         self._wake()
@@ -145,14 +164,14 @@ class Rigging:
             for live in [r for r in self._retired if r not in needed]:
                 self._retired.remove(live)
                 self._discard(live)
-        modifiers = frozenset(live for live in self.lives.values() if live.active and live.modifies_forward)
+        modifiers = self._modifiers
         if modifiers or self.clock.now.modifiers or not self._optimizers:
             self.clock.begin_pass(modifiers)
         return bool(modifiers)
 
     def _abandon(self) -> None:
         """A backward whose gradients were cleared without a step (GradScaler skipped it) leaves no statistics."""
-        started = [(live, live.partials) for live in self.lives.values()
+        started = [(live, live.partials) for live in self.active
                    if live.partials and live.hook.point.side == "backward" and any(live.partials.fired)]  # fmt: skip
         if not started or not self._optimizers:
             return
@@ -193,6 +212,7 @@ class Rigging:
     def _wake(self) -> None:
         """Dormant sites whose reason has passed: unfrozen, or taken up by an optimizer."""
         optimized: dict[int, str] | None = None
+        woken = False
         for live in self.lives.values():
             for site in live.sites if live.sleeps else ():
                 if site.dormant is None or site.dormant == NEVER_CALLED:
@@ -204,10 +224,13 @@ class Rigging:
                 why = why_dormant(live.hook, site.target, optimized)
                 if why is None:
                     site.wake()
+                    woken = True
                     if live.fixtures:
                         live.fixtures[site.slot].refresh(self.clock.replayable())
                 else:
                     site.dormant = why
+        if woken:
+            self._sum_up()
 
     def _training(self) -> bool:
         model = self.model()

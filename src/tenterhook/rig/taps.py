@@ -5,12 +5,19 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import Fire, chain, make_fire
-from tenterhook.rig.forward import Calls, alias, backward_fire, graph_task_id, note_checkpoint, replayer
+from tenterhook.rig.forward import (
+    Calls,
+    alias,
+    backward_fire,
+    graph_task_id,
+    is_grad_enabled,
+    note_checkpoint,
+    replayer,
+)
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.names import Target, walk
 
@@ -117,11 +124,11 @@ class TapFixture:
         else:
             call = self._calls.begin()
             self._calls.place(call, 0)
-            if self._modifiers:
-                note_checkpoint(self._clock, self._modifiers)
             new = self._fire(tensor) if self._fire is not None else None
+            if new is not None:
+                note_checkpoint(self._clock, self._modifiers)
         if new is not None:
             tensor = new
-        if self._make is not None and tensor.requires_grad and torch.is_grad_enabled():
+        if self._make is not None and tensor.requires_grad and is_grad_enabled():
             return alias(tensor, self._make(self._calls, call, 0, tensor), self._grads)
         return tensor

@@ -21,9 +21,8 @@ def at_end_of_backward(call: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
-def saving_is_hooked() -> bool:
-    """Whether saved_tensors_hooks are active, as they are in the forward of a non-reentrant checkpoint. 2.13."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+#: given False, the innermost saved_tensors_hooks or None; a non-reentrant checkpoint has some in its forward. 2.13
+saved_tensors_hooks: Callable[[bool], object] = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def child_modules(module: nn.Module) -> dict[str, nn.Module | None]:

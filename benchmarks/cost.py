@@ -1,0 +1,205 @@
+"""Cost: what a fired no-op site, and a plan with nothing due, add to a step.
+
+python benchmarks/cost.py                 # thread CPU time, interleaved, best of 5
+python benchmarks/cost.py --instructions  # what an idle plan costs, in instructions counted by valgrind (minutes)
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import tenterhook as th
+
+MANY = 64
+
+
+def noop(x: Tensor) -> None:
+    return None
+
+
+def seconds(run: Callable[[], None], rounds: int) -> float:
+    start = time.thread_time()
+    for _ in range(rounds):
+        run()
+    return (time.thread_time() - start) / rounds
+
+
+def interleaved(runs: dict[str, Callable[[], None]], *, rounds: int, repeats: int = 9) -> dict[str, float]:
+    """The best time of each, taken in turns so that a busy moment strikes all."""
+    best = dict.fromkeys(runs, float("inf"))
+    for run in runs.values():
+        seconds(run, rounds)
+    for _ in range(repeats):
+        for name, run in runs.items():
+            best[name] = min(best[name], seconds(run, rounds))
+    return best
+
+
+def parameters() -> nn.ParameterList:
+    torch.manual_seed(0)
+    return nn.ParameterList(nn.Parameter(torch.randn(4)) for _ in range(MANY))
+
+
+def parameter_run(kind: str, point: str) -> Callable[[], None]:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.p = parameters()
+
+    model = Model()
+    if kind == "raw":
+        for p in model.p:
+            if point == "grad":
+                p.register_hook(noop)
+            else:
+                p.register_post_accumulate_grad_hook(lambda p: noop(p.grad))
+    elif kind == "ours":
+        th.attach(model, [th.Hook("h", on="p.*", at=point, do=noop)])
+
+    def run() -> None:
+        torch.stack(list(model.p)).sum().backward()
+
+    return run
+
+
+def module_run(kind: str, point: str) -> Callable[[], None]:
+    model = nn.Sequential(*[nn.Tanh() for _ in range(MANY)])
+    if kind == "raw":
+        for m in model:
+            if point == "output":
+                m.register_forward_hook(lambda m, args, out: noop(out))
+            elif point == "input":
+                m.register_forward_pre_hook(lambda m, args: noop(args[0]))
+            elif point == "grad_output":
+                m.register_full_backward_pre_hook(lambda m, grad: noop(grad[0]))
+            else:
+                m.register_full_backward_hook(lambda m, gi, go: noop(gi[0]))
+    elif kind == "ours":
+        th.attach(model, [th.Hook("h", on="*", at=point, do=noop)])
+    x = torch.randn(8, requires_grad=True)
+    backward = point.startswith("grad")
+
+    def run() -> None:
+        out = model(x)
+        if backward:
+            out.sum().backward()
+
+    return run
+
+
+def tensor_run(kind: str, point: str) -> Callable[[], None]:
+    """A live tensor hooked once, many backwards: what one firing costs."""
+    x = torch.randn(8, requires_grad=True)
+    middles = [x.tanh() for _ in range(MANY)]
+    for h in middles:
+        if kind == "raw":
+            h.register_hook(noop)
+        elif kind == "ours":
+            th.hook(h, noop)
+    out = torch.stack(middles).sum()
+
+    def run() -> None:
+        out.backward(retain_graph=True)
+
+    return run
+
+
+CASES: dict[str, tuple[Callable[[str, str], Callable[[], None]], str, float]] = {
+    "tensor": (tensor_run, "tensor", 2.0),
+    "grad": (parameter_run, "grad", 2.0),
+    "grad_accumulated": (parameter_run, "grad_accumulated", 2.0),
+    "input": (module_run, "input", 2.0),
+    "output": (module_run, "output", 2.0),
+    "grad_output": (module_run, "grad_output", 1.0),
+    "grad_input": (module_run, "grad_input", 1.0),
+}
+
+
+def fired(repeats: int = 9) -> dict[str, float]:
+    """Marginal cost of a fired no-op site over that of the same hook by hand."""
+    found = {}
+    for name, (make, point, goal) in CASES.items():
+        times = interleaved({k: make(k, point) for k in ("bare", "raw", "ours")}, rounds=40, repeats=repeats)
+        raw, ours = (times[k] - times["bare"] for k in ("raw", "ours"))
+        found[name] = ours / raw
+        against = "the full backward hook" if goal == 1.0 else "by hand"
+        print(f"{name:17} {ours / MANY * 1e6:6.2f} µs a site, {against} {raw / MANY * 1e6:6.2f}: {ours / raw:.2f} "
+              f"(goal {goal})")  # fmt: skip
+    return found
+
+
+def gpt2() -> tuple[nn.Module, torch.optim.Optimizer]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=64, vocab_size=128, n_positions=64))
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def idle_plan() -> th.Plan:
+    """Every kind of point on every target, due in one step of a million."""
+    seldom = th.When(every=1_000_000, start=999_999)
+    points = ("input", "output", "grad_output", "grad_input", "grad", "grad_accumulated", "grad_final", "update")
+    return th.Plan(th.Hook(p, on="**", at=p, do=th.stats(), when=seldom) for p in points)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    ids = torch.arange(64).reshape(2, 32) % 128
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+
+
+def idle(repeats: int = 15) -> float:
+    bare, attached = gpt2(), gpt2()
+    th.attach(attached[0], idle_plan(), optimizer=attached[1])
+    runs = {"bare": lambda: train(*bare, 1), "idle": lambda: train(*attached, 1)}
+    times = interleaved(runs, rounds=5, repeats=repeats)
+    ratio = times["idle"] / times["bare"]
+    print(f"idle plan on tiny GPT-2: {ratio:.4f} of a bare step by time (goal 1.01, noise about as large)")
+    return ratio
+
+
+def idle_instructions() -> float:
+    """Instructions of 24 more steps, attached over bare; the start-up cancels out."""
+    counts = {}
+    for kind, steps in itertools.product(("bare", "idle"), (4, 28)):
+        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__,
+                   "--count", kind, str(steps)]  # fmt: skip
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        counts[kind, steps] = int(text.rsplit("Collected :", 1)[1].split()[0])
+    bare, attached = (counts[k, 28] - counts[k, 4] for k in ("bare", "idle"))
+    print(f"idle plan on tiny GPT-2: {attached / 24:,.0f} instructions a step, bare {bare / 24:,.0f}: "
+          f"{attached / bare:.4f} (goal 1.01)")  # fmt: skip
+    return attached / bare
+
+
+def count(kind: str, steps: int) -> None:
+    model, optimizer = gpt2()
+    if kind == "idle":
+        th.attach(model, idle_plan(), optimizer=optimizer)
+    train(model, optimizer, steps)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--instructions", action="store_true")
+    parser.add_argument("--count", nargs=2, metavar=("KIND", "STEPS"), help="run the steps, for valgrind to count")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.count:
+        count(given.count[0], int(given.count[1]))
+    elif given.instructions:
+        idle_instructions()
+    else:
+        fired()
+        idle()
