@@ -14,7 +14,7 @@ from tenterhook.actions import DEFAULT, Context, Registry, stats
 from tenterhook.errors import NonFiniteError, RefusedError
 from tenterhook.plan import Action, Hook, Plan, When, callable_name
 from tenterhook.rig.clock import Clock
-from tenterhook.rig.fire import chain, make_fire
+from tenterhook.rig.fire import make_fire
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Optimizers, Target
@@ -100,7 +100,7 @@ def _hook_tensor(
     site = live.sites[0]
     if site.ctx is not None:
         site.ctx._value = tensor.detach()
-    registered = tensor.register_hook(chain([make_fire(site, captured=True)]))
+    registered = tensor.register_hook(make_fire(site))
     site.installed = True
     return Handle([site], registered.remove)
 

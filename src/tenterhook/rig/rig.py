@@ -251,8 +251,7 @@ class Rig:
     def _begin_forward(self) -> None:
         for steps in self._steps:
             steps.reset()
-        if self._rigging.settle():
-            self._root.watch_end(True)
+        self._root.watch_end(self._rigging.settle() or not self._steps)
 
     def _stepped(self) -> None:
         if not self._manual:

@@ -85,8 +85,11 @@ class Rigging:
         """Take a hook off; what a living graph may recompute with stays up, inactive, until that graph is gone."""
         live.active = False
         live.muted = True
-        if live in self.clock.replayable():
+        replayable = self.clock.replayable()
+        if live in replayable:
             self._retired.append(live)
+            for fixture in live.fixtures:
+                fixture.refresh(replayable)
         else:
             self._discard(live)
 
@@ -149,8 +152,8 @@ class Rigging:
     # -- at the root's forward ---------------------------------------------------------------------------------------
 
     def settle(self) -> bool:
-        """Take up what has changed since the last forward. Whether any hook modifies this one."""
-        self.clock.in_forward = False
+        """Take up what has changed since the last forward. Whether this one's end matters to a recomputation."""
+        self.clock.in_forward, self.clock.replayed = False, None
         if self._waiting or self._held or self.clock.stale:
             self.arm()
         if self.active:
@@ -167,7 +170,7 @@ class Rigging:
         modifiers = self._modifiers
         if modifiers or self.clock.now.modifiers or not self._optimizers:
             self.clock.begin_pass(modifiers)
-        return bool(modifiers)
+        return bool(modifiers) or bool(self._retired) or self._held
 
     def _abandon(self) -> None:
         """A backward whose gradients were cleared without a step (GradScaler skipped it) leaves no statistics."""
