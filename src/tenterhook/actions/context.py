@@ -20,11 +20,11 @@ class Clock(Protocol):
 
 
 class Context:
-    """One for each site, made when it is attached; `call` and `leaf` are set before each firing."""
+    """One for each site, made when it is attached; `call` and `leaf` are of the firing."""
 
     __slots__ = (
-        "_clock", "_emit", "_generator", "_keep", "_source", "_value", "call", "hook", "leaf", "merged", "point",
-        "rank", "state", "target",
+        "_call", "_clock", "_emit", "_generator", "_keep", "_source", "_step", "_value", "hook", "leaf", "merged",
+        "point", "rank", "state", "target",
     )  # fmt: skip
 
     def __init__(self, *, hook: str, target: str, point: str, rank: int, clock: Clock) -> None:
@@ -32,9 +32,11 @@ class Context:
         self.target = target
         self.point = point
         self.rank = rank
-        #: which call of the target within the step, and which tensor leaf of it
-        self.call = 0
+        #: which tensor leaf of the call
         self.leaf = 0
+        self._call: int | None = 0
+        #: in a recomputation: the step it belongs to
+        self._step: int | None = None
         #: of a two-phase action: its partial results, merged
         self.merged: Mapping[str, Tensor] = {}
         #: tensors of this site that are kept in checkpoints; declared ones are packed over the hook's sites
@@ -48,7 +50,20 @@ class Context:
 
     @property
     def step(self) -> int:
-        return self._clock.step
+        return self._clock.step if self._step is None else self._step
+
+    @property
+    def call(self) -> int:
+        """Which call of the target within the step."""
+        if self._call is None:
+            raise ContractError(
+                "a checkpoint recomputes one of several calls, and it cannot be told which",
+                hook=self.hook,
+                target=self.target,
+                point=self.point,
+                remedy="do not use ctx.call in an action that modifies a checkpointed module called several times",
+            )
+        return self._call
 
     @property
     def value(self) -> Tensor:

@@ -102,6 +102,11 @@ class Definition:
                 kind = str  # a plan names the tensor; attach(tensors=...) gives it
             fields.append((p.name, kind) if p.default is p.empty else (p.name, kind, p.default))
         self.takes_ctx = _positional(self.fn, self.name) == 2
+        if self.measure is not None and not self.takes_ctx:
+            raise ActionError(
+                f"the two-phase action {self.name!r} takes one argument",
+                remedy="write fn(value, ctx) to modify, with ctx.merged; fn(merged, state) to observe",
+            )
         self.tensor_params = frozenset(tensors)
         self._params = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, frozen=True, kw_only=True)
         positional = [p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in signature.parameters.values()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, Partial, action
+from tenterhook.errors import ContractError
 
 BINS = 64
 #: the exponent that the first bin stands for; smaller magnitudes fall into it as well
@@ -15,7 +16,12 @@ LOWEST = -40
 
 
 def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    if x.is_complex() or x.layout is not torch.strided:
+        raise ContractError(
+            f"statistics of a {'complex' if x.is_complex() else 'sparse'} tensor are not offered",
+            remedy="leave the target out, or hook it with a function of your own",
+        )
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def _measure_stats(x: Tensor) -> dict[str, Tensor]:

@@ -15,6 +15,8 @@ Number = float | list[float]
 
 #: rows that actions may emit in one step; more are dropped and counted
 MAX_EMITTED = 65_536
+#: tensors that one hook may keep of one step; likewise
+MAX_CAPTURED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ class Recorder:
         kept = self._captured.get(hook)
         if kept is None or kept[0] != step:
             kept = self._captured[hook] = (step, {})
+        if sum(map(len, kept[1].values())) >= MAX_CAPTURED:
+            self.dropped += 1
+            return
         kept[1].setdefault(target, []).append(tensor.detach().clone())
 
     def captured(self, hook: str) -> dict[str, list[Tensor]]:

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 class Pass:
     """One forward of the root: what modified it. The graph holds it, so it lives as long as it may recompute."""
 
-    __slots__ = ("__weakref__", "index", "modifiers", "recomputes", "step")
+    __slots__ = ("__weakref__", "index", "modifiers", "recomputes", "step", "training")
 
-    def __init__(self, step: int, index: int, modifiers: frozenset[LiveHook]) -> None:
+    def __init__(self, step: int, index: int, modifiers: frozenset[LiveHook], training: bool) -> None:
         self.step = step
         self.index = index
         self.modifiers = modifiers
+        self.training = training
         #: a module with a modifier ran inside an activation checkpoint
         self.recomputes = False
 
@@ -32,21 +33,20 @@ class Clock:
         self.tick = itertools.count().__next__
         #: root forwards since the clock began
         self.forwards = 0
+        #: a forward of the root is under way; kept only where its end is watched
         self.in_forward = False
-        self.now = Pass(0, 0, frozenset())
+        self.now = Pass(0, 0, frozenset(), True)
         #: the pass whose graph runs backward, if its root output was seen
         self.replayed: Pass | None = None
         self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
         #: the step a trigger last tripped in
         self.tripped = -1
-        #: a hook was muted by its own failure and is to be taken down
+        #: a site was muted by its own failure and is to be taken down
         self.stale = False
 
-    def begin_pass(self, modifiers: frozenset[LiveHook]) -> None:
+    def begin_pass(self, modifiers: frozenset[LiveHook], *, training: bool) -> None:
         self.forwards += 1
-        self.in_forward = True
-        self.replayed = None
-        self.now = Pass(self.step, self.forwards, modifiers)
+        self.now = Pass(self.step, self.forwards, modifiers, training)
         if modifiers:
             self._passes.add(self.now)
 
@@ -59,4 +59,12 @@ class Clock:
 
     def replayable(self) -> frozenset[LiveHook]:
         """The modifiers that a graph which is still alive would need to recompute."""
-        return frozenset().union(*(p.modifiers for p in self._passes if p.recomputes))
+        return frozenset().union(*(p.modifiers for p in self.recomputing()))
+
+    def recomputing(self) -> list[Pass]:
+        return [p for p in self._passes if p.recomputes]
+
+    def forget(self) -> None:
+        """Let go of the passes that only the clock holds."""
+        self.replayed = None
+        self.now = Pass(self.step, self.forwards, frozenset(), True)

@@ -17,7 +17,7 @@ from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import make_fire
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.names import Optimizers, Target
+from tenterhook.rig.names import Optimizers, Target, walk
 from tenterhook.rig.resolve import Claim, _check_action, _defined
 from tenterhook.rig.rig import Rig, attach
 from tenterhook.rig.root import rigs_on
@@ -111,7 +111,7 @@ _nowhere = nn.Module()
 def watch(model: nn.Module, optimizer: Optimizers = None, *, every: int = 1, sinks: Any = ()) -> Rig:
     """Attach the default plan: statistics of gradients each step, of outputs and updates in one step of ten."""
     seldom = When(every=10 * every)
-    hooks = [Hook("outputs", on="**", at="output", do=stats(), when=seldom)]
+    hooks = [Hook("outputs", on=(".", "**"), at="output", do=stats(), when=seldom)]
     if optimizer is None:
         hooks.insert(0, Hook("grads", on="**", at="grad_accumulated", do=stats(), when=When(every=every)))
     else:
@@ -137,13 +137,15 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         if ctx.leaf == 0:
             seen[ctx.target] = ()
         seen[ctx.target] = (*seen[ctx.target], x.detach())
-        if _bad(x):
+        if _has_nan(x):
             outer = "what the model was given" if ctx.target == "." else "made by code between modules, before this one"
-            raise _nonfinite(f"an input is not finite: {outer}", ctx, x, seen[ctx.target])
+            raise _nonfinite(f"an input is NaN: {outer}", ctx, x, seen[ctx.target])
 
     def at_output(x: Tensor, ctx: Context) -> None:
-        if _bad(x):
-            raise _nonfinite("the first output that is not finite, of finite inputs", ctx, x, seen.get(ctx.target, ()))
+        inputs = seen.get(ctx.target, ())
+        # An attention mask of -inf is meant; what comes of infinite inputs is only wrong once it is NaN.
+        if _has_nan(x) or (_bad(x) and not any(map(_bad, inputs))):
+            raise _nonfinite("the first output that is not finite", ctx, x, inputs)
 
     def at_gradient(x: Tensor, ctx: Context) -> None:
         if _bad(x):
@@ -155,12 +157,14 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
             raise _nonfinite(f"the first gradient that is not finite: {what}", ctx, x, ())
 
     everything = (".", "**")
+    # A module that works in place has no gradient of its input left to look at.
+    in_place = [f"!{name}" for name, module in walk(model) if getattr(module, "inplace", False)]
     plan = Plan(
         [
             Hook("nonfinite.input", on=everything, at="input", do=at_input),
             Hook("nonfinite.output", on=everything, at="output", do=at_output),
             Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
-            Hook("nonfinite.grad_input", on=everything, at="grad_input", do=at_gradient),
+            Hook("nonfinite.grad_input", on=(*everything, *in_place), at="grad_input", do=at_gradient),
             *(
                 [Hook("nonfinite.grad", on="**", at="grad", do=at_gradient)]
                 if any(True for _ in model.parameters())
@@ -172,12 +176,20 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         yield rig
 
 
+def _dense(x: Tensor) -> Tensor:
+    return x.coalesce().values() if x.is_sparse else x
+
+
 def _bad(x: Tensor) -> bool:
-    return not bool(torch.isfinite(x).all())
+    return not bool(torch.isfinite(_dense(x)).all())
+
+
+def _has_nan(x: Tensor) -> bool:
+    return bool(torch.isnan(_dense(x)).any())
 
 
 def _nonfinite(fact: str, ctx: Context, x: Tensor, inputs: tuple[Tensor, ...]) -> NonFiniteError:
-    flat = x.detach().flatten()
+    flat = _dense(x.detach()).flatten()
     nan, inf = int(torch.isnan(flat).sum()), int(torch.isinf(flat).sum())
     largest = max((float(i.abs().max()) for i in inputs if i.numel() and i.is_floating_point()), default=None)
     went_in = f"; its inputs reach {largest:.3g}" if largest is not None else ""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tenterhook.errors import ContractError
+from tenterhook.rig.clock import Pass
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
+from tenterhook.rig.torch_private import is_functorch
 
 #: given a value or None, gives what replaces it, or None to leave it
 Fire = Callable[[Any], Any]
@@ -53,12 +56,15 @@ def _acting_plainly(site: Site) -> Fire:
     def fire(x: Tensor | None) -> Tensor | None:
         if x is None:
             return None
-        version = x._version
+        try:
+            version = x._version
+        except RuntimeError:
+            version = None  # an inference tensor has none
         try:
             out = call(x)
         except Exception as error:
             return live.failed(site, error)  # type: ignore[func-returns-value]
-        if x._version != version:
+        if version is not None and x._version != version:
             return live.failed(site, _in_place())  # type: ignore[func-returns-value]
         before = site.fired
         site.fired = before + 1
@@ -76,17 +82,17 @@ def _acting(site: Site) -> Fire:
     call, always = live.call, live.claim.phase == "any"
 
     def fire(x: Tensor | None) -> Tensor | None:
-        if x is None or not live.active:
+        if x is None or not live.active or site.dormant is not None:
             return None
         if not always and not live.in_phase():
-            site.skip(_out_of_phase(live))
+            site.skip(out_of_phase(live))
             return None
-        version = x._version
+        version = _version(x)
         try:
             out = call(x) if ctx is None else call(x, _placed(site, x))
         except Exception as error:
             return live.failed(site, error)  # type: ignore[func-returns-value]
-        if x._version != version:
+        if version != _version(x):
             return live.failed(site, _in_place())  # type: ignore[func-returns-value]
         count(site)
         return None if out is None else _accepted(site, x, out)
@@ -100,12 +106,9 @@ def _observing(site: Site) -> Fire:
     call = live.call
 
     def fire(x: Tensor | None) -> None:
-        if x is None or not live.active:
+        if x is None or not _to_observe(site, x):
             return
-        if not live.in_phase():
-            site.skip(_out_of_phase(live))
-            return
-        version = x._version
+        version = _version(x)
         try:
             with torch.no_grad():
                 seen = x.detach()
@@ -115,7 +118,7 @@ def _observing(site: Site) -> Fire:
                     f"{live.definition.name} observes, but returned a {type(out).__name__}",
                     remedy="return nothing, or register it with modifies=True",
                 )
-            if x._version != version:
+            if version != _version(x):
                 raise _in_place()
         except Exception as error:
             live.failed(site, error)
@@ -132,10 +135,7 @@ def _measuring(site: Site) -> Fire:
     assert measure is not None and partials is not None
 
     def fire(x: Tensor | None) -> None:
-        if x is None or not live.active:
-            return
-        if not live.in_phase():
-            site.skip(_out_of_phase(live))
+        if x is None or not _to_observe(site, x):
             return
         try:
             with torch.no_grad():
@@ -155,10 +155,10 @@ def _two_phase(site: Site) -> Fire:
     assert measure is not None
 
     def fire(x: Tensor | None) -> Tensor | None:
-        if x is None or not live.active:
+        if x is None or not live.active or site.dormant is not None:
             return None
         if not live.in_phase():
-            site.skip(_out_of_phase(live))
+            site.skip(out_of_phase(live))
             return None
         try:
             merged = measure(x)
@@ -172,32 +172,30 @@ def _two_phase(site: Site) -> Fire:
 def apply(site: Site, x: Tensor, merged: Any) -> Tensor | None:
     """The second phase of a two-phase modifier."""
     live, ctx = site.live, site.ctx
-    version = x._version
+    version = _version(x)
+    assert ctx is not None, "a two-phase modifier takes ctx"
     try:
-        if ctx is None:
-            out = live.call(x, merged)
-        else:
-            _placed(site, x)
-            ctx.merged = merged
-            out = live.call(x, ctx)
+        _placed(site, x)
+        ctx.merged = merged
+        out = live.call(x, ctx)
     except Exception as error:
         return live.failed(site, error)  # type: ignore[func-returns-value]
-    if x._version != version:
+    if version != _version(x):
         return live.failed(site, _in_place())  # type: ignore[func-returns-value]
     count(site)
     return None if out is None else _accepted(site, x, out)
 
 
-def make_replay(site: Site) -> Fire:
-    """The same modification once more, for a checkpoint that recomputes: nothing is counted or written."""
+def make_replay(site: Site) -> Callable[[Pass], Fire]:
+    """The same modification once more, for a checkpoint that recomputes a pass: nothing is counted or written."""
     live, ctx = site.live, site.ctx
     definition = live.definition
 
-    def replay(x: Tensor) -> Tensor | None:
+    def replay(forward: Pass, x: Tensor) -> Tensor | None:
         # A function that never changed anything is an observer: it does not look twice.
         if definition.plain and not site.changed:
             return None
-        if not live.in_phase():
+        if not live.in_phase(forward.training):
             return None
         if ctx is not None:
             _placed(site, x)
@@ -214,7 +212,7 @@ def make_replay(site: Site) -> Fire:
                 ctx._emit = emit
         return None if out is x else out
 
-    return replay
+    return lambda forward: partial(replay, forward)
 
 
 def make_call(site: Site, *, may_return: bool = False) -> Fire:
@@ -247,6 +245,23 @@ def count(site: Site) -> None:
     site.order = clock.tick()
     if site.first < 0:
         site.first = clock.step
+
+
+def _to_observe(site: Site, x: Tensor) -> bool:
+    live = site.live
+    if not live.active or site.dormant is not None:
+        return False
+    if not live.in_phase():
+        site.skip(out_of_phase(live))
+        return False
+    if is_functorch(x):
+        site.skip("inside torch.func, where nothing may be kept")
+        return False
+    return True
+
+
+def _version(x: Tensor) -> int | None:
+    return None if x.is_inference() else x._version
 
 
 def _placed(site: Site, x: Tensor) -> Any:
@@ -298,6 +313,6 @@ def _in_place() -> ContractError:
     )
 
 
-def _out_of_phase(live: LiveHook) -> str:
+def out_of_phase(live: LiveHook) -> str:
     mode = "eval" if live.claim.phase == "train" else "train"
     return f"the root is in {mode} mode (When(phase='any') fires in both)"

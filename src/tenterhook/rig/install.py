@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,14 +13,15 @@ from torch.utils.hooks import RemovableHandle
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import chain, make_call, make_fire
-from tenterhook.rig.forward import grad_input_dispatch, grad_output_dispatch, input_dispatch, output_dispatch
+from tenterhook.rig.forward import input_dispatch, output_dispatch
+from tenterhook.rig.gradients import grad_input_dispatch, grad_output_dispatch
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target
 
 
 def inert(*args: Any, **kwargs: Any) -> None:
-    """What a copy of a model carries in place of our hooks."""
+    """What a copy of a model carries in place of our hooks, and what keeps the place of one that is not due."""
 
 
 class Dispatch(partial):  # type: ignore[type-arg]
@@ -39,14 +40,16 @@ class Dispatch(partial):  # type: ignore[type-arg]
 class Fixture:
     """All sites of one rig at one target and point."""
 
-    def __init__(self, target: Target, point: str, clock: Clock) -> None:
+    #: gradients are of what is returned in the end, so their fixtures come after those that may change it
+    stage = 0
+
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int) -> None:
         self.target = target
         self.point = point
         self.clock = clock
         self.sites: list[Site] = []
         self.handle: RemovableHandle | None = None
-        #: the fixture that must stay behind this one in PyTorch's order
-        self.behind: Fixture | None = None
+        self._place = (self.stage, rig)
         self._serving: tuple[Site, ...] = ()
         self._active: tuple[Site, ...] = ()
 
@@ -55,102 +58,115 @@ class Fixture:
         active = tuple(s for s in self.sites if s.live.active and s.dormant is None)
         serving = active
         if replayable:
-            serving = tuple(s for s in self.sites if s.dormant is None and (s.live.active or s.live in replayable))
+            serving = tuple(s for s in self.sites if s.live in replayable or (s.live.active and s.dormant is None))
         if serving == self._serving and active == self._active and (self.handle is not None) == bool(serving):
             return
         for site in self._active:
             site.installed = False
         self._serving, self._active = serving, active
-        if not serving:
-            self.take_down()
-        elif self.handle is not None and self._swap(Dispatch(self._dispatch(active, serving))):
-            pass
-        else:
+        if serving:
             self.put_up()
+        else:
+            self.take_down()
         for site in active:
-            site.installed = True
+            site.installed = self.handle is not None
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._active)
 
     def put_up(self) -> None:
-        raise NotImplementedError
+        call = self._dispatch()
+        call.place = self._place  # type: ignore[attr-defined]
+        hooks = self._hooks()
+        if self.handle is not None and hooks is not None and self.handle.id in hooks:
+            hooks[self.handle.id] = call  # what is called changes, its place among the others does not
+            return
+        self.handle = self._register(call)
+        hooks = self._hooks()
+        if self.handle is None or not hooks or private.is_only(hooks):
+            return
+        ours = sorted((fn.place, key) for key, fn in hooks.items() if hasattr(fn, "place"))
+        for place, key in ours:  # rigs in the order they were attached, whichever was due first
+            if place > self._place:
+                hooks.move_to_end(key)  # type: ignore[attr-defined]
 
     def take_down(self) -> None:
-        raise NotImplementedError
+        hooks = self._hooks()
+        if self.handle is None or hooks is None or not private.is_before_others(hooks, self.handle.id):
+            self.leave()
+        else:
+            hooks[self.handle.id] = self._placeholder()
 
     def leave(self) -> None:
         """Take it down for good."""
-        self.take_down()
-
-    def _dispatch(self, active: Sequence[Site], serving: Sequence[Site]) -> Callable[..., Any]:
-        raise NotImplementedError
-
-    def _swap(self, dispatch: Dispatch) -> bool:
-        """Change what is called without losing the place in the order."""
-        return False
-
-
-_MODULE: dict[str, tuple[str, Callable[..., Any]]] = {
-    "input": ("_forward_pre_hooks", input_dispatch),
-    "grad_input": ("_forward_pre_hooks", grad_input_dispatch),
-    "output": ("_forward_hooks", output_dispatch),
-    "grad_output": ("_forward_hooks", grad_output_dispatch),
-}
-
-
-class ModuleFixture(Fixture):
-    """`input`, `output` and their gradients."""
-
-    def _dispatch(self, active: Sequence[Site], serving: Sequence[Site]) -> Callable[..., Any]:
-        build = _MODULE[self.point][1]
-        if self.point in ("input", "output"):
-            return build(active, serving, self.clock)  # type: ignore[no-any-return]
-        return build(active, self.clock)  # type: ignore[no-any-return]
-
-    def put_up(self) -> None:
-        module = self.target.owner()
-        if module is None:
-            return
-        assert isinstance(module, nn.Module)
-        dispatch = Dispatch(self._dispatch(self._active, self._serving))
-        if self.point in ("input", "grad_input"):
-            self.handle = module.register_forward_pre_hook(dispatch, with_kwargs=True)
-        else:
-            self.handle = module.register_forward_hook(dispatch, with_kwargs=self.point == "grad_output")
-        behind = self.behind
-        if behind is not None and behind.handle is not None:
-            behind.handle.remove()
-            behind.put_up()
-
-    def _swap(self, dispatch: Dispatch) -> bool:
-        hooks = private.hooks_in(self.target.owner(), _MODULE[self.point][0])
-        if self.handle is None or self.handle.id not in hooks:
-            return False
-        hooks[self.handle.id] = dispatch
-        return True
-
-    def take_down(self) -> None:
-        if self.handle is None:
-            return
-        hooks = private.hooks_in(self.target.owner(), _MODULE[self.point][0])
-        if private.is_last(hooks, self.handle.id):
-            self.leave()
-        elif self.handle.id in hooks:
-            hooks[self.handle.id] = Dispatch(inert)  # others came after: coming back must not change their order
-
-    def leave(self) -> None:
         if self.handle is not None:
             self.handle.remove()
             self.handle = None
+
+    def _placeholder(self) -> Callable[..., Any]:
+        """Others came after: coming back must not change their order."""
+        kept = Dispatch(inert)
+        kept.place = self._place  # type: ignore[attr-defined]
+        return kept
+
+    def _hooks(self) -> dict[int, Any] | None:
+        """PyTorch's dict that the registration is in."""
+        raise NotImplementedError
+
+    def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
+        raise NotImplementedError
+
+    def _dispatch(self) -> Callable[..., Any]:
+        raise NotImplementedError
+
+
+class ValueFixture(Fixture):
+    """`input` and `output`."""
+
+    def _hooks(self) -> dict[int, Any] | None:
+        slot = "_forward_pre_hooks" if self.point in ("input", "grad_input") else "_forward_hooks"
+        return private.hooks_in(self.target.owner(), slot)
+
+    def _dispatch(self) -> Callable[..., Any]:
+        build = input_dispatch if self.point == "input" else output_dispatch
+        return Dispatch(build(self._active, self._serving, self.clock))
+
+    def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
+        module = self.target.owner()
+        if not isinstance(module, nn.Module):
+            return None
+        if self.point in ("input", "grad_input"):
+            return module.register_forward_pre_hook(call, with_kwargs=True)
+        return module.register_forward_hook(call, with_kwargs=self.point == "grad_output")
+
+
+class GradientFixture(ValueFixture):
+    """`grad_input` and `grad_output`."""
+
+    stage = 1
+
+    def _dispatch(self) -> Callable[..., Any]:
+        build = grad_input_dispatch if self.point == "grad_input" else grad_output_dispatch
+        return Dispatch(build(self._active, self.clock))
 
 
 class ParameterFixture(Fixture):
     """`grad` and `grad_accumulated`: bound to the tensor that stands at the name, bound anew when that changes."""
 
-    def __init__(self, target: Target, point: str, clock: Clock) -> None:
-        super().__init__(target, point, clock)
-        self.bound: tuple[int, int] | None = None
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int) -> None:
+        super().__init__(target, point, clock, rig)
+        self._slot = "_backward_hooks" if point == "grad" else "_post_accumulate_grad_hooks"
+        self._bound: tuple[int, int] | None = None
+        #: the registration on the tensor before, which a graph may still reach
+        self._parting: RemovableHandle | None = None
 
-    def _dispatch(self, active: Sequence[Site], serving: Sequence[Site]) -> Callable[..., Any]:
-        fire = chain([make_fire(s) for s in active])
+    def _hooks(self) -> dict[int, Any] | None:
+        parameter = self.target.parameter()
+        return None if parameter is None else private.tensor_hooks(parameter, self._slot)
+
+    def _dispatch(self) -> Callable[..., Any]:
+        fire = chain([make_fire(s) for s in self._active])
         if self.point == "grad":
             return fire
 
@@ -161,80 +177,81 @@ class ParameterFixture(Fixture):
 
         return dispatch
 
-    def put_up(self) -> None:
-        parameter = self.target.parameter()
-        if self.handle is not None:
-            self.handle.remove()
-            self.handle = None
-        if parameter is None or not parameter.requires_grad:
-            return
-        dispatch = self._dispatch(self._active, self._serving)
-        listed = (
-            private.tensor_hooks(parameter, "_backward_hooks"),
-            private.tensor_hooks(parameter, "_post_accumulate_grad_hooks"),
-        )
-        if self.point == "grad":
-            self.handle = parameter.register_hook(dispatch)
-        else:
-            self.handle = parameter.register_post_accumulate_grad_hook(dispatch)
-        if any(hooks is not None for hooks in listed):
-            private.reinstall_tensor_hooks(parameter)  # a swap before us may have left a dead dict
-        self.bound = (id(parameter), private.implementation(parameter))
+    def _placeholder(self) -> Callable[..., Any]:
+        def kept(value: Any) -> None:
+            return None
 
-    def take_down(self) -> None:
-        if self.handle is None:
-            return
-        self.handle.remove()
-        self.handle = None
+        kept.place = self._place  # type: ignore[attr-defined]
+        return kept
+
+    def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
+        parameter = self.target.parameter()
+        if parameter is None or not parameter.requires_grad or not parameter.is_leaf:
+            return None
+        before = private.tensor_hooks(parameter, self._slot)
+        handle: RemovableHandle
+        if self.point == "grad":
+            handle = parameter.register_hook(call)
+        else:
+            handle = parameter.register_post_accumulate_grad_hook(call)
+        if before is not None:
+            private.reinstall_tensor_hooks(parameter)  # a swap before us may have left a dead dict
+        self._bound = (id(parameter), private.implementation(parameter))
+        return handle
+
+    def leave(self) -> None:
+        super().leave()
+        if self._parting is not None:
+            self._parting.remove()
+            self._parting = None
         parameter = self.target.parameter()
         if parameter is not None:
             private.drop_empty_tensor_hooks(parameter)
 
-    def rebind(self) -> bool:
-        """Whether another tensor had come to stand at the name; then the hooks are on it now."""
-        parameter = self.target.parameter()
-        if self.handle is None or parameter is None:
-            return False
+    def rebind(self, parameter: Tensor) -> None:
+        """Follow the name to the tensor that stands there now."""
+        hooks: dict[int, Any] = private.tensor_hooks(parameter, self._slot) or {}
+        parting, self._parting = self._parting, None
+        if parting is not None and parting.id in hooks:  # the tensor before is back: functional_call had lent another
+            parting, self.handle = self.handle, parting
+        if parting is not None:
+            parting.remove()
         now = (id(parameter), private.implementation(parameter))
-        if now == self.bound and self._listed(parameter):
-            return False
-        if self.bound is not None and now[0] == self.bound[0] and self._listed(parameter):
+        listed = self.handle is not None and self.handle.id in hooks
+        if listed and now == self._bound:
+            return
+        if listed:
             private.reinstall_tensor_hooks(parameter)
-            self.bound = now
+            self._bound = now
         else:
+            self._parting, self.handle = self.handle, None
             self.put_up()
-        for site in self.sites:
+        for site in self._active:
             site.rebound += 1
-        return True
-
-    def _listed(self, parameter: Tensor) -> bool:
-        slot = "_backward_hooks" if self.point == "grad" else "_post_accumulate_grad_hooks"
-        hooks = private.tensor_hooks(parameter, slot)
-        return self.handle is not None and hooks is not None and self.handle.id in hooks
 
 
 class StateFixture(Fixture):
     """`save_pre`, `save_post`, `load_pre`, `load_post`, of modules and optimizers."""
 
+    def _hooks(self) -> dict[int, Any] | None:
+        return None
+
     def put_up(self) -> None:
-        if self.handle is not None:
-            self.handle.remove()
+        self.leave()
+        self.handle = self._register(self._dispatch())
+
+    def _dispatch(self) -> Callable[..., Any]:
+        replaceable = isinstance(self.target.owner(), Optimizer) and self.point in ("save_post", "load_pre")
+        return chain([make_call(s, may_return=replaceable) for s in self._active])
+
+    def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
         owner = self.target.owner()
-        optimizer = isinstance(owner, Optimizer)
-        fire = chain([make_call(s, may_return=optimizer and self.point in ("save_post", "load_pre"))
-                      for s in self._active])  # fmt: skip
         if isinstance(owner, nn.Module):
-            self.handle = _module_state_hook(owner, self.point, fire)
-        elif isinstance(owner, Optimizer):
-            self.handle = _optimizer_state_hook(owner, self.point, fire)
-
-    def take_down(self) -> None:
-        if self.handle is not None:
-            self.handle.remove()
-            self.handle = None
+            return _on_module_state(owner, self.point, call)
+        return _on_optimizer_state(owner, self.point, call) if owner is not None else None
 
 
-def _module_state_hook(module: nn.Module, point: str, fire: Callable[[Any], Any]) -> RemovableHandle:
+def _on_module_state(module: nn.Module, point: str, fire: Callable[[Any], Any]) -> RemovableHandle:
     if point == "save_pre":
         return module.register_state_dict_pre_hook(Dispatch(lambda m, prefix, keep_vars: fire(prefix)))  # type: ignore[no-any-return]
     if point == "save_post":
@@ -244,7 +261,7 @@ def _module_state_hook(module: nn.Module, point: str, fire: Callable[[Any], Any]
     return module.register_load_state_dict_post_hook(Dispatch(lambda m, keys: fire(keys)))  # type: ignore[no-any-return]
 
 
-def _optimizer_state_hook(optimizer: Optimizer, point: str, fire: Callable[[Any], Any]) -> RemovableHandle:
+def _on_optimizer_state(optimizer: Optimizer, point: str, fire: Callable[[Any], Any]) -> RemovableHandle:
     if point == "save_pre":
         return optimizer.register_state_dict_pre_hook(lambda o: fire(""))
     if point == "save_post":
@@ -254,9 +271,15 @@ def _optimizer_state_hook(optimizer: Optimizer, point: str, fire: Callable[[Any]
     return optimizer.register_load_state_dict_post_hook(lambda o: fire(None))
 
 
-def make_fixture(target: Target, point: str, clock: Clock) -> Fixture:
-    if point in _MODULE:
-        return ModuleFixture(target, point, clock)
-    if point in ("grad", "grad_accumulated"):
-        return ParameterFixture(target, point, clock)
-    return StateFixture(target, point, clock)
+_FIXTURES: dict[str, type[Fixture]] = {
+    "input": ValueFixture,
+    "output": ValueFixture,
+    "grad_input": GradientFixture,
+    "grad_output": GradientFixture,
+    "grad": ParameterFixture,
+    "grad_accumulated": ParameterFixture,
+}
+
+
+def make_fixture(target: Target, point: str, clock: Clock, rig: int) -> Fixture:
+    return _FIXTURES.get(point, StateFixture)(target, point, clock, rig)

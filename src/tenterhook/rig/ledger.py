@@ -24,8 +24,8 @@ class Site:
         self.live = live
         self.target = target
         self.slot = slot
-        #: identity of the parameter it is bound to: (id, implementation)
-        self.bound: tuple[int, int] | None = None
+        #: id of the parameter that an optimizer's step last found at the name
+        self.bound: int | None = None
         self.ctx: Context | None = None
         #: registered with PyTorch now; a hook that is not due in this step is not
         self.installed = False

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tenterhook.rig.install import Fixture
 
 
+#: how the reason of a site that muted itself begins
+MUTED = "muted"
+
+
 def _always() -> bool:
     return True
 
@@ -49,12 +53,11 @@ class LiveHook:
         self.standing: tuple[bool, bool] | None = None
         #: some site is, or was, dormant
         self.sleeps = False
-        #: why it was muted, if it was not by hand
-        self.mute_reason: str | None = None
         self.fixtures: list[Fixture] = []
         #: whether the root is in training mode; the rig says
         self.training: Callable[[], bool] = _always
         self.sites: list[Site] = []
+        self._before: LiveHook | None = None
         definition, params = claim.definition, dict(claim.params)
         self.call: Callable[..., Any] = partial(definition.fn, **params) if params else definition.fn
         self.measure = definition.measure
@@ -73,8 +76,19 @@ class LiveHook:
         return self.definition.modifies and self.hook.point.side == "forward"
 
     @property
+    def has_fixtures(self) -> bool:
+        """Not at step points, which the optimizer's step dispatches, nor on taps, which are found as they run."""
+        return self.hook.point.side != "step" and self.hook.point.on != ("tap",)
+
+    @property
     def wants_ctx(self) -> bool:
         return self.definition.takes_ctx and (self.definition.modifies or not self.definition.two_phase)
+
+    def inherit(self, before: LiveHook) -> None:
+        """Take over the state of another hook with the same action, target by target."""
+        self._before = before
+        slots = {s.name: s.slot for s in self.sites}
+        self.state.carry(before.state, {s.slot: slots[s.name] for s in before.sites if s.name in slots})
 
     def add_site(self, target: Target) -> Site:
         site = Site(self, target, len(self.sites))
@@ -83,6 +97,9 @@ class LiveHook:
             self.state.grow(len(self.sites))
             if self.partials is not None:
                 self.partials.grow(len(self.sites))
+            for old in self._before.sites if self._before is not None else ():
+                if old.name == site.name:
+                    self.state.carry(self._before.state, {old.slot: site.slot})  # type: ignore[union-attr]
         if self.wants_ctx:
             site.ctx = self._context(site)
         return site
@@ -119,9 +136,9 @@ class LiveHook:
         generator.manual_seed(mixed(self.hook.id, seed, now.step, now.index, slot))
         return generator
 
-    def in_phase(self) -> bool:
+    def in_phase(self, training: bool | None = None) -> bool:
         phase = self.claim.phase
-        return phase == "any" or self.training() == (phase == "train")
+        return phase == "any" or (self.training() if training is None else training) == (phase == "train")
 
     def due(self, step: int) -> bool:
         when = self.hook.when
@@ -133,7 +150,7 @@ class LiveHook:
         return tripped >= 0 and tripped < step <= tripped + when.after_trip
 
     def failed(self, site: Site, error: Exception) -> None:
-        """An action raised. Mute the hook and say so, or raise with the place."""
+        """An action raised. Mute the site and say so, or raise with the place."""
         site.failed += 1
         place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
         if isinstance(error, TenterhookError):
@@ -148,9 +165,14 @@ class LiveHook:
             cause = error
         if self.claim.on_error == "raise":
             raise told from cause
-        self.muted = True
-        self.active = False
+        site.sleep(f"{MUTED}: {told.fact}")
         self.standing = None
         self.clock.stale = True
-        self.mute_reason = told.fact
-        warnings.warn(f"tenterhook muted a hook. {told}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"tenterhook muted a hook at one target. {told}", RuntimeWarning, stacklevel=2)
+
+    def unmute(self) -> None:
+        self.muted = False
+        self.standing = None
+        for site in self.sites:
+            if site.dormant and site.dormant.startswith(MUTED):
+                site.wake()

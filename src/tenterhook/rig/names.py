@@ -25,8 +25,16 @@ class Target:
     owner: weakref.ref[nn.Module] | weakref.ref[Optimizer]
     #: of a parameter: its key in the owner
     key: str = ""
-    #: other names of the same object
+    #: other names of the same object, and of a parameter where they are: owner and key
     aliases: tuple[str, ...] = ()
+    twins: tuple[tuple[weakref.ref[nn.Module], str], ...] = ()
+
+    @property
+    def tied(self) -> bool:
+        """Whether its other names still name the same tensor."""
+        own = self.parameter()
+        owners = ((ref(), key) for ref, key in self.twins)
+        return all(o is not None and private.own_parameters(o).get(key) is own for o, key in owners)
 
     def parameter(self) -> Tensor | None:
         """The tensor that stands there now."""
@@ -43,6 +51,16 @@ class Names:
     optimizers: dict[str, Target]
     #: some module was compiled
     compiled: bool
+    #: every module's place: parent, key, id of the child
+    places: list[tuple[weakref.ref[nn.Module], str, int]]
+
+    def intact(self) -> bool:
+        """Whether every module is still where it was."""
+        for ref, key, child in self.places:
+            parent = ref()
+            if parent is None or id(private.child_modules(parent).get(key)) != child:
+                return False
+        return True
 
     def of_kinds(self, kinds: Sequence[Kind]) -> dict[str, Target]:
         tables = {"module": self.modules, "parameter": self.parameters, "optimizer": self.optimizers, "tap": {}}
@@ -54,7 +72,8 @@ class Names:
 
 def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
     modules: dict[int, tuple[str, nn.Module, list[str]]] = {}
-    parameters: dict[int, tuple[str, nn.Module, str, list[str]]] = {}
+    parameters: dict[int, tuple[str, nn.Module, str, list[tuple[str, nn.Module, str]]]] = {}
+    places: list[tuple[weakref.ref[nn.Module], str, int]] = []
     compiled = False
     for name, module in walk(model):
         compiled = compiled or private.is_compiled(module)
@@ -63,23 +82,27 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
             known[2].append(name)
         else:
             modules[id(module)] = (name, module, [])
+            here = weakref.ref(module)
+            places += [(here, key, id(child)) for key, child in private.child_modules(module).items()]
         for key, parameter in private.own_parameters(module).items():
             if parameter is None:
                 continue
             full = _parameter_name(name, key)
             if id(parameter) in parameters:
                 if full != parameters[id(parameter)][0]:
-                    parameters[id(parameter)][3].append(full)
+                    parameters[id(parameter)][3].append((full, module, key))
             else:
                 parameters[id(parameter)] = (full, module, key, [])
-    found = Names({}, {}, {}, compiled)
+    found = Names({}, {}, {}, compiled, places)
     for name, module, aliases in modules.values():
         # A wrapper and what it wraps share a name; the walk gives the inner one last.
         found.modules[name] = Target(
             name, "module", weakref.ref(module), aliases=tuple(a for a in aliases if a != name)
         )
-    for name, owner, key, aliases in parameters.values():
-        found.parameters[name] = Target(name, "parameter", weakref.ref(owner), key, tuple(aliases))
+    for name, owner, key, others in parameters.values():
+        also = tuple(full for full, _, _ in others)
+        twins = tuple((weakref.ref(module), k) for _, module, k in others)
+        found.parameters[name] = Target(name, "parameter", weakref.ref(owner), key, also, twins)
     for name, optimizer in optimizers.items():
         found.optimizers[name] = Target(name, "optimizer", weakref.ref(optimizer))
     return found

@@ -81,7 +81,8 @@ def _claim(hook: Hook, ground: Ground, actions: Registry, tensors: Mapping[str, 
         definition, params = _defined(hook, actions, tensors)
         _check_action(hook, definition, params)
         _check_ground(hook, definition, ground)
-        targets = _targets(hook, ground)
+        targets = find_targets(hook, ground)
+        _check_over(hook, params, targets, ground)
         dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, ground.optimized))}
         _check_exact(hook, targets, dormant)
         if any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
@@ -127,6 +128,17 @@ def _check_action(hook: Hook, definition: Definition, params: Mapping[str, Any])
         raise RefusedError("a state_dict is not a tensor", remedy="give a function of the value: do=fn")
 
 
+def _check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...], ground: Ground) -> None:
+    if params.get("over") != "hook" or len(ground.optimizers) < 2:
+        return
+    held = {ground.optimized.get(id(t.parameter())) for t in targets} - {None}
+    if len(held) > 1:
+        raise RefusedError(
+            f'over="hook" spans {len(held)} optimizers, which step one after the other',
+            remedy=f"give each its own hook: {', '.join(sorted(map(str, held)))}",
+        )
+
+
 def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
     point = hook.point
     if point.side == "step" and not ground.optimizers:
@@ -148,7 +160,8 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
         raise RefusedError("taps appear as they run, so their number is not known yet", remedy="leave expect out")
 
 
-def _targets(hook: Hook, ground: Ground) -> tuple[Target, ...]:
+def find_targets(hook: Hook, ground: Ground, *, strict: bool = True) -> tuple[Target, ...]:
+    """What a hook's selector names; `strict` holds it to naming something, and as much as it expects."""
     if hook.point.on == ("tap",):
         return ()
     candidates = ground.names.of_kinds(hook.point.on)
@@ -159,6 +172,8 @@ def _targets(hook: Hook, ground: Ground) -> tuple[Target, ...]:
         types = type_names(target.owner()) if typed and target.kind != "optimizer" else ()  # type: ignore[arg-type]
         if selector.matches(name, types) or any(selector.matches(a, types) for a in target.aliases):
             found.append(target)
+    if not strict:
+        return tuple(found)
     known = {n for t in candidates.values() for n in (t.name, *t.aliases)} if selector.exact else set()
     unknown = [p for p in selector.exact if p not in known]
     wanted = unknown[0] if unknown else " ".join(selector.patterns)

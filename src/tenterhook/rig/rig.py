@@ -48,10 +48,12 @@ def attach(
     """
     plan = plan if isinstance(plan, Plan) else Plan(plan)
     optimizers = named_optimizers(optimizer)
+    ticking = _clock_name(optimizers, clock)
     with _uncollected():
-        claims = resolve(plan.hooks, Ground(model, optimizers), actions=actions, tensors=tensors or {})
+        ground = Ground(model, optimizers)
+        claims = resolve(plan.hooks, ground, actions=actions, tensors=tensors or {})
     _make_room(model, plan, replace=replace)
-    return Rig(model, plan, claims, optimizers=optimizers, clock=clock, sinks=sinks, actions=actions, tensors=tensors)
+    return Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=tensors)
 
 
 @contextmanager
@@ -87,9 +89,9 @@ class Rig:
         model: nn.Module,
         plan: Plan,
         claims: Iterable[Claim],
+        ground: Ground,
         *,
-        optimizers: Mapping[str, Optimizer],
-        clock: str | Optimizer | None,
+        clock: str | None,
         sinks: Iterable[Sink],
         actions: Registry,
         tensors: Mapping[str, Tensor] | None,
@@ -100,18 +102,20 @@ class Rig:
         self._actions = actions
         self._tensors = dict(tensors or {})
         self._recorder = Recorder(sinks, ranks.rank())
-        self._rigging = Rigging(model, optimizers, self._recorder)
+        optimizers = ground.optimizers
+        self._rigging = Rigging(model, optimizers, self._recorder, ground, self.number)
         self._clock = self._rigging.clock
         #: the user says what a step is
         self._manual = False
+        #: the backward whose end ends the step, where there is no optimizer
+        self.backward_task = -1
         self._steps: list[Steps] = []
         self._root = Root(self, model)
         self._taps = Taps(self._rigging.model, self._clock)
         try:
-            ticking = _clock_name(optimizers, clock)
             # The clock's hooks come last, so that its step ends after every other optimizer's hooks have run.
-            for name, one in sorted(optimizers.items(), key=lambda item: item[0] == ticking):
-                self._steps.append(Steps(name, one, end=self._stepped if name == ticking else None))
+            for name, one in sorted(optimizers.items(), key=lambda item: item[0] == clock):
+                self._steps.append(Steps(name, one, self._rigging, end=self._stepped if name == clock else None))
             with _uncollected():
                 for claim in claims:
                     self._rigging.put(claim)
@@ -176,12 +180,13 @@ class Rig:
         self.revise(Plan(hook for hook in self.plan if hook.id != id))
 
     def mute(self, id: str) -> None:
+        self._attached_model()
         self._live(id).muted = True
         self._arm()
 
     def unmute(self, id: str) -> None:
-        live = self._live(id)
-        live.muted, live.mute_reason = False, None
+        self._attached_model()
+        self._live(id).unmute()
         self._arm()
 
     def revise(self, plan: Plan) -> None:
@@ -217,10 +222,18 @@ class Rig:
         if not self.attached:
             return
         self.attached = False
-        self._rigging.take_down()
+        self._rigging.take_down(self._taps)
+        self._root.watch_end(False)
+        if any(steps.running for steps in self._steps):
+            # PyTorch is going through the optimizer's hooks: they fall silent now and leave at the next forward.
+            for steps in self._steps:
+                steps.silence()
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
         for steps in self._steps:
             steps.remove()
-        self._taps.remove()
         self._root.remove()
 
     def __enter__(self) -> Rig:
@@ -245,25 +258,39 @@ class Rig:
         lives = list(rigging.lives.values())
         for steps in self._steps:
             steps.serve(lives)
-        self._taps.serve(lives)
-        self._root.watch_end(not self._steps or any(live.modifies_forward and live.active for live in lives))
+        self._taps.serve([*lives, *rigging.retired])
+        taps = any(live.hook.point.on == ("tap",) for live in lives)
+        self._root.watch_end(not self._steps or taps or bool(rigging.modifiers) or rigging.unsettled)
 
     def _begin_forward(self) -> None:
-        for steps in self._steps:
-            steps.reset()
-        self._root.watch_end(self._rigging.settle() or not self._steps)
+        if not self.attached:
+            self._leave()
+            return
+        rigging, clock = self._rigging, self._clock
+        clock.in_forward, clock.replayed = False, None
+        if rigging.unsettled:
+            self._arm()
+        rigging.settle()
+        clock.in_forward = self._root.watches_end
 
     def _stepped(self) -> None:
         if not self._manual:
             self._end_step()
 
+    def _ended_without_optimizer(self) -> None:
+        if not self._steps:
+            self._stepped()
+
     def _end_step(self) -> None:
+        if not self.attached:
+            return
         clock, step = self._clock, self._clock.step
         trips = []
         for live in self._rigging.active:
             live.due_steps += 1
+        for live in list(self._rigging.lives.values()):
             live.state.commit()
-            if live.partials is not None and any(live.partials.fired):
+            if live.partials is not None and 1 in live.partials.fired:
                 trips += self._report(live)
         waited_for = trips and any(live.hook.when.after_trip for live in self._rigging.lives.values())
         if waited_for and bool(torch.stack([t.any() for t in trips]).any()):
@@ -271,7 +298,7 @@ class Rig:
         self._recorder.flush(step)
         clock.step += 1
         change = self._rigging.next_change
-        if clock.stale or (change is not None and clock.step >= change):
+        if self.attached and (clock.stale or (change is not None and clock.step >= change)):
             self._arm()
 
     @torch.no_grad()

@@ -8,70 +8,69 @@ from collections.abc import Mapping
 from torch import nn
 from torch.optim import Optimizer
 
+from tenterhook.errors import ResolveError
 from tenterhook.record import Recorder
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.install import Fixture, ParameterFixture, make_fixture
 from tenterhook.rig.ledger import Site
-from tenterhook.rig.live import LiveHook
-from tenterhook.rig.names import Target, names_of
-from tenterhook.rig.resolve import FROZEN, NEVER_CALLED, Claim, optimizer_of, why_dormant
+from tenterhook.rig.live import MUTED, LiveHook
+from tenterhook.rig.names import Target
+from tenterhook.rig.resolve import FROZEN, NEVER_CALLED, Claim, Ground, find_targets, optimizer_of, why_dormant
+from tenterhook.rig.taps import Taps
 
 ABANDONED = "the gradients were cleared without a step"
 GONE = "gone from the model"
 
-#: a fixture, and the one of the same target that must be registered before it
-_FRONT = {"grad_input": "input", "grad_output": "output"}
-_BACK = {front: back for back, front in _FRONT.items()}
-
 
 class Rigging:
-    def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer], recorder: Recorder) -> None:
+    def __init__(
+        self, model: nn.Module, optimizers: Mapping[str, Optimizer], recorder: Recorder, ground: Ground, number: int
+    ) -> None:
         self.clock = Clock()
         self.lives: dict[str, LiveHook] = {}
         self.fixtures: dict[tuple[str, str, str], Fixture] = {}
         self.model = weakref.ref(model)
         self._optimizers = {name: weakref.ref(o) for name, o in optimizers.items()}
         self._recorder = recorder
-        self._bound: list[ParameterFixture] = []
+        self._names = ground.names
+        self._number = number
         #: hooks taken off while a graph may still recompute with them
-        self._retired: list[LiveHook] = []
+        self.retired: list[LiveHook] = []
         #: a change waits for the next forward of the root
         self._waiting = False
         #: what the hot paths look at, as `arm` left it
         self.active: tuple[LiveHook, ...] = ()
+        self.modifiers: frozenset[LiveHook] = frozenset()
         self.next_change: int | None = None
-        self._modifiers: frozenset[LiveHook] = frozenset()
         self._held = False
-        self._up: list[ParameterFixture] = []
+        self._bound: list[ParameterFixture] = []
+        self._tied: list[Target] = []
 
     def optimizers(self) -> dict[str, Optimizer]:
         return {name: o for name, ref in self._optimizers.items() if (o := ref()) is not None}
+
+    @property
+    def has_optimizers(self) -> bool:
+        return bool(self._optimizers)
 
     # -- putting up and taking down ----------------------------------------------------------------------------------
 
     def put(self, claim: Claim, before: LiveHook | None = None) -> None:
         """Make a claim live. Of `before`, a hook of the same id, it takes over the state if the action is the same."""
         live = LiveHook(claim, self.clock, self._recorder)
-        live.training = self._training
+        live.training = self.training
         if before is not None and before.definition.fingerprint == live.definition.fingerprint:
-            slots = {s.name: s.slot for s in live.sites}
-            live.state.carry(before.state, {s.slot: slots[s.name] for s in before.sites if s.name in slots})
+            live.inherit(before)
         self.lives[claim.hook.id] = live
-        if claim.hook.point.side == "step" or claim.hook.point.on == ("tap",):
-            return
-        live.fixtures = [self._fixture(site.target, claim.hook.at, site) for site in live.sites]
+        if live.has_fixtures:
+            live.fixtures = [self._fixture(site) for site in live.sites]
 
-    def _fixture(self, target: Target, point: str, site: Site) -> Fixture:
-        key = (target.kind, target.name, point)
+    def _fixture(self, site: Site) -> Fixture:
+        target = site.target
+        key = (target.kind, target.name, site.point)
         fixture = self.fixtures.get(key)
         if fixture is None:
-            fixture = self.fixtures[key] = make_fixture(target, point, self.clock)
-            if isinstance(fixture, ParameterFixture):
-                self._bound.append(fixture)
-            front = self.fixtures.get((target.kind, target.name, _FRONT.get(point, "")))
-            if front is not None:
-                front.behind = fixture
-            fixture.behind = self.fixtures.get((target.kind, target.name, _BACK.get(point, "")))
+            fixture = self.fixtures[key] = make_fixture(target, site.point, self.clock, self._number)
         fixture.sites.append(site)
         return fixture
 
@@ -87,7 +86,7 @@ class Rigging:
         live.muted = True
         replayable = self.clock.replayable()
         if live in replayable:
-            self._retired.append(live)
+            self.retired.append(live)
             for fixture in live.fixtures:
                 fixture.refresh(replayable)
         else:
@@ -95,17 +94,13 @@ class Rigging:
 
     def _discard(self, live: LiveHook) -> None:
         replayable = self.clock.replayable()
-        gone = set()
         for fixture in live.fixtures:
             fixture.sites = [s for s in fixture.sites if s.live is not live]
             fixture.refresh(replayable)
             if not fixture.sites:
                 fixture.leave()
-                del self.fixtures[fixture.target.kind, fixture.target.name, fixture.point]
-                gone.add(fixture)
+                self.fixtures.pop((fixture.target.kind, fixture.target.name, fixture.point), None)
         live.fixtures = []
-        if gone:
-            self._bound = [f for f in self._bound if f not in gone]
 
     def arm(self) -> None:
         """Bring everything that is registered in line with which hooks are due in this step."""
@@ -130,52 +125,62 @@ class Rigging:
     def _sum_up(self) -> None:
         lives = self.lives.values()
         self.active = tuple(live for live in lives if live.active)
-        self._modifiers = frozenset(live for live in self.active if live.modifies_forward)
+        self.modifiers = frozenset(live for live in self.active if live.modifies_forward)
         self._held = any(live.standing is not None and live.standing[1] for live in lives)
-        self._up = [f for f in self._bound if f.handle is not None]
+        self._bound = [f for f in self.fixtures.values() if isinstance(f, ParameterFixture) and f.wanted]
+        self._tied = [s.target for live in self.active for s in live.sites if s.target.twins]
         changes = (live.hook.when.next_change(self.clock.step) for live in lives if not live.muted)
         self.next_change = min((c for c in changes if c is not None), default=None)
 
-    def take_down(self) -> None:
-        for live in (*self.lives.values(), *self._retired):
+    def take_down(self, taps: Taps) -> None:
+        """Leave the model. What a living checkpoint would recompute with stays, inactive, until its graph is gone."""
+        for live in (*self.lives.values(), *self.retired):
             live.active = False
-            live.fixtures = []
             for site in live.sites:
                 site.installed = False
+        self.clock.forget()
+        replayable = self.clock.replayable()
+        lingering = [f for f in self.fixtures.values() if any(s.live in replayable for s in f.sites)]
         for fixture in self.fixtures.values():
-            fixture.leave()
+            if fixture in lingering:
+                fixture.refresh(replayable)
+            else:
+                fixture.leave()
+        taps.serve(list(replayable))
+        for forward in self.clock.recomputing():
+            weakref.finalize(forward, _let_go, self.clock, lingering, taps)
         self.fixtures.clear()
-        self._bound.clear()
-        self._up.clear()
-        self._retired.clear()
+        self._bound = []
+        self.active = ()
 
     # -- at the root's forward ---------------------------------------------------------------------------------------
 
-    def settle(self) -> bool:
-        """Take up what has changed since the last forward. Whether this one's end matters to a recomputation."""
-        self.clock.in_forward, self.clock.replayed = False, None
-        if self._waiting or self._held or self.clock.stale:
-            self.arm()
+    @property
+    def unsettled(self) -> bool:
+        """Whether a change waited for this forward."""
+        return self._waiting or self._held or self.clock.stale or bool(self.retired)
+
+    def settle(self) -> None:
+        """Follow what has happened to the model since the last forward."""
         if self.active:
             self._abandon()
-        for fixture in self._up:
-            if fixture.handle is not None:
+            if not self._names.intact() or not all(target.tied for target in self._tied):
+                self.resolve_again()
+            for fixture in self._bound:
                 self._follow(fixture)
         self._wake()
-        if self._retired:
+        if self.retired:
             needed = self.clock.replayable()
-            for live in [r for r in self._retired if r not in needed]:
-                self._retired.remove(live)
+            for live in [r for r in self.retired if r not in needed]:
+                self.retired.remove(live)
                 self._discard(live)
-        modifiers = self._modifiers
-        if modifiers or self.clock.now.modifiers or not self._optimizers:
-            self.clock.begin_pass(modifiers)
-        return bool(modifiers) or bool(self._retired) or self._held
+        if self.modifiers or self.clock.now.modifiers or not self._optimizers:
+            self.clock.begin_pass(self.modifiers, training=self.training())
 
     def _abandon(self) -> None:
         """A backward whose gradients were cleared without a step (GradScaler skipped it) leaves no statistics."""
         started = [(live, live.partials) for live in self.active
-                   if live.partials and live.hook.point.side == "backward" and any(live.partials.fired)]  # fmt: skip
+                   if live.partials and live.hook.point.side == "backward" and 1 in live.partials.fired]  # fmt: skip
         if not started or not self._optimizers:
             return
         groups = [group for o in self.optimizers().values() for group in o.param_groups]
@@ -191,26 +196,58 @@ class Rigging:
         """The tensor at the name may have been replaced, swapped, frozen, or taken by a parametrization."""
         parameter = fixture.target.parameter()
         if parameter is None:
-            self._relocate(fixture)
+            self.resolve_again()
+        elif not isinstance(parameter, nn.Parameter) or not parameter.is_leaf:
+            pass  # functional_call lends the module other tensors for one forward
         elif parameter.requires_grad:
-            fixture.rebind()
+            fixture.rebind(parameter)
         else:
             for site in fixture.sites:
                 site.sleep(FROZEN)
             fixture.refresh()
 
-    def _relocate(self, fixture: ParameterFixture) -> None:
+    def resolve_again(self) -> None:
+        """Parts of the model were replaced, untied or parametrized: find every target by its name once more."""
         model = self.model()
-        target = names_of(model, {}).parameters.get(fixture.target.name) if model is not None else None
-        if target is None:
-            for site in fixture.sites:
-                site.sleep(GONE)
-            fixture.refresh()
+        if model is None:
             return
-        fixture.target = target
-        for site in fixture.sites:
-            site.target = target
-        fixture.rebind()
+        ground = Ground(model, self.optimizers())
+        self._names = ground.names
+        for live in self.lives.values():
+            if live.hook.point.on == ("tap",):
+                continue
+            try:
+                targets = {t.name: t for t in find_targets(live.hook, ground, strict=False)}
+            except ResolveError:
+                targets = {}
+            for site in live.sites:
+                self._move(site, targets.pop(site.name, None))
+            for target in targets.values():
+                site = live.add_site(target)
+                if live.has_fixtures:
+                    live.fixtures.append(self._fixture(site))
+            for site in live.sites:
+                why = why_dormant(live.hook, site.target, ground.optimized) if site.dormant is None else None
+                if why:
+                    site.sleep(why)
+            live.standing = None
+        self.arm()
+
+    def _move(self, site: Site, target: Target | None) -> None:
+        if target is None:
+            site.sleep(GONE)
+            return
+        if site.dormant == GONE:
+            site.wake()
+        moved = target.owner() is not site.target.owner() or target.key != site.target.key
+        site.target = target
+        fixture = site.live.fixtures[site.slot] if site.live.fixtures else None
+        if fixture is not None and (moved or fixture.target is not target):
+            if fixture.target.owner() is not target.owner() or fixture.target.key != target.key:
+                fixture.leave()
+            fixture.target = target
+        if moved:
+            site.rebound += 1
 
     def _wake(self) -> None:
         """Dormant sites whose reason has passed: unfrozen, or taken up by an optimizer."""
@@ -218,23 +255,31 @@ class Rigging:
         woken = False
         for live in self.lives.values():
             for site in live.sites if live.sleeps else ():
-                if site.dormant is None or site.dormant == NEVER_CALLED:
+                if site.dormant is None or site.dormant in (NEVER_CALLED, GONE) or site.dormant.startswith(MUTED):
                     continue
                 parameter = site.target.parameter()
                 if parameter is None or not parameter.requires_grad:
                     continue
                 optimized = optimized if optimized is not None else optimizer_of(self.optimizers())
                 why = why_dormant(live.hook, site.target, optimized)
-                if why is None:
-                    site.wake()
-                    woken = True
-                    if live.fixtures:
-                        live.fixtures[site.slot].refresh(self.clock.replayable())
-                else:
+                if why is not None:
                     site.dormant = why
+                    continue
+                woken = True
+                site.wake()
+                site.installed = live.active
+                if live.fixtures:
+                    live.fixtures[site.slot].refresh(self.clock.replayable())
         if woken:
             self._sum_up()
 
-    def _training(self) -> bool:
+    def training(self) -> bool:
         model = self.model()
         return model is None or model.training
+
+
+def _let_go(clock: Clock, lingering: list[Fixture], taps: Taps) -> None:
+    if not clock.recomputing():
+        taps.serve([])
+        for fixture in lingering:
+            fixture.leave()

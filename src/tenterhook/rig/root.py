@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook.rig import torch_private as private
-from tenterhook.rig.clock import Pass
 from tenterhook.rig.install import Dispatch
 from tenterhook.rig.leaves import leaves
 
@@ -37,6 +37,10 @@ class Root:
             self._end.remove()
             self._end = None
 
+    @property
+    def watches_end(self) -> bool:
+        return self._end is not None
+
     def remove(self) -> None:
         self._begin.remove()
         self.watch_end(False)
@@ -45,20 +49,21 @@ class Root:
         if private.graph_task_id() == -1:
             self.rig._begin_forward()
 
-    def end(self, module: nn.Module, args: Any, output: Any) -> Any:
-        clock = self.rig._clock
-        if private.graph_task_id() != -1:
-            return None
-        clock.in_forward = False
-        tensors = [t for t in leaves(output) if t.requires_grad]
-        if not self.rig._steps and (not tensors or not torch.is_grad_enabled()):
-            self.rig._end_step()
-            return None
-        on_backward = Backward(self.rig, clock.now)
+    def end(self, module: nn.Module, args: Any, output: Any) -> None:
+        if private.graph_task_id() != -1 or not self.rig.attached:
+            return
+        self.rig._clock.in_forward = False
+        if sys.exc_info()[0] is not None:
+            return  # the forward raised: nothing has ended
+        tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
+        if not tensors:
+            self.rig._ended_without_optimizer()
+        on_backward = Backward(self.rig)
         for tensor in tensors:
-            if tensor.grad_fn is not None:
-                tensor.register_hook(on_backward)
-        return None
+            base = private.view_base(tensor)  # a view loses its hooks when it is changed in place, its base does not
+            hooked = tensor if base is None else base
+            if hooked.grad_fn is not None:
+                hooked.register_hook(on_backward)
 
 
 class RootDispatch(Dispatch):
@@ -88,20 +93,20 @@ def _nothing(*args: Any) -> None:
 class Backward:
     """A hook on the root's output: its graph runs backward now. Holds the pass for as long as the graph lives."""
 
-    def __init__(self, rig: Rig, forward: Pass) -> None:
+    def __init__(self, rig: Rig) -> None:
         self._rig = weakref.ref(rig)
-        self._forward = forward
-        self._task = -1
+        self._clock = rig._clock
+        self._forward = rig._clock.now
 
     def __call__(self, grad: Tensor | None) -> None:
+        self._clock.replayed = self._forward
         rig = self._rig()
-        if rig is None:
+        if rig is None or not rig.attached or rig._steps:
             return
-        rig._clock.replayed = self._forward
         task = private.graph_task_id()
-        if not rig._steps and task != self._task:
-            self._task = task  # several leaves of one output, one backward
-            private.at_end_of_backward(rig._end_step)
+        if task != rig.backward_task:  # several outputs, several forwards: one backward
+            rig.backward_task = task
+            private.at_end_of_backward(rig._ended_without_optimizer)
 
 
 def rigs_on(model: nn.Module) -> list[Rig]:

@@ -52,7 +52,7 @@ class Partials:
 
     def take(self) -> dict[str, Tensor] | None:
         """The merged results and which sites `fired`; then start anew. None if nothing was measured."""
-        if not self._stores or not any(self.fired):
+        if not self._stores or 1 not in self.fired:
             return None
         merged = {n: s.squeeze(1).clone() if s.shape[1] == 1 else s.clone() for n, s in self._stores.items()}
         device = next(iter(self._stores.values())).device
@@ -114,10 +114,14 @@ class HookState:
         """Take over another hook's state: its slot `k` becomes our slot `v`."""
         for name, tensor in other.packed.items():
             mine = self.pack(tensor.device)
-            if name in mine:
-                for old, new in slots.items():
-                    mine[name][new] = tensor[old]
-        self.free = {(slots[slot], name): t for (slot, name), t in other.free.items() if slot in slots}
+            for old, new in slots.items():
+                mine[name][new] = tensor[old]
+        for name, tensor in other._pending.items():
+            pending = self._pending.setdefault(name, self.pack(tensor.device)[name].clone())
+            for old, new in slots.items():
+                pending[new] = tensor[old]
+        for theirs, table in ((other.free, self.free), (other._pending_free, self._pending_free)):
+            table.update({(slots[slot], name): t for (slot, name), t in theirs.items() if slot in slots})
         self.generators = other.generators
 
     def generator(self, hook: str, seed: int, device: torch.device) -> torch.Generator:
@@ -149,8 +153,10 @@ class SiteState(MutableMapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self._state._declared:
-            return self._state.pack(self.device)[name][self._slot]
-        return self._state.free[self._slot, name]
+            found = self._state.pack(self.device)[name][self._slot]
+        else:
+            found = self._state.free[self._slot, name]
+        return found.clone() if self._frozen else found
 
     def __setitem__(self, name: str, value: Tensor) -> None:
         if not self.writable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -13,10 +13,11 @@ from torch.optim import Optimizer
 
 from tenterhook import ranks
 from tenterhook.rig import torch_private as private
-from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire
+from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire, out_of_phase
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.resolve import is_sharded
+from tenterhook.rig.resolve import NO_OPTIMIZER, is_sharded, optimizer_of
+from tenterhook.rig.rigging import Rigging
 
 NO_GRADIENT = "no gradient at the optimizer's step"
 
@@ -24,13 +25,14 @@ NO_GRADIENT = "no gradient at the optimizer's step"
 class Steps:
     """What happens around one optimizer's step, for one rig."""
 
-    def __init__(self, name: str, optimizer: Optimizer, *, end: Callable[[], None] | None) -> None:
+    def __init__(self, name: str, optimizer: Optimizer, rigging: Rigging, *, end: Callable[[], None] | None) -> None:
         self.name = name
-        self.optimizer = weakref.ref(optimizer)
+        self._rigging = rigging
         #: called after the step of the optimizer that is the clock
         self._end = end
-        #: a subclass that calls super().step() would fire twice
+        #: a subclass that calls super().step() fires twice; the outer step is known by its frame
         self._depth = 0
+        self._frame = 0
         #: the step under way does not count
         self._no_step = False
         self._lives: list[LiveHook] = []
@@ -41,7 +43,12 @@ class Steps:
             optimizer.register_step_post_hook(self._post),
         )
 
+    @property
+    def running(self) -> bool:
+        return self._depth > 0
+
     def remove(self) -> None:
+        self._lives, self._end = [], None
         for handle in self._handles:
             handle.remove()
 
@@ -51,13 +58,27 @@ class Steps:
         if lives != self._lives:
             self._lives, self._fires = lives, {}
 
-    def reset(self) -> None:
-        """A step that raised never reaches its end; the next forward begins afresh."""
-        self._depth = 0
+    def silence(self) -> None:
+        """Do nothing any more, while PyTorch still goes through the hooks."""
+        self._lives, self._end = [], None
+        self._before.clear()
+
+    def _nested(self) -> bool:
+        """Whether this is a step within the one under way; one that raised never reached its end."""
+        frame = sys._getframe(2)  # the optimizer's step that called `_pre`
+        outer = frame.f_back
+        while self._depth and outer is not None:
+            if id(outer) == self._frame:
+                return True
+            outer = outer.f_back
+        self._depth, self._frame = 0, id(frame)
+        self._before.clear()
+        return False
 
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        nested = self._nested()
         self._depth += 1
-        if self._depth > 1:
+        if nested:
             return None
         self._no_step = _is_no_step(optimizer, kwargs)
         if self._no_step or not any(live.active for live in self._lives):
@@ -114,27 +135,23 @@ class Steps:
     def _sites(self, live: LiveHook) -> list[tuple[Site, Tensor]]:
         """The hook's sites whose parameter this optimizer holds, with the parameter."""
         found = []
-        held: set[int] | None = None
+        held = optimizer_of(self._rigging.optimizers())
+        if any(s.dormant is None and s.target.parameter() is None for s in live.sites):
+            self._rigging.resolve_again()
         for site in live.sites:
-            if site.dormant is not None:
-                continue
-            parameter = site.target.parameter()
+            parameter = site.target.parameter() if site.dormant is None else None
             if parameter is None:
                 continue
-            if site.bound is None or site.bound[0] != id(parameter):
-                held = held if held is not None else self._held()
-                if id(parameter) not in held:
-                    continue
-                if site.bound is not None:
-                    site.rebound += 1
-                site.bound = (id(parameter), id(self))
-            if site.bound[1] == id(self):
+            if id(parameter) not in held:
+                site.sleep(NO_OPTIMIZER)
+                site.installed = False
+                continue
+            if site.bound != id(parameter):
+                site.rebound += site.bound is not None
+                site.bound = id(parameter)
+            if held[id(parameter)] == self.name:
                 found.append((site, parameter))
         return found
-
-    def _held(self) -> set[int]:
-        optimizer = self.optimizer()
-        return set() if optimizer is None else {id(p) for g in optimizer.param_groups for p in g["params"]}
 
     @torch.no_grad()
     def _finals(self) -> None:
@@ -168,15 +185,24 @@ class Steps:
         measure = live.measure
         assert measure is not None
         given = []
+        wanted = live.in_phase()
         for site, parameter in self._sites(live):
-            if parameter.grad is None:
+            if not wanted:
+                site.skip(out_of_phase(live))
+            elif parameter.grad is None:
                 site.skip(NO_GRADIENT)
             else:
                 given.append((site, parameter))
         if not given:
             return
         sharded = any(is_sharded(p.grad) for _, p in given)
-        parts = [measure(_local(p.grad)) for _, p in given]
+        parts = []
+        for site, parameter in given:
+            try:
+                parts.append(measure(_local(parameter.grad)))
+            except Exception as error:
+                live.failed(site, error)
+                return
         first = next(iter(parts[0].values())).device
         columns = {n: torch.stack([p[n].to(first) for p in parts]) for n in live.definition.partials}
         how = {n: p.merge for n, p in live.definition.partials.items()}
@@ -241,11 +267,10 @@ def _unscale(optimizer: Optimizer) -> None:
     if scale is None:
         return
     with torch.no_grad():
-        inverse = scale.double().reciprocal().float()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    parameter.grad.mul_(inverse.to(parameter.grad.device))
+                    parameter.grad.div_(scale.to(parameter.grad.device))  # as the fused kernels do, to the bit
     private.clear_scale(optimizer)
 
 

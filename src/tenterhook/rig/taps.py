@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from tenterhook.rig.clock import Clock
-from tenterhook.rig.fire import Fire, chain, make_fire
-from tenterhook.rig.forward import (
-    Calls,
-    alias,
-    backward_fire,
-    graph_task_id,
-    is_grad_enabled,
-    note_checkpoint,
-    replayer,
-)
+from tenterhook.rig.forward import Visitor, graph_task_id, is_grad_enabled
+from tenterhook.rig.gradients import GradientHooks
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.names import Target, walk
 
@@ -46,8 +38,8 @@ class Taps:
         self._clock = clock
         self._lives: list[LiveHook] = []
         self._active: list[LiveHook] = []
-        self._found: dict[tuple[int, str], TapFixture | None] = {}
-        self._names: dict[int, str] | None = None
+        #: by module, then by name; the root stands for no module
+        self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapFixture | None]] = weakref.WeakKeyDictionary()
 
     def serve(self, lives: list[LiveHook]) -> None:
         """The hooks on taps, in plan order; for other hooks than before, taps are matched anew."""
@@ -55,40 +47,43 @@ class Taps:
         active, before = [live for live in lives if live.active], self._active
         self._active = active
         if lives == self._lives:
-            for fixture in self._found.values() if active != before else ():
-                if fixture is not None:
-                    fixture.refresh()
+            for fixture in self._fixtures() if active != before else ():
+                fixture.refresh()
             return
         self._lives = lives
         self._found.clear()
-        self._names = None
         if self._lives and self not in _tables:
             _tables.append(self)
         elif not self._lives and self in _tables:
             _tables.remove(self)
 
-    def remove(self) -> None:
-        self.serve([])
-
     def pass_through(self, tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
-        key = (id(within), name)
-        if key not in self._found:
-            self._found[key] = self._resolved(name, within)
-        fixture = self._found[key]
+        module = within
+        if module is None:
+            # A tap without a module belongs to the model whose forward is running, or being recomputed.
+            module = self._root() if self._clock.in_forward or graph_task_id() != -1 else None
+            if module is None:
+                return tensor
+        known = self._found.setdefault(module, {})
+        key = name if within is not None else f":{name}"
+        if key not in known:
+            known[key] = self._resolved(name, within)
+        fixture = known[key]
         return tensor if fixture is None else fixture(tensor)
+
+    def _fixtures(self) -> list[TapFixture]:
+        return [f for by_name in self._found.values() for f in by_name.values() if f is not None]
 
     def _resolved(self, name: str, within: nn.Module | None) -> TapFixture | None:
         root = self._root()
         if root is None:
             return None
-        if self._names is None:
-            self._names = {id(m): n for n, m in walk(root)}
-        if within is None:
-            full = f":{name}"
-        elif id(within) in self._names:
-            full = f"{self._names[id(within)]}:{name}".removeprefix(".")
-        else:
-            return None
+        full = f":{name}"
+        if within is not None:
+            path = next((n for n, m in walk(root) if m is within), None)
+            if path is None:
+                return None
+            full = f"{path}:{name}".removeprefix(".")
         target = Target(full, "tap", weakref.ref(within or root))
         sites = []
         for live in self._lives:
@@ -109,26 +104,20 @@ class TapFixture:
         for site in self._sites:
             site.installed = site in active
         values = [s for s in active if s.point == "value"]
-        self._grads = [s for s in active if s.point == "value_grad"]
-        self._fire: Fire | None = chain([make_fire(s) for s in values]) if values else None
-        self._calls = Calls(self._clock, active)
-        self._replay = replayer([s for s in self._sites if s.point == "value"], self._clock)
-        self._modifiers = frozenset(s.live for s in values if s.live.modifies_forward)
-        self._make = backward_fire(self._grads, self._clock) if self._grads else None
+        grads = [s for s in active if s.point == "value_grad"]
+        self._visitor = Visitor(values, [s for s in self._sites if s.point == "value"], self._clock)
+        self._gradient = GradientHooks(grads, self._clock) if grads else None
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        call = 0
-        if graph_task_id() != -1:
-            replay = self._replay()
-            new = replay(tensor) if replay is not None else None
-        else:
-            call = self._calls.begin()
-            self._calls.place(call, 0)
-            new = self._fire(tensor) if self._fire is not None else None
-            if new is not None:
-                note_checkpoint(self._clock, self._modifiers)
+        visitor = self._visitor
+        recomputing = graph_task_id() != -1
+        fire = visitor.recompute() if recomputing else visitor.always or visitor.begin()
+        new = fire(tensor) if fire is not None else None
         if new is not None:
             tensor = new
-        if self._make is not None and tensor.requires_grad and is_grad_enabled():
-            return alias(tensor, self._make(self._calls, call, 0, tensor), self._grads)
+            if not recomputing:
+                visitor.changed(new)
+        if self._gradient is not None and tensor.requires_grad and is_grad_enabled():
+            hooks = self._gradient
+            return hooks.alias(tensor, hooks.on(tensor, hooks.begin(), 0), (id(self), "value_grad"))
         return tensor

@@ -39,6 +39,22 @@ def implementation(tensor: Tensor) -> int:
     return int(tensor._cdata)
 
 
+def view_base(tensor: Tensor) -> Tensor | None:
+    """The tensor this one is a view of, for autograd. 2.13."""
+    return tensor._base
+
+
+def version_counter(tensor: Tensor) -> Tensor:
+    """An empty tensor that shares the version counter but not the memory, so that it may be kept. 2.13."""
+    probe = tensor.detach()
+    probe.data = probe.new_empty(0)
+    return probe
+
+
+#: whether a tensor belongs to torch.func (vmap, grad), where nothing may be kept. 2.13
+is_functorch: Callable[[Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
+
+
 HOOK_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -86,12 +102,17 @@ OPTIMIZER_SLOTS = {
 
 
 def hooks_in(owner: object, slot: str) -> dict[int, Any]:
-    return getattr(owner, slot, None) or {}
+    hooks: dict[int, Any] | None = getattr(owner, slot, None)
+    return {} if hooks is None else hooks
 
 
-def is_last(hooks: dict[int, Any], key: int) -> bool:
-    """Whether nothing was registered after the hook of that handle id."""
-    return next(reversed(hooks), None) == key
+def is_only(hooks: dict[int, Any]) -> bool:
+    return len(hooks) == 1
+
+
+def is_before_others(hooks: dict[int, Any], key: int) -> bool:
+    """Whether something was registered after the hook of that handle id."""
+    return key in hooks and next(reversed(hooks), None) != key
 
 
 def pending_scale(optimizer: torch.optim.Optimizer) -> Tensor | None:

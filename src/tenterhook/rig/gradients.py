@@ -1,0 +1,185 @@
+"""Dispatch at `grad_output`, `grad_input` and `value_grad`: tensor hooks on what a call returned or was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from tenterhook.errors import ContractError, RefusedError
+from tenterhook.rig import torch_private as private
+from tenterhook.rig.clock import Clock
+from tenterhook.rig.fire import Fire, chain, make_fire
+from tenterhook.rig.forward import Calls, graph_task_id, is_grad_enabled
+from tenterhook.rig.leaves import leaves, map_leaves
+from tenterhook.rig.ledger import Site
+
+NO_GRAD = "gradients are switched off"
+NOTHING_NEEDS_GRAD = "no tensor of this call requires a gradient"
+
+
+class GradientHooks:
+    """Makes the tensor hooks of some sites, one for each leaf of each call."""
+
+    def __init__(self, sites: Sequence[Site], clock: Clock) -> None:
+        self.sites = sites
+        self._fire = chain([make_fire(s, captured=True) for s in sites])
+        self._calls = Calls(clock, sites)
+        self._keeps = [s for s in sites if s.live.definition.needs_value]
+
+    def begin(self) -> int:
+        return self._calls.begin() if self._calls.contexts else 0
+
+    def on(self, tensor: Tensor, call: int, leaf: int) -> Fire:
+        if not self._calls.contexts:
+            return self._fire
+        calls, fire, keeps = self._calls, self._fire, self._keeps
+        value, version = (tensor.detach(), tensor._version) if keeps else (None, 0)
+
+        def on_gradient(grad: Tensor | None) -> Tensor | None:
+            calls.place(call, leaf)
+            for site in keeps:
+                assert site.ctx is not None and value is not None
+                if value._version != version:
+                    site.live.failed(site, _overwritten())
+                site.ctx._value = value
+            try:
+                return fire(grad)  # type: ignore[no-any-return]
+            finally:
+                for site in keeps:
+                    site.ctx._value = None  # type: ignore[union-attr]
+
+        return on_gradient
+
+    def attach(self, tensor: Tensor, fire: Fire) -> None:
+        """Hook the tensor itself: right for one that this call made and returned alone."""
+        if private.view_base(tensor) is None:
+            tensor.register_hook(fire)
+        else:
+            self._watched(tensor, tensor, fire)
+
+    def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
+        """A view of the tensor whose gradient is that of the view's own uses.
+
+        `key` is the call's module and point: of two rigs at one place the second hooks the first one's view.
+        """
+        if getattr(tensor, "_tenterhook", None) == key:
+            self._watched(tensor, tensor, fire)
+            return tensor
+        view = tensor.view_as(tensor)
+        view._tenterhook = key  # type: ignore[attr-defined]
+        self._watched(view, tensor, fire)
+        return view
+
+    def _watched(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
+        """Autograd forgets a view that is changed in place, and its hook with it; the hook on its base tells."""
+        base = private.view_base(hooked)
+        if base is None or base.grad_fn is None:  # a leaf cannot be changed in place through a view
+            hooked.register_hook(fire)
+            return
+        fired, counter = False, private.version_counter(tensor)
+        version = counter._version
+
+        def on_view(grad: Tensor | None) -> Any:
+            nonlocal fired
+            fired = True
+            return fire(grad)
+
+        def on_base(grad: Tensor | None) -> None:
+            if not fired and counter._version != version:
+                for site in self.sites:
+                    if site.live.active and site.dormant is None:
+                        site.live.failed(site, _lost(site))
+
+        hooked.register_hook(on_view)
+        base.register_hook(on_base)
+
+
+def _lost(site: Site) -> RefusedError:
+    module = site.point == "grad_input"
+    who = "the module changes its own input in place" if module else "the tensor was changed in place afterwards"
+    return RefusedError(
+        f"{who}, so its gradient cannot be had",
+        remedy="use inplace=False there" + (", or grad_output of the module before" if module else ""),
+    )
+
+
+def _overwritten() -> ContractError:
+    return ContractError(
+        "the value was changed in place after it was hooked, so ctx.value no longer holds it",
+        remedy="do not change the tensor in place, or use an action without needs_value",
+    )
+
+
+def grad_output_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., Any]:
+    hooks = GradientHooks(sites, clock)
+
+    def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if not is_grad_enabled():
+            return _skipped(sites, NO_GRAD)
+        call = hooks.begin()
+        key = (id(module), "grad_output")
+        if type(output) is Tensor:
+            if not output.requires_grad:
+                return _skipped(sites, NOTHING_NEEDS_GRAD)
+            fire = hooks.on(output, call, 0)
+            if output.grad_fn is not None and not _among(output, args, kwargs):
+                hooks.attach(output, fire)
+                return None
+            return hooks.alias(output, fire, key)
+        leaf, found = -1, False
+
+        # Of several leaves one may have been made of another inside, so each gets an alias.
+        def visit(x: Tensor) -> Tensor | None:
+            nonlocal leaf, found
+            leaf += 1
+            if not x.requires_grad:
+                return None
+            found = True
+            return hooks.alias(x, hooks.on(x, call, leaf), key)
+
+        new = map_leaves(output, visit)
+        if not found:
+            none = f"no tensor was found in a {type(output).__name__}"
+            _skipped(sites, NOTHING_NEEDS_GRAD if leaves(output) else none)
+        return new
+
+    return dispatch
+
+
+def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., Any]:
+    hooks = GradientHooks(sites, clock)
+
+    def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if not is_grad_enabled():
+            return _skipped(sites, NO_GRAD)
+        call, leaf = hooks.begin(), -1
+        views: dict[int, Tensor] = {}
+
+        def visit(x: Tensor) -> Tensor | None:
+            nonlocal leaf
+            leaf += 1
+            if not x.requires_grad:
+                return None
+            if id(x) not in views:
+                views[id(x)] = hooks.alias(x, hooks.on(x, call, leaf), (id(module), "grad_input"))
+            return views[id(x)]
+
+        args, kwargs = map_leaves(args, visit), map_leaves(kwargs, visit)
+        return (args, kwargs) if views else _skipped(sites, NOTHING_NEEDS_GRAD)
+
+    return dispatch
+
+
+def _among(tensor: Tensor, args: Any, kwargs: Any) -> bool:
+    if len(args) == 1 and not kwargs and type(args[0]) is Tensor:
+        return tensor is args[0]
+    return any(tensor is x for x in leaves(args)) or any(tensor is x for x in leaves(kwargs))
+
+
+def _skipped(sites: Sequence[Site], why: str) -> None:
+    if graph_task_id() == -1:
+        for site in sites:
+            if site.live.active:
+                site.skip(why)
