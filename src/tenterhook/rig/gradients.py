@@ -75,7 +75,8 @@ class GradientHooks:
     def _watched(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
         """Autograd forgets a view that is changed in place, and its hook with it; the hook on its base tells."""
         base = private.view_base(hooked)
-        if base is None or base.grad_fn is None:  # a leaf cannot be changed in place through a view
+        # A leaf cannot be changed in place through a view, and torch.func lets no version be kept.
+        if base is None or base.grad_fn is None or private.is_functorch(tensor):
             hooked.register_hook(fire)
             return
         fired, counter = False, private.version_counter(tensor)
