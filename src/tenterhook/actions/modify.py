@@ -94,7 +94,7 @@ def clip_zscore(
     mean, var, seen = ctx.state["mean"], ctx.state["var"], ctx.state["seen"]
     limit = torch.where(seen >= warmup, mean + z * var.sqrt(), torch.inf)
     clipped = torch.minimum(norm, limit)
-    keep = torch.where(seen == 0, 0.0, alpha)
+    keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first: an EMA from zero is too sure of itself
     step = clipped - mean
     finite = torch.isfinite(norm)
     ctx.state["var"] = torch.where(finite, keep * (var + (1 - keep) * step * step), var)

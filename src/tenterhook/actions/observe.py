@@ -64,7 +64,7 @@ def spike(
     score = (norm - mean) / (var.sqrt() + 1e-12)
     trip = fired & (seen >= warmup) & ((score > z) | ~torch.isfinite(norm))
     calm = fired & ~trip & torch.isfinite(norm)
-    keep = torch.where(seen == 0, 0.0, alpha)
+    keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first: an EMA from zero is too sure of itself
     step = norm - mean
     var.copy_(torch.where(calm, keep * (var + (1 - keep) * step * step), var))
     mean.copy_(torch.where(calm, keep * mean + (1 - keep) * norm, mean))

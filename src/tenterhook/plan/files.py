@@ -24,7 +24,13 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 16
 MAX_INTEGER = 1 << 53
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\]:,]', re.DOTALL)
+#: strings and comments whole, so that what stands in them does not count; possessive, so that it stays linear
+_TOML_TOKEN = re.compile(
+    r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*+"{0,5}|\'\'\'(?:[^']|'{1,2}(?!'))*+'{0,5}'''
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+|[\[\]{}.=,\n]""",
+    re.DOTALL,
+)
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
@@ -72,7 +78,7 @@ def from_toml(text: str | bytes) -> Plan:
     try:
         tree = tomllib.loads(raw)
         read = msgspec.convert(tree, type=_Toml)
-    except (tomllib.TOMLDecodeError, msgspec.MsgspecError) as error:
+    except (ValueError, msgspec.MsgspecError) as error:
         raise _not_a_plan(str(error)) from None
     except RecursionError:
         raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}") from None
@@ -89,6 +95,8 @@ def load(path: str | Path) -> Plan:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PlanFileError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise PlanFileError(f"{path}: {error}") from None
     try:
         return readers[path.suffix](raw)
     except PlanError as error:
@@ -98,7 +106,10 @@ def load(path: str | Path) -> Plan:
 
 def to_json(plan: Plan) -> str:
     hooks = [_written(hook) for hook in plan]
-    return json.dumps({"tenterhook": FORMAT, "hooks": hooks}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps({"tenterhook": FORMAT, "hooks": hooks}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if len(text.encode()) > MAX_BYTES:
+        raise PlanFileError(f"the text is longer than {MAX_BYTES} bytes")
+    return text
 
 
 def digest(plan: Plan) -> str:
@@ -116,14 +127,16 @@ def _written(hook: Hook) -> dict[str, Any]:
         )
     on = hook.on if isinstance(hook.on, str) else list(hook.on)
     written: dict[str, Any] = {"id": hook.id, "on": on, "at": hook.at}
-    written["do"] = {hook.do.name: {k: _value(v, hook.id) for k, v in hook.do.params.items()}}
+    written["do"] = _value({hook.do.name: dict(hook.do.params)}, hook.id, 4)
     if hook.when != ALWAYS:
         fields = ("every", "start", "stop", "phase", "after_trip")
-        when = {f: getattr(hook.when, f) for f in fields if getattr(hook.when, f) != getattr(ALWAYS, f)}
+        when = {
+            f: _value(getattr(hook.when, f), hook.id) for f in fields if getattr(hook.when, f) != getattr(ALWAYS, f)
+        }
         written["when"] = when
     for name in ("expect", "on_error"):
         if getattr(hook, name) is not None:
-            written[name] = getattr(hook, name)
+            written[name] = _value(getattr(hook, name), hook.id)
     return written
 
 
@@ -137,35 +150,45 @@ def _hook(read: _Hook) -> Hook:
     do = {read.do: {}} if isinstance(read.do, str) else read.do
     if len(do) != 1:
         raise PlanFileError(f"do names {len(do)} actions", hook=read.id, remedy="one hook, one action")
-    ((name, params),) = do.items()
-    when = ALWAYS if read.when is None else When(**{f: getattr(read.when, f) for f in _When.__struct_fields__})
+    ((name, params),) = _value(do, read.id, 4).items()
+    _value(read.expect, read.id)
+    try:
+        fields = {} if read.when is None else {f: getattr(read.when, f) for f in _When.__struct_fields__}
+        when = When(**_value(fields, read.id))
+    except PlanError as error:
+        raise error.located(hook=read.id) from None
     return Hook(
         read.id,
         on=read.on if isinstance(read.on, str) else tuple(read.on),
         at=read.at,
-        do=Action(name, {k: _value(v, read.id) for k, v in params.items()}),
+        do=Action(name, params),
         when=when,
         expect=read.expect,
         on_error=read.on_error,
     )
 
 
-def _value(value: Any, hook: str) -> Any:
+def _value(value: Any, hook: str, depth: int = 1) -> Any:
     """A parameter as JSON can carry it. Whole floats become integers, so that 1 and 1.0 are one plan."""
+    if depth > MAX_DEPTH and isinstance(value, list | tuple | dict):
+        raise PlanFileError(f"a parameter is nested deeper than {MAX_DEPTH}", hook=hook)
+    if isinstance(value, str) and _FORBIDDEN.search(value):
+        raise PlanFileError("a parameter has a control character", hook=hook)
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
         if abs(value) > MAX_INTEGER:
-            raise PlanFileError(f"the number {value} is past 2^53", hook=hook)
+            shown = value if value.bit_length() < 100 else f"of {value.bit_length()} bits"
+            raise PlanFileError(f"the number {shown} is past 2^53", hook=hook)
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
             raise PlanFileError(f"the number {value} is not finite", hook=hook)
         return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else value
     if isinstance(value, list | tuple):
-        return [_value(v, hook) for v in value]
+        return [_value(v, hook, depth + 1) for v in value]
     if isinstance(value, dict) and all(isinstance(k, str) for k in value):
-        return {k: _value(v, hook) for k, v in value.items()}
+        return {_value(k, hook): _value(v, hook, depth + 1) for k, v in value.items()}
     raise PlanFileError(f"a {type(value).__name__} cannot be a parameter", hook=hook, remedy="use JSON's own types")
 
 
@@ -174,7 +197,7 @@ def _not_a_plan(reason: str) -> PlanFileError:
 
 
 def _text(raw: str | bytes) -> str:
-    if len(raw) > MAX_BYTES:
+    if len(raw) > MAX_BYTES or (isinstance(raw, str) and len(raw.encode("utf-8", "surrogatepass")) > MAX_BYTES):
         raise PlanFileError(f"the text is longer than {MAX_BYTES} bytes")
     if isinstance(raw, bytes):
         try:
@@ -206,7 +229,7 @@ def _scan_json(text: str) -> None:
             if key in keys[-1]:
                 raise PlanFileError(f"the key {key!r} stands twice at {token.start()}")
             keys[-1].add(key)
-        elif mark[0] == '"' and "\\u" in mark and _FORBIDDEN.search(_unquoted(mark)):
+        elif mark[0] == '"' and "\\" in mark and _FORBIDDEN.search(_unquoted(mark)):
             raise PlanFileError(f"the text has an escaped control character at {token.start()}")
         last = mark if mark[0] == '"' else None
 
@@ -219,12 +242,14 @@ def _unquoted(token: str) -> str:
 
 
 def _scan_depth(text: str) -> None:
-    """Brackets within a line of TOML; strings count too, which only makes the limit stricter."""
-    depth = 0
-    for char in text:
-        if char in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}")
-        elif char in "]}":
-            depth = max(0, depth - 1)
+    """Brackets and dotted keys of TOML; the parser below takes time and stack for each."""
+    depth = dots = 0
+    for token in _TOML_TOKEN.finditer(text):
+        mark = token[0]
+        if mark == ".":
+            dots += 1
+        elif mark in "[]{}=,\n":
+            dots = 0
+            depth = max(0, depth + (mark in "[{") - (mark in "]}"))
+        if max(depth, dots) > MAX_DEPTH:
+            raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}")

@@ -26,11 +26,14 @@ class Action:
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", dict(self.params))
+
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.params.items())})"
 
     def __hash__(self) -> int:
-        return hash((self.name, repr(sorted(self.params.items()))))
+        return hash((self.name, frozenset(self.params)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class When:
                 continue
             if type(value) is not int or value < least:
                 raise PlanError(f"When({name}={value!r}): a whole number of at least {least} is wanted")
+        if self.stop is not None and self.stop <= self.start:
+            raise PlanError(f"When(start={self.start}, stop={self.stop}) is never due")
         if self.phase not in (None, "train", "eval", "any"):
             raise PlanError(f"When(phase={self.phase!r}): one of 'train', 'eval', 'any' is wanted")
 
@@ -97,14 +102,14 @@ class Hook:
             raise PlanError(
                 f"{self.id!r} is not a hook id", remedy="use up to 64 letters, digits and _ . # -, not first a sign"
             )
-        if self.at not in POINTS:
+        if not isinstance(self.at, str) or self.at not in POINTS:
             close = nearest(str(self.at), list(POINTS))
             raise PlanError(
                 f"there is no point {self.at!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
                 hook=self.id,
                 remedy="`tenterhook points` lists them",
             )
-        on = (self.on,) if isinstance(self.on, str) else tuple(self.on)
+        on = (self.on,) if isinstance(self.on, str) or not isinstance(self.on, Iterable) else tuple(self.on)
         if not all(isinstance(p, str) for p in on):
             raise PlanError(f"on={self.on!r} is not a name or a list of names", hook=self.id, point=self.at)
         try:

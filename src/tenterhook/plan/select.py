@@ -98,8 +98,8 @@ class Glob:
                 if len(self._known) >= MAX_KNOWN:
                     self._known.clear()
                 self._known[name[: i + 1]] = state
-                if state & self._last:
-                    return self._ends(name, i + 1)
+            if state & self._last:
+                return self._ends(name, i + 1)
         return bool(state & self._end)
 
     def _ends(self, name: str, at: int) -> bool:

@@ -1,0 +1,120 @@
+"""Each built-in modifier, at each point it allows, equals the same hook written by hand, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import tenterhook as th
+from tenterhook.actions import BUILTIN
+from tenterhook.rig.state import mixed
+from tests.rig.by_hand import TARGETS, Hand
+from tests.rig.matrix import _bits, _same
+from tests.rig.regimes import Net, Regime
+
+VECTOR = torch.tensor([0.5, -1.0, 2.0, 0.25])
+FORWARD = ("input", "output", "value")
+
+
+def clip_norm(x: Tensor) -> Tensor:
+    return x * (0.1 / (torch.linalg.vector_norm(x) + 1e-6)).clamp(max=1.0)
+
+
+def clip_adaptive(model: Net) -> Callable[[Tensor], Tensor]:
+    def change(g: Tensor) -> Tensor:
+        limit = model.mid.weight.detach().norm(dim=1, keepdim=True).clamp(min=1e-3) * 0.01
+        norm = g.norm(dim=1, keepdim=True)
+        return torch.where(norm > limit, g * (limit / norm.clamp(min=1e-6)), g)
+
+    return change
+
+
+class Zscore:
+    def __init__(self) -> None:
+        self.mean, self.var, self.seen = (torch.zeros((), dtype=torch.float64) for _ in range(3))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        norm = torch.linalg.vector_norm(x).double()
+        limit = self.mean + 1.0 * self.var.sqrt() if self.seen >= 1 else torch.tensor(torch.inf, dtype=torch.float64)
+        clipped = torch.minimum(norm, limit)
+        keep = (self.seen / (self.seen + 1)).clamp(max=0.9)
+        step = clipped - self.mean
+        self.var = keep * (self.var + (1 - keep) * step * step)
+        self.mean = keep * self.mean + (1 - keep) * clipped
+        self.seen = self.seen + 1
+        return x * (clipped / (norm + 1e-6)).clamp(max=1.0).to(x.dtype)
+
+
+def noise(point: str) -> Callable[[Tensor], Tensor]:
+    running = torch.Generator().manual_seed(mixed("cell", 7))
+    step = -1
+
+    def change(x: Tensor) -> Tensor:
+        nonlocal step
+        step += 1
+        once = torch.Generator().manual_seed(mixed("cell", 7, step, step + 1, 0))
+        return x + torch.randn(x.shape, generator=once if point in FORWARD else running) * 0.3
+
+    return change
+
+
+#: the action, and how it is written by hand given the model and the point
+PAIRS: dict[str, tuple[th.Action, Callable[[Net, str], Callable[[Tensor], Tensor]]]] = {
+    "scale": (th.scale(0.3), lambda m, p: lambda x: x * 0.3),
+    "clip_value": (th.clip_value(0.02), lambda m, p: lambda x: x.clamp(-0.02, 0.02)),
+    "clip_norm": (th.clip_norm(0.1), lambda m, p: clip_norm),
+    "clip_adaptive": (th.clip_adaptive(), lambda m, p: clip_adaptive(m)),
+    "clip_zscore": (th.clip_zscore(z=1.0, alpha=0.9, warmup=1), lambda m, p: Zscore()),
+    "mask": (th.mask("v"), lambda m, p: lambda x: x * VECTOR),
+    "reverse": (th.reverse(0.5), lambda m, p: lambda x: x * -0.5),
+    "noise": (th.noise(0.3, seed=7), lambda m, p: noise(p)),
+    "nan_to_num": (th.nan_to_num(nan=1.0), lambda m, p: lambda x: torch.nan_to_num(x, nan=1.0)),
+    "steer": (th.steer("v", scale=0.1), lambda m, p: lambda x: x + 0.1 * VECTOR),
+}
+
+CASES = [(name, point) for name in PAIRS for point in BUILTIN.get(name).at]
+
+
+def test_every_modifier_has_a_hand_written_twin():
+    assert set(PAIRS) == {name for name in BUILTIN.names() if BUILTIN.get(name).modifies}
+
+
+@pytest.mark.parametrize(("name", "point"), CASES)
+def test_parity(name: str, point: str):
+    action, by_hand = PAIRS[name]
+    regime = Regime()
+    model = regime.model()
+    hand = Hand(point, by_hand(model, point))
+    optimizers = regime.optimizers(model)
+    regime.train(model, optimizers, hand)
+    expected = _bits(model, optimizers)
+
+    regime = Regime()
+    model = regime.model()
+    optimizers = regime.optimizers(model)
+    rig = th.attach(model, [th.Hook("cell", on=TARGETS[point], at=point, do=action)], optimizer=optimizers,
+                    tensors={"v": VECTOR})  # fmt: skip
+    regime.train(model, optimizers, Hand(None))
+    _same(expected, _bits(model, optimizers))
+    assert rig.ledger["cell"].fired == len(hand.seen) == rig.ledger["cell"].changed
+
+
+def test_a_global_clip_equals_pytorchs_own(mlp, sgd):
+    import copy
+
+    twin = copy.deepcopy(mlp)
+    other = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
+    th.attach(mlp, [th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(0.05, over="hook"))], optimizer=sgd)
+    for step in range(5):
+        x = torch.randn(3, 4, generator=torch.Generator().manual_seed(step))
+        for model, optimizer in ((mlp, sgd), (twin, other)):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            if model is twin:
+                torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
+            optimizer.step()
+    for a, b in zip(mlp.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)

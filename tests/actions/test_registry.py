@@ -1,0 +1,143 @@
+"""Names and the code behind them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+import tenterhook as th
+from tenterhook.actions import BUILTIN, Definition
+
+
+def fresh() -> th.Registry:
+    return th.Registry(BUILTIN)
+
+
+def test_a_decorated_function_makes_actions():
+    @th.action("twice", modifies=True, registry=fresh())
+    def twice(x: Tensor, *, by: float = 2.0) -> Tensor:
+        return x * by
+
+    assert twice(3.0) == th.Action("twice", {"by": 3.0}) == twice(by=3.0)
+    assert str(twice(by=3.0)) == "twice(by=3.0)"
+    assert repr(twice) == "<action twice(by: 'float' = 2.0)>"
+
+
+def test_a_registered_function_may_be_named_without_being_called():
+    @th.action("bare", registry=fresh())
+    def bare(x: Tensor) -> None: ...
+
+    assert th.Hook("h", on="**", at="grad", do=bare).do == th.Action("bare", {})
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: th.clip_value("1"), "clip_value: Expected `float`, got `str` - at `$.max`"),
+        (lambda: th.clip_value(True), "clip_value: Expected `float`, got `bool` - at `$.max`"),
+        (lambda: th.clip_value(-1.0), "clip_value: Expected `float` > 0.0 - at `$.max`"),
+        (lambda: th.clip_value(), "clip_value: missing a required argument: 'max'"),
+        (lambda: th.clip_norm(1.0, over="all"), "clip_norm: Invalid enum value 'all' - at `$.over`"),
+        (lambda: th.scale(1.0, 2.0), "scale: too many positional arguments"),
+    ],
+)
+def test_parameters_are_checked_when_they_are_given(make, text):
+    with pytest.raises(th.ActionError) as error:
+        make()
+    assert error.value.fact == text
+    assert error.value.remedy.startswith("its form is ")
+
+
+def test_an_unknown_action_is_refused_and_nothing_is_imported(mlp):
+    before = set(sys.modules)
+    with pytest.raises(th.ActionError) as error:
+        th.attach(mlp, [th.Hook("h", on="**", at="grad", do=th.Action("clip_valu", {"max": 1}))])
+    assert str(error.value) == (
+        "hook 'h' at grad: there is no action 'clip_valu'; the nearest is 'clip_value'\n"
+        '  remedy: define it with @th.action("clip_valu") before attaching; a plan never imports code'
+    )
+    with pytest.raises(th.ActionError):
+        th.attach(mlp, [th.Hook("h", on="**", at="grad", do=th.Action("antigravity", {}))])
+    assert "antigravity" not in set(sys.modules) - before
+
+
+def test_another_action_of_the_same_name_is_an_error_a_newer_version_is_not():
+    registry = fresh()
+
+    @th.action("mine", registry=registry)
+    def first(x: Tensor) -> None: ...
+
+    @th.action("mine", registry=registry)
+    def again(x: Tensor) -> None: ...
+
+    with pytest.raises(th.ActionError, match=r"another action 'mine' is registered, from .*test_registry\.py:"):
+
+        @th.action("mine", registry=registry)
+        def other(x: Tensor) -> None:
+            x.sum()
+
+    @th.action("mine", registry=registry, version=2)
+    def newer(x: Tensor) -> None:
+        x.sum()
+
+    assert registry.get("mine").version == 2
+
+
+def test_a_parameter_without_a_type_is_refused():
+    with pytest.raises(th.ActionError, match="the parameter 'k' of the action 'untyped' has no type"):
+
+        @th.action("untyped", registry=fresh())
+        def untyped(x: Tensor, *, k=1) -> None: ...
+
+
+def test_measure_and_partials_come_together():
+    with pytest.raises(th.ActionError, match="has measure alone"):
+        Definition("m", lambda x, ctx: x, at=("grad",), modifies=True, measure=lambda x: {})
+
+
+def test_fingerprints_tell_code_apart_without_its_source():
+    code = "def f(x, *, k: float = 1.0):\n    return x * {}\n"
+    made = []
+    for text in (code.format("k"), "\n\n" + code.format("k"), code.format("k + 1")):
+        space: dict = {}
+        exec(compile(text, "<nowhere>", "exec"), space)
+        made.append(Definition("f", space["f"], at=("grad",), modifies=True).fingerprint)
+    assert made[0] == made[1] != made[2]
+
+
+def test_fingerprints_are_the_same_in_another_process():
+    program = "import tenterhook as th; print(th.clip_zscore.fingerprint, th.stats.fingerprint)"
+    runs = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+            for _ in range(2)}  # fmt: skip
+    assert runs == {f"{th.clip_zscore.fingerprint} {th.stats.fingerprint}\n"}
+
+
+def test_a_tensor_parameter_is_named_in_the_plan_and_given_at_attach(mlp, sgd, train):
+    plan = th.Plan([th.Hook("s", on="head", at="output", do=th.steer("v"))])
+    assert plan.to_json() == '{"hooks":[{"at":"output","do":{"steer":{"by":"v"}},"id":"s","on":"head"}],"tenterhook":1}'
+    with pytest.raises(th.ActionError) as error:
+        th.attach(mlp, plan)
+    assert str(error.value) == (
+        "hook 's' at output: steer wants the tensor 'v', which was not given\n"
+        '  remedy: attach(..., tensors={"v": ...})'
+    )
+    bare = mlp(torch.zeros(1, 4))
+    th.attach(mlp, plan, tensors={"v": torch.ones(2)})
+    assert torch.equal(mlp(torch.zeros(1, 4)), bare + 1)
+
+
+def test_a_custom_two_phase_action_over_the_hook(mlp, sgd, train):
+    registry = fresh()
+
+    @th.action("unit_max", modifies=True, at="grad_final", measure=lambda x: {"top": x.abs().max()},
+               partials={"top": "max"}, registry=registry)  # fmt: skip
+    def unit_max(x: Tensor, ctx: th.Context, *, over: str = "hook") -> Tensor:
+        return x / ctx.merged["top"]
+
+    th.attach(mlp, [th.Hook("u", on="**", at="grad_final", do=unit_max())], optimizer=sgd, actions=registry)
+    train(mlp, sgd, 1)
+    assert max(p.grad.abs().max().item() for p in mlp.parameters()) == 1.0

@@ -1,0 +1,298 @@
+import functools
+from dataclasses import FrozenInstanceError
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenterhook.errors import PlanError
+from tenterhook.plan import ALWAYS, POINTS, Action, Hook, Plan, Selector, When, callable_name, callable_place
+from tenterhook.plan.hook import MAX_HOOKS
+
+
+def double(value):
+    return value * 2
+
+
+class Doubler:
+    def __call__(self, value):
+        return value * 2
+
+    def twice(self, value):
+        return value * 2
+
+
+class Registered:
+    """A registered action that was named without being called."""
+
+    def __call__(self, **params):
+        raise AssertionError("the action is not to run")
+
+    def as_action(self):
+        return Action("stats")
+
+
+def hook(id="a", **fields) -> Hook:
+    return Hook(id, **({"on": "**", "at": "grad", "do": double} | fields))
+
+
+def refusal(make) -> str:
+    with pytest.raises(PlanError) as raised:
+        make()
+    return str(raised.value)
+
+
+ID_REMEDY = "\n  remedy: use up to 64 letters, digits and _ . # -, not first a sign"
+DO_REMEDY = "\n  remedy: give a function of the value, or an action such as th.clip_value(1.0)"
+POINT_REMEDY = "\n  remedy: `tenterhook points` lists them"
+
+
+@pytest.mark.parametrize("id", ["a", "_", "0", "clip.norm#2-b", "A" * 64])
+def test_an_id_is_letters_digits_and_a_few_signs(id):
+    assert hook(id).id == id
+
+
+@pytest.mark.parametrize("id", ["", ".a", "-a", "#a", "a b", "a/b", "a\n", "é", "a" * 65, None, 5])
+def test_what_is_not_an_id_is_refused(id):
+    assert refusal(lambda: hook(id)) == f"{id!r} is not a hook id{ID_REMEDY}"
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        (
+            {"at": "grad_finale"},
+            f"hook 'a': there is no point 'grad_finale'; the nearest is 'grad_final'{POINT_REMEDY}",
+        ),
+        ({"at": "zzz"}, f"hook 'a': there is no point 'zzz'{POINT_REMEDY}"),
+        ({"at": 5}, f"hook 'a': there is no point 5{POINT_REMEDY}"),
+        ({"at": ["grad"]}, f"hook 'a': there is no point ['grad']; the nearest is 'grad'{POINT_REMEDY}"),
+        ({"on": 5}, "hook 'a' at grad: on=5 is not a name or a list of names"),
+        ({"on": None}, "hook 'a' at grad: on=None is not a name or a list of names"),
+        ({"on": ["x", 5]}, "hook 'a' at grad: on=['x', 5] is not a name or a list of names"),
+        ({"on": b"x"}, "hook 'a' at grad: on=b'x' is not a name or a list of names"),
+        ({"on": []}, "hook 'a' at grad: the selector is empty\n  remedy: name a target, or \"**\" for every one"),
+        ({"on": ""}, "hook 'a' at grad: the selector has an empty pattern\n  remedy: the root is \".\""),
+        ({"on": "a.***"}, "hook 'a' at grad: the pattern 'a.***' has three stars in a row\n  remedy: use * or **"),
+        ({"do": None}, f"hook 'a' at grad: do=None is neither an action nor a function{DO_REMEDY}"),
+        ({"do": "stats"}, f"hook 'a' at grad: do='stats' is neither an action nor a function{DO_REMEDY}"),
+        ({"expect": -1}, "hook 'a' at grad: expect=-1 is not a count"),
+        ({"expect": True}, "hook 'a' at grad: expect=True is not a count"),
+        ({"expect": 2.0}, "hook 'a' at grad: expect=2.0 is not a count"),
+        ({"expect": "2"}, "hook 'a' at grad: expect='2' is not a count"),
+        ({"when": 10}, "hook 'a': when=10 is not a When\n  remedy: write when=th.When(every=10)"),
+        ({"when": None}, "hook 'a': when=None is not a When\n  remedy: write when=th.When(every=10)"),
+        ({"on_error": "ignore"}, "hook 'a': on_error='ignore': 'raise' or 'mute' is wanted"),
+    ],
+)
+def test_what_is_not_a_hook_says_so(fields, text):
+    assert refusal(lambda: hook(**fields)) == text
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"every": 0}, "When(every=0): a whole number of at least 1 is wanted"),
+        ({"every": None}, "When(every=None): a whole number of at least 1 is wanted"),
+        ({"every": 2.0}, "When(every=2.0): a whole number of at least 1 is wanted"),
+        ({"every": True}, "When(every=True): a whole number of at least 1 is wanted"),
+        ({"every": "2"}, "When(every='2'): a whole number of at least 1 is wanted"),
+        ({"start": -1}, "When(start=-1): a whole number of at least 0 is wanted"),
+        ({"start": None}, "When(start=None): a whole number of at least 0 is wanted"),
+        ({"stop": -1}, "When(stop=-1): a whole number of at least 0 is wanted"),
+        ({"start": 5, "stop": 5}, "When(start=5, stop=5) is never due"),
+        ({"after_trip": 0}, "When(after_trip=0): a whole number of at least 1 is wanted"),
+        ({"phase": "test"}, "When(phase='test'): one of 'train', 'eval', 'any' is wanted"),
+    ],
+)
+def test_what_is_not_a_when_says_so(fields, text):
+    assert refusal(lambda: When(**fields)) == text
+
+
+def test_when_takes_its_fields_by_name_only():
+    with pytest.raises(TypeError):
+        When(10)
+
+
+@pytest.mark.parametrize("phase", [None, "train", "eval", "any"])
+def test_when_has_three_phases_or_none(phase):
+    assert When(phase=phase).phase == phase
+
+
+def test_always_is_due_in_every_step():
+    assert When() == ALWAYS
+    assert all(ALWAYS.due(step) for step in range(5))
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.integers(1, 7), st.integers(0, 9), st.none() | st.integers(10, 30))
+def test_when_is_due_as_a_range_counts(every, start, stop):
+    when = When(every=every, start=start, stop=stop)
+    due = [step for step in range(40) if when.due(step)]
+    assert due == list(range(start, 40 if stop is None else stop, every))
+
+
+def test_after_trip_and_phase_do_not_move_the_steps():
+    assert [s for s in range(9) if When(every=4, start=1, phase="eval", after_trip=2).due(s)] == [1, 5]
+
+
+@pytest.mark.parametrize("at", POINTS)
+def test_a_hook_knows_its_point(at):
+    assert hook(at=at).point is POINTS[at]
+
+
+def test_a_hook_has_the_defaults_of_the_design():
+    made = hook()
+    assert (made.when, made.expect, made.on_error) == (ALWAYS, None, None)
+
+
+def test_expect_zero_is_a_count():
+    assert hook(expect=0).expect == 0
+
+
+def test_a_list_of_one_is_that_one():
+    assert hook(on=["head"]).on == "head"
+    assert hook(on=["head"]) == hook(on="head")
+
+
+def test_a_list_of_names_becomes_a_tuple():
+    assert hook(on=["x", "!y"]).on == ("x", "!y")
+
+
+def test_a_hook_has_its_selector():
+    assert hook(on=["x", "!y"]).selector == Selector(("x", "!y"))
+
+
+@pytest.mark.parametrize(
+    "do, name",
+    [
+        (double, "double"),
+        (lambda v: v, "<lambda>"),
+        (functools.partial(double), "partial"),
+        (Doubler(), "Doubler"),
+        (Doubler().twice, "Doubler.twice"),
+        (Doubler, "Doubler"),
+        (print, "print"),
+    ],
+)
+def test_any_callable_is_accepted_and_named(do, name):
+    made = hook(do=do)
+    assert made.do is do
+    assert made.doing == callable_name(do) == name
+
+
+@pytest.mark.parametrize(
+    "do, function",
+    [
+        (double, double),
+        (functools.partial(double), double),
+        (Doubler(), Doubler.__call__),
+        (Doubler().twice, Doubler.twice),
+        (functools.partial(Doubler().twice), Doubler.twice),
+    ],
+)
+def test_the_place_of_a_callable_is_file_and_line(do, function):
+    assert callable_place(do) == f"{__file__}:{function.__code__.co_firstlineno}"
+
+
+def test_the_place_of_a_builtin_is_its_module():
+    assert callable_place(print) == "builtins"
+
+
+def test_a_nested_function_is_named_without_locals():
+    def inner():
+        pass
+
+    assert callable_name(inner) == "test_a_nested_function_is_named_without_locals.inner"
+
+
+def test_a_registered_action_may_be_named_without_being_called():
+    assert hook(do=Registered()).do == Action("stats")
+
+
+def test_an_action_reads_like_its_call():
+    action = Action("clip_norm", {"max": 1.0, "over": "hook"})
+    assert str(action) == hook(do=action).doing == "clip_norm(max=1.0, over='hook')"
+    assert str(Action("stats")) == "stats()"
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (Action("s", {"x": 1, "y": 2}), Action("s", {"y": 2, "x": 1})),
+        (Action("s", {"x": 1}), Action("s", {"x": 1.0})),
+        (Action("s", {"x": {"a": 1, "b": 2}}), Action("s", {"x": {"b": 2, "a": 1}})),
+        (Action("s"), Action("s", {})),
+    ],
+)
+def test_equal_actions_hash_alike(one, other):
+    assert one == other
+    assert len({one, other}) == 1
+
+
+@pytest.mark.parametrize("other", [Action("t", {"x": 1}), Action("s", {"x": 2}), Action("s", {"y": 1}), Action("s")])
+def test_different_actions_are_not_equal(other):
+    assert Action("s", {"x": 1}) != other
+
+
+def test_an_action_keeps_its_parameters_when_the_mapping_given_changes():
+    params = {"max": 1}
+    action = Action("clip_value", params)
+    params["max"] = 2
+    assert action.params["max"] == 1
+
+
+def test_equal_hooks_are_equal_and_hash_alike():
+    one, other = (hook(do=Action("s", {"x": 1}), on=["a", "b"], when=When(every=2), expect=3) for _ in range(2))
+    assert one == other
+    assert hash(one) == hash(other)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"on": "x"}, {"at": "update"}, {"do": print}, {"when": When(every=2)}, {"expect": 1}, {"on_error": "mute"}],
+)
+def test_a_hook_that_differs_in_one_field_is_another(fields):
+    assert hook(**fields) != hook()
+
+
+@pytest.mark.parametrize("value", [Action("s"), When(), hook(), Plan()])
+def test_values_are_frozen(value):
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, next(iter(value.__dataclass_fields__)), None)
+
+
+def test_a_plan_keeps_the_order_of_its_hooks():
+    one, other = hook("b"), hook("a")
+    plan = Plan([one, other])
+    assert plan.hooks == tuple(plan) == (one, other)
+    assert len(plan) == 2
+    assert plan != Plan([other, one])
+
+
+def test_a_plan_takes_any_iterable():
+    assert Plan(hook(i) for i in "ab") == Plan((hook("a"), hook("b")))
+    assert Plan() == Plan([])
+
+
+def test_a_hook_is_found_by_its_id():
+    plan = Plan([hook("a"), hook("b", on="head")])
+    assert plan["b"].on == "head"
+    with pytest.raises(KeyError):
+        plan["c"]
+
+
+def test_an_id_stands_once_in_a_plan():
+    text = "hook 'a': the id stands twice in the plan\n  remedy: give each hook its own id"
+    assert refusal(lambda: Plan([hook("a"), hook("b"), hook("a", on="x")])) == text
+
+
+def test_a_plan_is_made_of_hooks_only():
+    text = "'clip' is not a Hook\n  remedy: write th.Hook(\"id\", on=..., at=..., do=...)"
+    assert refusal(lambda: Plan([hook(), "clip"])) == text
+
+
+def test_a_plan_has_at_most_so_many_hooks():
+    hooks = [hook(f"h{i}") for i in range(MAX_HOOKS + 1)]
+    assert len(Plan(hooks[1:])) == 4096
+    assert refusal(lambda: Plan(hooks)) == "the plan has 4097 hooks, the most is 4096"
