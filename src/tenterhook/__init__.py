@@ -14,6 +14,7 @@ from tenterhook.errors import ContractError as ContractError
 from tenterhook.errors import DormantError as DormantError
 from tenterhook.errors import ExpectError as ExpectError
 from tenterhook.errors import HookError as HookError
+from tenterhook.errors import InPlaceError as InPlaceError
 from tenterhook.errors import NoMatchError as NoMatchError
 from tenterhook.errors import NonFiniteError as NonFiniteError
 from tenterhook.errors import PlanError as PlanError
@@ -73,8 +74,8 @@ _ROOMS = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [
     "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
-    "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError", "RefusedError", "ResolveError",
-    "TenterhookError", "When", *_ROOMS,
+    "InPlaceError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError", "RefusedError",
+    "ResolveError", "TenterhookError", "When", *_ROOMS,
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@
     ├── AttachedError          the hook id is already on this model, or is not on it
     ├── HookError             the action raised; the cause is chained
     ├── ContractError          the action returned, or did, what its point does not allow
+    │   └── InPlaceError       ... changed its value in place: the damage is done, so it always raises
     └── NonFiniteError         `find_nonfinite` met the first producer
 
 An error carries `hook`, `target`, `point`, `rank` and `remedy` as attributes, None where they do not apply.
@@ -108,6 +109,10 @@ class HookError(TenterhookError):
 
 class ContractError(TenterhookError):
     """The action returned, or did, what its point does not allow."""
+
+
+class InPlaceError(ContractError):
+    """The action changed its value in place; raised whatever `on_error` says, because the damage is done."""
 
 
 class NonFiniteError(TenterhookError):

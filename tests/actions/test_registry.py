@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 import tenterhook as th
-from tenterhook.actions import BUILTIN, Definition
+from tenterhook.actions import Definition
 
 
 def fresh() -> th.Registry:
-    return th.Registry(BUILTIN)
+    return th.Registry()
 
 
 def test_a_decorated_function_makes_actions():

@@ -202,8 +202,7 @@ def _digest_code(digest: Any, code: CodeType) -> None:
 class Registry:
     """Names and their definitions; the built-in ones are in every registry."""
 
-    def __init__(self, parent: Registry | None = None) -> None:
-        self._parent = parent
+    def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
 
     def add(self, definition: Definition) -> Definition:
@@ -218,11 +217,10 @@ class Registry:
 
     def find(self, name: str) -> Definition | None:
         found = self._definitions.get(name)
-        return found if found is not None or self._parent is None else self._parent.find(name)
+        return found if found is not None or self is BUILTIN else BUILTIN.find(name)
 
     def names(self) -> list[str]:
-        above = self._parent.names() if self._parent is not None else []
-        return sorted({*above, *self._definitions})
+        return sorted({*BUILTIN._definitions, *self._definitions})
 
     def get(self, name: str) -> Definition:
         found = self.find(name)
@@ -237,7 +235,7 @@ class Registry:
 
 BUILTIN = Registry()
 #: the process's default registry, filled by @th.action
-DEFAULT = Registry(BUILTIN)
+DEFAULT = Registry()
 
 
 @overload

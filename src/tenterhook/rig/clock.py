@@ -38,6 +38,8 @@ class Clock:
         self.now = Pass(0, 0, frozenset(), True)
         #: the pass whose graph runs backward, if its root output was seen
         self.replayed: Pass | None = None
+        #: the backward that graph runs in
+        self.task = -1
         self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
         #: the step a trigger last tripped in
         self.tripped = -1

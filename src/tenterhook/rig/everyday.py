@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 
 from tenterhook.actions import DEFAULT, Context, Registry, stats
 from tenterhook.errors import NonFiniteError, RefusedError
-from tenterhook.plan import Action, Hook, Plan, When, callable_name
+from tenterhook.plan import POINTS, Action, Hook, Plan, When, callable_name
 from tenterhook.rig.clock import Clock
-from tenterhook.rig.fire import make_fire
+from tenterhook.rig.fire import Fire, make_fire
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Optimizers, Target, walk
@@ -56,7 +57,7 @@ def hook(
     where: Tensor | nn.Module,
     do: Action | Callable[..., Any],
     *,
-    on: str | tuple[str, ...] = ".",
+    on: str | tuple[str, ...] | None = None,
     at: str | None = None,
     optimizer: Optimizers = None,
     when: When | None = None,
@@ -65,9 +66,19 @@ def hook(
     tensors: Mapping[str, Tensor] | None = None,
     actions: Registry = DEFAULT,
 ) -> Handle:
-    """Hook a live tensor's gradient, or any point of a model."""
+    """Hook a live tensor's gradient, or any point of a model: by default the output of the root."""
     if isinstance(where, Tensor):
+        options = {"on": on, "at": at, "optimizer": optimizer, "when": when, "id": id, "expect": expect}
+        given = [name for name, value in options.items() if value is not None]
+        if given:
+            raise RefusedError(
+                f"a tensor has no {', '.join(given)}", remedy="name the tensor with th.tap, and attach to the model"
+            )
         return _hook_tensor(where, do, tensors or {}, actions)
+    if on is None:
+        if at is not None and "module" not in POINTS[at].on:
+            raise RefusedError("which targets is not said", point=at, remedy='give on="...", or on="**" for all')
+        on = "."
     one = Hook(id or _fresh_id(where, do), on=on, at=at or "output", do=do, when=when or When(), expect=expect)
     rig = attach(where, Plan([one]), optimizer=optimizer, tensors=tensors, actions=actions)
     return Handle(rig._live(one.id).sites, rig.detach, rig)
@@ -92,17 +103,34 @@ def _hook_tensor(
         )  # fmt: skip
     definition, params = _defined(one, actions, tensors)
     _check_action(one, definition, params)
-    import weakref
-
+    if not definition.modifies and (definition.two_phase or definition.name == "capture"):
+        raise RefusedError(
+            "it records, and a bare tensor has no rig to read from", hook=one.doing, point="value_grad",
+            remedy="give a function of the gradient, or name the tensor with th.tap and attach to the model",
+        )  # fmt: skip
     target = Target("tensor", "tap", weakref.ref(_nowhere))
     live = LiveHook(Claim(one, definition, params, (target,), {}, "any", "raise"), Clock(), None)
     live.active = True
     site = live.sites[0]
+    fire = make_fire(site)
     if site.ctx is not None:
-        site.ctx._value = tensor.detach()
-    registered = tensor.register_hook(make_fire(site))
+        fire = _with_value(site.ctx, tensor.detach(), fire)
+    registered = tensor.register_hook(fire)
     site.installed = True
     return Handle([site], registered.remove)
+
+
+def _with_value(ctx: Context, value: Tensor, fire: Fire) -> Fire:
+    """The graph holds the value, not the handle."""
+
+    def on_gradient(grad: Tensor | None) -> Any:
+        ctx._value = value
+        try:
+            return fire(grad)
+        finally:
+            ctx._value = None
+
+    return on_gradient
 
 
 _nowhere = nn.Module()

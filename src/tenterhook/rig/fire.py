@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tenterhook.errors import ContractError
+from tenterhook.errors import ContractError, InPlaceError
 from tenterhook.rig.clock import Pass
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
@@ -306,8 +306,8 @@ def _form(t: Tensor) -> str:
     return f"{str(t.dtype).removeprefix('torch.')}{tuple(t.shape)} on {t.device}{layout}"
 
 
-def _in_place() -> ContractError:
-    return ContractError(
+def _in_place() -> InPlaceError:
+    return InPlaceError(
         "the action changed the value in place, which can corrupt other gradients that share its memory",
         remedy="return a new tensor: x * 2 instead of x.mul_(2)",
     )

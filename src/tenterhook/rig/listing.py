@@ -78,6 +78,8 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
 def _ours(model: nn.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Handle ids are unique in a process, so they tell which fixture a registration belongs to."""
     for rig in rigs_on(model):
+        if rig._root._end is not None:
+            yield rig._root._end.id, ("the rig's root",)
         fixtures: list[Fixture | ParameterFixture] = list(rig._rigging.fixtures.values())
         for fixture in fixtures:
             if fixture.handle is not None:
@@ -85,7 +87,8 @@ def _ours(model: nn.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _found(target: str, by: str, fn: Any, key: int, ours: dict[int, tuple[str, ...]]) -> Found:
-    if isinstance(fn, RootDispatch):
+    fn = getattr(fn, "hook", fn)
+    if isinstance(fn, RootDispatch) and fn.root is not None:
         return Found(target, by, "root", "tenterhook", ("the rig's root",))
     if isinstance(getattr(fn, "__self__", None), Steps):
         return Found(target, by, "step", "tenterhook", ("the rig's step",))

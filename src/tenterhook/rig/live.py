@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tenterhook.actions import Context
-from tenterhook.errors import HookError, TenterhookError
+from tenterhook.errors import HookError, InPlaceError, TenterhookError
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.names import Target
@@ -163,7 +163,7 @@ class LiveHook:
                 remedy='mend the action; on_error="mute" goes on without the hook',
             )
             cause = error
-        if self.claim.on_error == "raise":
+        if self.claim.on_error == "raise" or isinstance(error, InPlaceError):
             raise told from cause
         site.sleep(f"{MUTED}: {told.fact}")
         self.standing = None

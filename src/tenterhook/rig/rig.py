@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 def attach(
     model: nn.Module,
-    plan: Plan | Iterable[Hook],
+    plan: Plan | Hook | Iterable[Hook],
     *,
     optimizer: Optimizers = None,
     clock: str | Optimizer | None = None,
@@ -46,7 +46,7 @@ def attach(
     `clock` names the optimizer whose step ends a step, of several the last. `replace=True` takes the place of hooks
     of the same id.
     """
-    plan = plan if isinstance(plan, Plan) else Plan(plan)
+    plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
     optimizers = named_optimizers(optimizer)
     ticking = _clock_name(optimizers, clock)
     with _uncollected():

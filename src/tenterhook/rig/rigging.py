@@ -82,6 +82,9 @@ class Rigging:
 
     def retire(self, live: LiveHook) -> None:
         """Take a hook off; what a living graph may recompute with stays up, inactive, until that graph is gone."""
+        if live.modifies_forward and self.clock.in_forward:
+            self.retired.append(live)  # the forward under way ends as it began
+            return
         live.active = False
         live.muted = True
         replayable = self.clock.replayable()
@@ -170,6 +173,8 @@ class Rigging:
                 self._follow(fixture)
         self._wake()
         if self.retired:
+            for live in self.retired:
+                live.active, live.muted = False, True
             needed = self.clock.replayable()
             for live in [r for r in self.retired if r not in needed]:
                 self.retired.remove(live)

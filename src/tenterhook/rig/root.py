@@ -100,6 +100,7 @@ class Backward:
 
     def __call__(self, grad: Tensor | None) -> None:
         self._clock.replayed = self._forward
+        self._clock.task = private.graph_task_id()
         rig = self._rig()
         if rig is None or not rig.attached or rig._steps:
             return

@@ -25,7 +25,10 @@ def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor
 
     Returns its argument, unless a hook acts on it: then an alias or what the hook returned.
     """
-    for table in _tables:
+    for table in tuple(_tables):
+        if table._root() is None:
+            table.serve([])
+            continue
         tensor = table.pass_through(tensor, name, within)
     return tensor
 
@@ -61,8 +64,12 @@ class Taps:
         module = within
         if module is None:
             # A tap without a module belongs to the model whose forward is running, or being recomputed.
-            module = self._root() if self._clock.in_forward or graph_task_id() != -1 else None
+            task = graph_task_id()
+            mine = self._clock.in_forward if task == -1 else self._clock.task == task
+            module = self._root() if mine else None
             if module is None:
+                if task == -1:
+                    self._missed(f":{name}")
                 return tensor
         known = self._found.setdefault(module, {})
         key = name if within is not None else f":{name}"
@@ -70,6 +77,13 @@ class Taps:
             known[key] = self._resolved(name, within)
         fixture = known[key]
         return tensor if fixture is None else fixture(tensor)
+
+    def _missed(self, full: str) -> None:
+        for live in self._active:
+            if live.hook.selector.matches(full):
+                known = next((s for s in live.sites if s.name == full), None)
+                site = known or live.add_site(Target(full, "tap", self._root))
+                site.skip("the tap ran outside this model's forward (within=model binds it)")
 
     def _fixtures(self) -> list[TapFixture]:
         return [f for by_name in self._found.values() for f in by_name.values() if f is not None]

@@ -1,0 +1,63 @@
+"""Non-interference: an observing plan at every point changes no bit of a run.
+
+    python benchmarks/noninterference.py [200]
+
+Trains tiny GPT-2 and tiny Mixtral, bare and observed, and compares parameters, optimizer state and RNG states.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+import tenterhook as th
+from tests.models import zoo
+
+
+def observing_plan() -> th.Plan:
+    tensors = ("input", "output", "grad_output", "grad_input", "grad", "grad_accumulated", "grad_final", "update")
+    everything = {p: (".", "**") if p in ("input", "output", "grad_output", "grad_input") else "**" for p in tensors}
+    hooks = [th.Hook(p, on=on, at=p, do=th.stats()) for p, on in everything.items()]
+    hooks += [th.Hook(f"see.{p}", on=on, at=p, do=_look) for p, on in everything.items()]
+    hooks += [th.Hook(p, on="**", at=p, do=_look) for p in ("value", "value_grad", "step_pre", "step_post")]
+    hooks += [th.Hook(p, on=(".", "**"), at=p, do=_look) for p in ("save_pre", "save_post", "load_pre", "load_post")]
+    return th.Plan([*hooks, th.Hook("keep", on="**", at="grad_output", do=th.capture(), when=th.When(every=50))])
+
+
+def _look(value: object) -> None:
+    return None
+
+
+def bits(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    found: dict[str, Any] = dict(model.state_dict())
+    for i, state in optimizer.state_dict()["state"].items():
+        found.update({f"{i}.{k}": v for k, v in state.items()})
+    found["rng"] = torch.get_rng_state()
+    return found
+
+
+def compare(name: str, steps: int) -> tuple[int, int]:
+    """How many tensors were compared, and how many firings the observed run had."""
+    runs = []
+    for observed in (False, True):
+        model, optimizer = zoo.build(name)
+        rig = th.attach(model, observing_plan(), optimizer=optimizer) if observed else None
+        zoo.train(name, model, optimizer, steps)
+        runs.append(bits(model, optimizer))
+    assert rig is not None
+    fired = sum(account.fired for account in rig.ledger.values())
+    assert list(runs[0]) == list(runs[1])
+    for key, value in runs[0].items():
+        assert torch.equal(value, runs[1][key]), f"{name}: {key} differs"
+    return len(runs[0]), fired
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    for name in ("gpt2", "mixtral"):
+        tensors, fired = compare(name, steps)
+        print(f"{name}: {steps} steps, {fired} firings, {tensors} tensors and the RNG state equal bit for bit")

@@ -1,0 +1,96 @@
+"""Run by torchrun: one plan under DDP or FSDP2, compared with the whole batch on one process."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import tenterhook as th
+from tenterhook.plan import POINTS
+
+MAX = 0.05
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def plan() -> th.Plan:
+    return th.Plan([
+        th.Hook("before", on="**", at="grad_final", do=th.stats()),
+        th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(MAX, over="hook")),
+        th.Hook("each", on="0.*", at="grad_final", do=th.clip_norm(MAX / 4)),
+        th.Hook("scale", on="2.weight", at="grad_final", do=th.scale(0.5)),
+        th.Hook("after", on="**", at="grad_final", do=th.stats()),
+    ])  # fmt: skip
+
+
+def full(p: torch.Tensor) -> torch.Tensor:
+    return p.full_tensor() if hasattr(p, "full_tensor") else p
+
+
+def main(kind: str) -> None:
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    alone = model()
+    if kind == "ddp":
+        wrapped = nn.parallel.DistributedDataParallel(copy.deepcopy(alone))
+    else:
+        from torch.distributed.fsdp import fully_shard
+
+        wrapped = copy.deepcopy(alone)
+        for layer in (wrapped[0], wrapped[2]):
+            fully_shard(layer)
+        fully_shard(wrapped)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
+    rig = th.attach(wrapped, plan(), optimizer=optimizer)
+    assert list(rig.ledger["before"]) == ["0.weight", "0.bias", "2.weight", "2.bias"], list(rig.ledger["before"])
+
+    by_hand = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    for step in range(3):
+        x = torch.randn(4 * world, 4, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        wrapped(x[4 * rank : 4 * rank + 4]).square().mean().backward()
+        optimizer.step()
+
+        by_hand.zero_grad()
+        alone(x).square().mean().backward()
+        norms = {n: p.grad.norm().item() for n, p in alone.named_parameters()}
+        torch.nn.utils.clip_grad_norm_(alone.parameters(), MAX)
+        for p in alone[0].parameters():
+            torch.nn.utils.clip_grad_norm_(p, MAX / 4)
+        alone[2].weight.grad *= 0.5
+        by_hand.step()
+        for (name, mine), theirs in zip(alone.named_parameters(), wrapped.parameters(), strict=True):
+            torch.testing.assert_close(full(theirs.detach()), mine.detach(), rtol=1e-5, atol=1e-7)
+            assert abs(rig.values("before")[name]["norm"] - norms[name]) < 1e-5 * norms[name]
+    assert rig.step_count == 3 and rig.ledger["clip"].changed == 12
+
+    for point in POINTS:
+        if point in ("grad_final", "step_pre", "step_post", "save_pre", "save_post", "load_pre", "load_post"):
+            continue
+        try:
+            th.attach(wrapped, [th.Hook("no", on="**", at=point, do=lambda x: None)], optimizer=optimizer)
+        except th.RefusedError as refusal:
+            assert "with 2 ranks this signal differs from rank to rank" in str(refusal)
+        else:
+            raise AssertionError(f"{point} was not refused")
+    if kind == "fsdp2":
+        try:
+            th.attach(wrapped, [th.Hook("own", on="**", at="grad_final", do=lambda g: g)], optimizer=optimizer)
+        except th.RefusedError as refusal:
+            assert "is neither elementwise nor two-phase, and the parameters are sharded over ranks" in str(refusal)
+        else:
+            raise AssertionError("a function of one's own was not refused on shards")
+    rig.detach()
+    print(f"rank {rank}: {kind} exact")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
