@@ -7,7 +7,8 @@ python benchmarks/cost.py --instructions  # what an idle plan costs, in instruct
 from __future__ import annotations
 
 import argparse
-import itertools
+import gc
+import os
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 import tenterhook as th
 
 MANY = 64
+#: steps that valgrind counts
+COUNTED = 10
 
 
 def noop(x: Tensor) -> None:
@@ -170,34 +173,40 @@ def idle(repeats: int = 15) -> float:
 
 
 def idle_instructions() -> float:
-    """Instructions of 24 more steps, attached over bare; the start-up cancels out."""
+    """Instructions of some warm steps, attached over bare; only those steps are counted."""
     counts = {}
-    for kind, steps in itertools.product(("bare", "idle"), (4, 28)):
-        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, __file__,
-                   "--count", kind, str(steps)]  # fmt: skip
+    for kind in ("bare", "idle"):
+        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=/dev/null",
+                   sys.executable, __file__, "--count", kind]  # fmt: skip
         text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        counts[kind, steps] = int(text.rsplit("Collected :", 1)[1].split()[0])
-    bare, attached = (counts[k, 28] - counts[k, 4] for k in ("bare", "idle"))
-    print(f"idle plan on tiny GPT-2: {attached / 24:,.0f} instructions a step, bare {bare / 24:,.0f}: "
-          f"{attached / bare:.4f} (goal 1.01)")  # fmt: skip
-    return attached / bare
+        counts[kind] = int(text.rsplit("Collected :", 1)[1].split()[0]) / COUNTED
+    ratio = counts["idle"] / counts["bare"]
+    print(f"idle plan on tiny GPT-2: {counts['idle']:,.0f} instructions a step, bare {counts['bare']:,.0f}: "
+          f"{ratio:.4f} (goal 1.01)")  # fmt: skip
+    return ratio
 
 
-def count(kind: str, steps: int) -> None:
+def count(kind: str) -> None:
+    """What valgrind runs: steps to warm up, then steps that are counted."""
     model, optimizer = gpt2()
     if kind == "idle":
         th.attach(model, idle_plan(), optimizer=optimizer)
-    train(model, optimizer, steps)
+    train(model, optimizer, 3)
+    gc.collect()
+    gc.disable()
+    for switch, steps in (("on", COUNTED), ("off", 0)):
+        subprocess.run(["callgrind_control", "-i", switch, str(os.getpid())], check=True, capture_output=True)
+        train(model, optimizer, steps)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--instructions", action="store_true")
-    parser.add_argument("--count", nargs=2, metavar=("KIND", "STEPS"), help="run the steps, for valgrind to count")
+    parser.add_argument("--count", metavar="KIND", help="run the steps, for valgrind to count")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.count:
-        count(given.count[0], int(given.count[1]))
+        count(given.count)
     elif given.instructions:
         idle_instructions()
     else:

@@ -46,9 +46,8 @@ def main(cycles: int) -> int:
     left = net_objects(model, optimizer, cycles=cycles)
     seconds = time.thread_time() - start
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
-    print(
-        f"{cycles} cycles of every point: {left} objects left, {grown} KiB more, {seconds / cycles * 1e6:.0f} µs a cycle"
-    )
+    each = seconds / cycles * 1e6
+    print(f"{cycles} cycles of every point: {left} objects left, {grown} KiB more, {each:.0f} µs each")
     return left
 
 
