@@ -21,10 +21,12 @@ def observing_plan() -> th.Plan:
     tensors = ("input", "output", "grad_output", "grad_input", "grad", "grad_accumulated", "grad_final", "update")
     everything = {p: (".", "**") if p in ("input", "output", "grad_output", "grad_input") else "**" for p in tensors}
     hooks = [th.Hook(p, on=on, at=p, do=th.stats()) for p, on in everything.items()]
-    hooks += [th.Hook(f"see.{p}", on=on, at=p, do=_look) for p, on in everything.items()]
+    hooks += [
+        th.Hook(f"keep.{p}", on=on, at=p, do=th.capture(), when=th.When(every=20)) for p, on in everything.items()
+    ]
     hooks += [th.Hook(p, on="**", at=p, do=_look) for p in ("value", "value_grad", "step_pre", "step_post")]
     hooks += [th.Hook(p, on=(".", "**"), at=p, do=_look) for p in ("save_pre", "save_post", "load_pre", "load_post")]
-    return th.Plan([*hooks, th.Hook("keep", on="**", at="grad_output", do=th.capture(), when=th.When(every=50))])
+    return th.Plan(hooks)
 
 
 def _look(value: object) -> None:

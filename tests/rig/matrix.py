@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import tenterhook as th
+from tenterhook.actions.registry import TENSOR_POINTS
 from tenterhook.plan import POINTS
 from tests.rig.by_hand import Hand, Recorded
 from tests.rig.regimes import REGIMES, Regime
@@ -52,14 +53,16 @@ def check(point: str, regime: str) -> Outcome:
     compared = 0
     for change in CHANGES.values() if POINTS[point].modifies else (None,):
         compared += _exact(point, REGIMES[regime], change)
+    if point in TENSOR_POINTS:
+        compared += _exact(point, REGIMES[regime], None, named=True)
     assert compared or (point, regime) in NO_SIGNAL, "nothing was compared"
     return Outcome("exact", f"{compared} signals")
 
 
-def _exact(point: str, regime: type[Regime], change: Callable[[Tensor], Tensor] | None) -> int:
+def _exact(point: str, regime: type[Regime], change: Callable[[Tensor], Tensor] | None, *, named: bool = False) -> int:
     by_hand, hand = _trained(regime(), Hand(point, change))
     recorded = Recorded(point, change)
-    by_plan, rig = _attached(regime(), recorded)
+    by_plan, rig = _attached(regime(), recorded, named=named)
     _same(hand.seen, recorded.seen)
     _same(by_hand, by_plan)
     site = next(iter(rig.ledger["cell"].values()), None)
@@ -87,10 +90,14 @@ def _trained(regime: Regime, hand: Hand) -> tuple[dict[str, Any], Hand]:
     return _bits(model, optimizers), hand
 
 
-def _attached(regime: Regime, recorded: Recorded) -> tuple[dict[str, Any], th.Rig]:
+def _attached(regime: Regime, recorded: Recorded, *, named: bool) -> tuple[dict[str, Any], th.Rig]:
     model = regime.model()
     optimizers = regime.optimizers(model)
-    rig = th.attach(model, [recorded.hook()], optimizer=optimizers)
+    if named:
+        hook, registry = recorded.named()
+        rig = th.attach(model, hook, optimizer=optimizers, actions=registry)
+    else:
+        rig = th.attach(model, recorded.hook(), optimizer=optimizers)
     regime.train(model, optimizers, Hand(None))
     bits = _bits(model, optimizers)
     rig.detach()

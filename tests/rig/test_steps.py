@@ -175,10 +175,10 @@ def cannot_measure(x: Tensor, ctx: th.Context, *, over: str = "hook") -> Tensor:
     return x * 0
 
 
-def test_a_measure_that_raises_names_its_place_and_leaves_the_gradients():
+def test_a_measure_that_raises_names_its_place():
     model = nn.Linear(2, 2)
     optimizer = sgd_of(model)
-    rig = th.attach(model, [th.Hook("h", on="**", at="grad_final", do=cannot_measure)], optimizer=optimizer)
+    th.attach(model, [th.Hook("h", on="**", at="grad_final", do=cannot_measure)], optimizer=optimizer)
     backward(model)
     with pytest.raises(th.HookError) as caught:
         optimizer.step()
@@ -186,9 +186,14 @@ def test_a_measure_that_raises_names_its_place_and_leaves_the_gradients():
         "hook 'h' at grad_final on 'weight': its action cannot_measure raised ZeroDivisionError: division by zero "
         '(step 0)\n  remedy: mend the action; on_error="mute" goes on without the hook'
     )
-    rig.detach()
-    muted = th.Hook("h", on="**", at="grad_final", do=cannot_measure, on_error="mute")
-    rig = th.attach(model, [muted], optimizer=optimizer)
+
+
+def test_a_measure_that_raises_may_be_muted_and_leaves_the_gradients():
+    model = nn.Linear(2, 2)
+    optimizer = sgd_of(model)
+    hook = th.Hook("h", on="**", at="grad_final", do=cannot_measure, on_error="mute")
+    rig = th.attach(model, [hook], optimizer=optimizer)
+    backward(model)
     with pytest.warns(
         RuntimeWarning, match="tenterhook muted a hook at one target. hook 'h' at grad_final on 'weight'"
     ):
@@ -349,6 +354,29 @@ def test_detaching_inside_a_step_lets_foreign_hooks_run_and_leaves_nothing(at):
     assert [f.ours for f in th.inventory(model, optimizer=optimizer)] == [(), ()]
 
 
+def test_detaching_after_a_step_that_raised_leaves_nothing():
+    model = nn.Linear(2, 2)
+    optimizer = sgd_of(model)
+    rig = th.attach(model, [th.Hook("h", on="weight", at="grad_final", do=fails_once())], optimizer=optimizer)
+    backward(model)
+    with pytest.raises(th.HookError):
+        optimizer.step()
+    rig.detach()
+    assert len(th.inventory(model, optimizer=optimizer)) == 0
+
+
+def test_an_id_is_free_again_once_its_rig_was_detached_inside_a_step():
+    model = nn.Linear(2, 2)
+    optimizer = sgd_of(model)
+    rig = th.attach(model, [th.Hook("h", on="weight", at="grad_final", do=lambda g: rig.detach())], optimizer=optimizer)
+    backward(model)
+    optimizer.step()
+    assert th.detach(model) == 0
+    th.attach(model, [th.Hook("h", on="weight", at="grad", do=th.scale(0.0))], optimizer=optimizer)
+    backward(model)
+    assert torch.equal(model.weight.grad, torch.zeros(2, 2))
+
+
 def test_hooks_that_were_to_start_after_a_step_do_not_when_a_sink_detached_in_it():
     model = nn.Linear(2, 2)
     optimizer = sgd_of(model)
@@ -366,9 +394,10 @@ def test_hooks_that_were_to_start_after_a_step_do_not_when_a_sink_detached_in_it
     backward(model)
     optimizer.step()
     assert not rig.attached
-    assert len(th.inventory(model, optimizer=optimizer)) == 0
     value = torch.ones(1)
     assert th.tap(value, "p", within=model) is value
+    assert torch.equal(model(torch.ones(1, 2)), nn.functional.linear(torch.ones(1, 2), model.weight, model.bias))
+    assert len(th.inventory(model, optimizer=optimizer)) == 0
 
 
 @pytest.mark.parametrize("when", [th.When(), th.When(every=2)])

@@ -118,12 +118,12 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., A
 
     def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if not is_grad_enabled():
-            return _skipped(sites, NO_GRAD)
+            return skipped(sites, NO_GRAD)
         call = hooks.begin()
         key = (id(module), "grad_output")
         if type(output) is Tensor:
             if not output.requires_grad:
-                return _skipped(sites, NOTHING_NEEDS_GRAD)
+                return skipped(sites, NOTHING_NEEDS_GRAD)
             fire = hooks.on(output, call, 0)
             if output.grad_fn is not None and not _among(output, args, kwargs):
                 hooks.attach(output, fire)
@@ -143,7 +143,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., A
         new = map_leaves(output, visit)
         if not found:
             none = f"no tensor was found in a {type(output).__name__}"
-            _skipped(sites, NOTHING_NEEDS_GRAD if leaves(output) else none)
+            skipped(sites, NOTHING_NEEDS_GRAD if leaves(output) else none)
         return new
 
     return dispatch
@@ -154,7 +154,7 @@ def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., An
 
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
         if not is_grad_enabled():
-            return _skipped(sites, NO_GRAD)
+            return skipped(sites, NO_GRAD)
         call, leaf = hooks.begin(), -1
         views: dict[int, Tensor] = {}
 
@@ -168,7 +168,7 @@ def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., An
             return views[id(x)]
 
         args, kwargs = map_leaves(args, visit), map_leaves(kwargs, visit)
-        return (args, kwargs) if views else _skipped(sites, NOTHING_NEEDS_GRAD)
+        return (args, kwargs) if views else skipped(sites, NOTHING_NEEDS_GRAD)
 
     return dispatch
 
@@ -179,7 +179,7 @@ def _among(tensor: Tensor, args: Any, kwargs: Any) -> bool:
     return any(tensor is x for x in leaves(args)) or any(tensor is x for x in leaves(kwargs))
 
 
-def _skipped(sites: Sequence[Site], why: str) -> None:
+def skipped(sites: Sequence[Site], why: str) -> None:
     if graph_task_id() == -1:
         for site in sites:
             if site.live.active:

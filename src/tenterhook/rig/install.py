@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock
+from tenterhook.rig.consumers import Consumers
 from tenterhook.rig.fire import chain, make_call, make_fire
 from tenterhook.rig.forward import input_dispatch, output_dispatch
 from tenterhook.rig.gradients import grad_input_dispatch, grad_output_dispatch
@@ -141,14 +142,44 @@ class ValueFixture(Fixture):
         return module.register_forward_hook(call, with_kwargs=self.point == "grad_output")
 
 
-class GradientFixture(ValueFixture):
-    """`grad_input` and `grad_output`."""
-
+class GradOutputFixture(ValueFixture):
     stage = 1
 
     def _dispatch(self) -> Callable[..., Any]:
-        build = grad_input_dispatch if self.point == "grad_input" else grad_output_dispatch
-        return Dispatch(build(self._active, self.clock))
+        return Dispatch(grad_output_dispatch(self._active, self.clock))
+
+
+class GradInputFixture(ValueFixture):
+    """By aliases of the inputs if a hook may change the gradient; if all only observe, beside the graph."""
+
+    stage = 1
+
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int) -> None:
+        super().__init__(target, point, clock, rig)
+        self._after: RemovableHandle | None = None
+
+    def _dispatch(self) -> Callable[..., Any]:
+        self._leave_after()
+        if any(s.live.definition.modifies for s in self._active):
+            return Dispatch(grad_input_dispatch(self._active, self.clock))
+        consumers = Consumers(self._active, self.clock)
+        module = self.target.owner()
+        if isinstance(module, nn.Module):
+            self._after = module.register_forward_hook(Dispatch(consumers.after), with_kwargs=True)
+        return Dispatch(consumers.before)
+
+    def take_down(self) -> None:
+        self._leave_after()
+        super().take_down()
+
+    def leave(self) -> None:
+        self._leave_after()
+        super().leave()
+
+    def _leave_after(self) -> None:
+        if self._after is not None:
+            self._after.remove()
+            self._after = None
 
 
 class ParameterFixture(Fixture):
@@ -274,8 +305,8 @@ def _on_optimizer_state(optimizer: Optimizer, point: str, fire: Callable[[Any], 
 _FIXTURES: dict[str, type[Fixture]] = {
     "input": ValueFixture,
     "output": ValueFixture,
-    "grad_input": GradientFixture,
-    "grad_output": GradientFixture,
+    "grad_input": GradInputFixture,
+    "grad_output": GradOutputFixture,
     "grad": ParameterFixture,
     "grad_accumulated": ParameterFixture,
 }

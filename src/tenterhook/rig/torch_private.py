@@ -39,6 +39,15 @@ def implementation(tensor: Tensor) -> int:
     return int(tensor._cdata)
 
 
+#: the number the next node of a graph will get; numbers grow as the forward goes. 2.13
+sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
+
+
+def node_number(node: torch.autograd.graph.Node) -> int:
+    """When a node was made; AccumulateGrad nodes have the largest number there is. 2.13."""
+    return node._sequence_nr()
+
+
 def view_base(tensor: Tensor) -> Tensor | None:
     """The tensor this one is a view of, for autograd. 2.13."""
     return tensor._base
