@@ -66,6 +66,9 @@ class Clock:
     def recomputing(self) -> list[Pass]:
         return [p for p in self._passes if p.recomputes]
 
+    def backward_ended(self) -> None:
+        self.replayed = None
+
     def forget(self) -> None:
         """Let go of the passes that only the clock holds."""
         self.replayed = None

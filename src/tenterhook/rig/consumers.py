@@ -8,7 +8,7 @@ they send to it is added up beside the graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
@@ -24,6 +24,21 @@ from tenterhook.rig.ledger import Site
 Edge = tuple[Node, int]
 
 
+class Given(NamedTuple):
+    """An input as it was before the call."""
+
+    edge: Edge
+    #: number of the first node that the call could make
+    start: int
+    call: int | None
+    version: int
+
+
+def _edge(tensor: Tensor) -> Edge:
+    edge = get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
+
+
 class Contribution:
     """What one call sends to one of its inputs in one backward: the sum over the nodes that use it."""
 
@@ -34,8 +49,19 @@ class Contribution:
         self._task = -1
         self._expected = self._arrived = 0
         self._total: Tensor | None = None
+        self._waits = False
         for node, index in uses:
             self._listen(node, index)
+
+    def wait_for(self, tensor: Tensor) -> None:
+        """Fire when the input's gradient is complete, after this call's parameters had theirs; a leaf's at the end."""
+        self._waits = True
+        if tensor.grad_fn is None:
+            return
+        handle = tensor.register_hook(lambda grad: self._finish())
+        hooks = private.tensor_hooks(tensor, "_backward_hooks")
+        if hooks is not None and not private.is_only(hooks):  # before the module that made it sees its own gradient
+            private.put_in_order(hooks, [handle.id, *(key for key in hooks if key != handle.id)])
 
     def _listen(self, node: Node, index: int) -> None:
         start = 0
@@ -63,7 +89,7 @@ class Contribution:
         self._arrived += 1
         if part is not None:
             self._total = part if self._total is None else self._total + part
-        if self._arrived == self._expected:
+        if self._arrived == self._expected and not self._waits:
             self._finish()
 
     def _finish(self) -> None:
@@ -100,6 +126,7 @@ class Consumers:
         self._hooks = GradientHooks(sites, clock)
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        call = self._hooks.begin()
         if not is_grad_enabled():
             skipped(self._sites, NO_GRAD)
             return
@@ -109,27 +136,28 @@ class Consumers:
             skipped(self._sites, NOTHING_NEEDS_GRAD)
         for tensor in given:
             marks = tensor.__dict__.setdefault("_tenterhook_given", {})
-            marks[id(self)] = (tuple(get_gradient_edge(tensor)[:2]), start)
+            marks[id(self)] = Given(_edge(tensor), start, call, tensor._version)
 
     def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        found: dict[int, tuple[Tensor, int, Edge, int]] = {}
+        found: list[tuple[Tensor, int, Given]] = []
         for leaf, tensor in enumerate((*leaves(args), *leaves(kwargs))):
-            mark = tensor.__dict__.get("_tenterhook_given", {}).pop(id(self), None)
-            if mark is not None and id(tensor) not in found:
-                found[id(tensor)] = (tensor, leaf, *mark)
+            given = tensor.__dict__.get("_tenterhook_given", {}).pop(id(self), None)
+            if given is not None:
+                found.append((tensor, leaf, given))
         if not found or not is_grad_enabled():
             return None
-        call = self._hooks.begin()
-        edges = {mark[2] for mark in found.values()}
+        edges = {given.edge for _, _, given in found}
 
         def visit(x: Tensor) -> Tensor | None:
             """An input that is passed on has no node of this call: a view of it gets one."""
-            passed_on = x.requires_grad and tuple(get_gradient_edge(x)[:2]) in edges
+            passed_on = x.requires_grad and _edge(x) in edges
             return x.view_as(x) if passed_on else None
 
         output = map_leaves(output, visit)
-        uses = uses_of(edges, leaves(output), min(mark[3] for mark in found.values()))
-        for tensor, leaf, edge, _ in found.values():
-            if uses[edge]:
-                Contribution(self._hooks.on(tensor, call, leaf), edge, uses[edge])
+        uses = uses_of(edges, leaves(output), found[0][2].start)
+        for tensor, leaf, given in found:
+            if uses[given.edge]:
+                one = Contribution(self._hooks.on(tensor, given.call, leaf), given.edge, uses[given.edge])
+                if tensor._version == given.version:
+                    one.wait_for(tensor)
         return output

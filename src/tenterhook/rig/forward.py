@@ -40,7 +40,11 @@ class Calls:
             self._of_pass[now] = None if now in self._of_pass else self._next - 1
         return self._next - 1
 
-    def place(self, call: int, leaf: int) -> None:
+    def recomputed(self) -> int | None:
+        """The number of a call that is recomputed, if there was only one in the step."""
+        return 0 if self._next == 1 and self._step == self._clock.step else None
+
+    def place(self, call: int | None, leaf: int) -> None:
         for ctx in self.contexts:
             ctx._call, ctx.leaf = call, leaf
 

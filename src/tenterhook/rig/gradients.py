@@ -15,7 +15,7 @@ from tenterhook.rig.forward import Calls, graph_task_id, is_grad_enabled
 from tenterhook.rig.leaves import leaves, map_leaves
 from tenterhook.rig.ledger import Site
 
-NO_GRAD = "gradients are switched off"
+NO_GRAD = "gradients are switched off (in a reentrant checkpoint it fires on recomputing)"
 NOTHING_NEEDS_GRAD = "no tensor of this call requires a gradient"
 
 
@@ -28,10 +28,13 @@ class GradientHooks:
         self._calls = Calls(clock, sites)
         self._keeps = [s for s in sites if s.live.definition.needs_value]
 
-    def begin(self) -> int:
-        return self._calls.begin() if self._calls.contexts else 0
+    def begin(self) -> int | None:
+        """Number the call. A reentrant checkpoint calls twice, first without gradients: the first one counts."""
+        if not self._calls.contexts:
+            return 0
+        return self._calls.begin() if graph_task_id() == -1 else self._calls.recomputed()
 
-    def on(self, tensor: Tensor, call: int, leaf: int) -> Fire:
+    def on(self, tensor: Tensor, call: int | None, leaf: int) -> Fire:
         if not self._calls.contexts:
             return self._fire
         calls, fire, keeps = self._calls, self._fire, self._keeps
@@ -117,9 +120,9 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., A
     hooks = GradientHooks(sites, clock)
 
     def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        call = hooks.begin()
         if not is_grad_enabled():
             return skipped(sites, NO_GRAD)
-        call = hooks.begin()
         key = (id(module), "grad_output")
         if type(output) is Tensor:
             if not output.requires_grad:
@@ -153,9 +156,9 @@ def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., An
     hooks = GradientHooks(sites, clock)
 
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        call, leaf = hooks.begin(), -1
         if not is_grad_enabled():
             return skipped(sites, NO_GRAD)
-        call, leaf = hooks.begin(), -1
         views: dict[int, Tensor] = {}
 
         def visit(x: Tensor) -> Tensor | None:

@@ -87,10 +87,10 @@ class Fixture:
         hooks = self._hooks()
         if self.handle is None or not hooks or private.is_only(hooks):
             return
-        ours = sorted((fn.place, key) for key, fn in hooks.items() if hasattr(fn, "place"))
-        for place, key in ours:  # rigs in the order they were attached, whichever was due first
-            if place > self._place:
-                hooks.move_to_end(key)  # type: ignore[attr-defined]
+        later = sorted((fn.place, key) for key, fn in hooks.items() if getattr(fn, "place", ()) > self._place)
+        if later:  # rigs in the order they were attached, whichever was due first
+            last = [key for _, key in later]
+            private.put_in_order(hooks, [key for key in hooks if key not in last] + last)
 
     def take_down(self) -> None:
         hooks = self._hooks()

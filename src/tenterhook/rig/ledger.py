@@ -101,10 +101,12 @@ class Account(Mapping[str, Site]):
         self._live = live
 
     def __getitem__(self, target: str) -> Site:
-        for site in self._live.sites:
-            if site.name == target or target in site.target.aliases:
-                return site
-        raise KeyError(target)
+        sites = self._live.sites
+        found = next((s for s in sites if s.name == target), None)
+        found = found or next((s for s in sites if target in s.target.aliases), None)
+        if found is None:
+            raise KeyError(target)
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return (site.name for site in self._live.sites)

@@ -99,6 +99,8 @@ class Rig:
         self.number = next(_numbers)
         self.plan = plan
         self.attached = True
+        #: detached inside a forward, at whose end it leaves
+        self.leaving = False
         self._actions = actions
         self._tensors = dict(tensors or {})
         self._recorder = Recorder(sinks, ranks.rank())
@@ -218,8 +220,9 @@ class Rig:
         self._arm()
 
     def detach(self) -> None:
-        """Remove all of it, and only it. A second call does nothing."""
-        if not self.attached:
+        """Remove all of it, and only it. A second call does nothing. A forward under way ends as it began."""
+        self.leaving = self._clock.in_forward and bool(self._rigging.modifiers)
+        if self.leaving or not self.attached:
             return
         self.attached = False
         self._rigging.take_down(self._taps)

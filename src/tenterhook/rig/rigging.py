@@ -19,7 +19,7 @@ from tenterhook.rig.resolve import FROZEN, NEVER_CALLED, Claim, Ground, find_tar
 from tenterhook.rig.taps import Taps
 
 ABANDONED = "the gradients were cleared without a step"
-GONE = "gone from the model"
+GONE = "no longer on the model under this name"
 
 
 class Rigging:
@@ -173,9 +173,11 @@ class Rigging:
                 self._follow(fixture)
         self._wake()
         if self.retired:
-            for live in self.retired:
-                live.active, live.muted = False, True
             needed = self.clock.replayable()
+            for live in self.retired:  # some were taken off inside the forward before
+                live.active, live.muted = False, True
+                for standing in live.fixtures:
+                    standing.refresh(needed)
             for live in [r for r in self.retired if r not in needed]:
                 self.retired.remove(live)
                 self._discard(live)

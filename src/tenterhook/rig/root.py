@@ -53,8 +53,13 @@ class Root:
         if private.graph_task_id() != -1 or not self.rig.attached:
             return
         self.rig._clock.in_forward = False
-        if sys.exc_info()[0] is not None:
-            return  # the forward raised: nothing has ended
+        if sys.exc_info()[0] is None:
+            self._hook(output)  # otherwise the forward raised, and nothing has ended
+        if self.rig.leaving:
+            self.rig.detach()
+
+    def _hook(self, output: Any) -> None:
+        """See the graph of this forward run backward."""
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         if not tensors:
             self.rig._ended_without_optimizer()
@@ -101,13 +106,15 @@ class Backward:
     def __call__(self, grad: Tensor | None) -> None:
         self._clock.replayed = self._forward
         self._clock.task = private.graph_task_id()
+        private.at_end_of_backward(self._clock.backward_ended)
         rig = self._rig()
         if rig is None or not rig.attached or rig._steps:
             return
         task = private.graph_task_id()
         if task != rig.backward_task:  # several outputs, several forwards: one backward
             rig.backward_task = task
-            private.at_end_of_backward(rig._ended_without_optimizer)
+            # Queued at the end again, so that it comes after whatever else waits for the end.
+            private.at_end_of_backward(lambda: private.at_end_of_backward(rig._ended_without_optimizer))
 
 
 def rigs_on(model: nn.Module) -> list[Rig]:
@@ -116,6 +123,6 @@ def rigs_on(model: nn.Module) -> list[Rig]:
         hook.root.rig
         for module in model.modules()
         for hook in private.hooks_in(module, "_forward_pre_hooks").values()
-        if isinstance(hook, RootDispatch) and hook.root is not None
+        if isinstance(hook, RootDispatch) and hook.root is not None and hook.root.rig.attached
     ]
     return sorted(found, key=lambda rig: rig.number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from tenterhook.rig import torch_private as private
 from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire, out_of_phase
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.resolve import NO_OPTIMIZER, is_sharded, optimizer_of
+from tenterhook.rig.resolve import FROZEN, NO_OPTIMIZER, is_sharded, optimizer_of
 from tenterhook.rig.rigging import Rigging
 
 NO_GRADIENT = "no gradient at the optimizer's step"
@@ -45,7 +46,13 @@ class Steps:
 
     @property
     def running(self) -> bool:
-        return self._depth > 0
+        """Whether the step is on the stack; one that raised is not."""
+        frame: FrameType | None = sys._getframe(1)
+        while self._depth and frame is not None:
+            if id(frame) == self._frame:
+                return True
+            frame = frame.f_back
+        return False
 
     def remove(self) -> None:
         self._lives, self._end = [], None
@@ -103,12 +110,16 @@ class Steps:
         return loss
 
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._depth -= 1
-        if self._depth > 0:
+        if self._depth > 1:
+            self._depth -= 1
             return
-        self._depth = 0
-        if self._no_step:
-            return
+        try:
+            if not self._no_step:
+                self._finish(optimizer)
+        finally:
+            self._depth = 0
+
+    def _finish(self, optimizer: Optimizer) -> None:
         with torch.no_grad():
             for site, old in self._before:
                 parameter = site.target.parameter()
@@ -142,8 +153,9 @@ class Steps:
             parameter = site.target.parameter() if site.dormant is None else None
             if parameter is None:
                 continue
-            if id(parameter) not in held:
-                site.sleep(NO_OPTIMIZER)
+            frozen = not parameter.requires_grad and parameter.grad is None
+            if frozen or id(parameter) not in held:
+                site.sleep(FROZEN if frozen else NO_OPTIMIZER)
                 site.installed = False
                 continue
             if site.bound != id(parameter):
