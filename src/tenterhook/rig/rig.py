@@ -96,21 +96,21 @@ class Rig:
         actions: Registry,
         tensors: Mapping[str, Tensor] | None,
     ) -> None:
-        self.number = next(_numbers)
+        self._number = next(_numbers)
         self.plan = plan
         self.attached = True
         #: detached inside a forward, at whose end it leaves
-        self.leaving = False
+        self._leaving = False
         self._actions = actions
         self._tensors = dict(tensors or {})
         self._recorder = Recorder(sinks, ranks.rank())
         optimizers = ground.optimizers
-        self._rigging = Rigging(model, optimizers, self._recorder, ground, self.number)
+        self._rigging = Rigging(model, optimizers, self._recorder, ground, self._number)
         self._clock = self._rigging.clock
         #: the user says what a step is
         self._manual = False
         #: the backward whose end ends the step, where there is no optimizer
-        self.backward_task = -1
+        self._backward_task = -1
         self._steps: list[Steps] = []
         self._root = Root(self, model)
         self._taps = Taps(self._rigging.model, self._clock)
@@ -221,8 +221,8 @@ class Rig:
 
     def detach(self) -> None:
         """Remove all of it, and only it. A second call does nothing. A forward under way ends as it began."""
-        self.leaving = self._clock.in_forward and bool(self._rigging.modifiers)
-        if self.leaving or not self.attached:
+        self._leaving = self._clock.in_forward and bool(self._rigging.modifiers)
+        if self._leaving or not self.attached:
             return
         self.attached = False
         self._rigging.take_down(self._taps)

@@ -55,7 +55,7 @@ class Root:
         self.rig._clock.in_forward = False
         if sys.exc_info()[0] is None:
             self._hook(output)  # otherwise the forward raised, and nothing has ended
-        if self.rig.leaving:
+        if self.rig._leaving:
             self.rig.detach()
 
     def _hook(self, output: Any) -> None:
@@ -111,8 +111,8 @@ class Backward:
         if rig is None or not rig.attached or rig._steps:
             return
         task = private.graph_task_id()
-        if task != rig.backward_task:  # several outputs, several forwards: one backward
-            rig.backward_task = task
+        if task != rig._backward_task:  # several outputs, several forwards: one backward
+            rig._backward_task = task
             # Queued at the end again, so that it comes after whatever else waits for the end.
             private.at_end_of_backward(lambda: private.at_end_of_backward(rig._ended_without_optimizer))
 
@@ -125,4 +125,4 @@ def rigs_on(model: nn.Module) -> list[Rig]:
         for hook in private.hooks_in(module, "_forward_pre_hooks").values()
         if isinstance(hook, RootDispatch) and hook.root is not None and hook.root.rig.attached
     ]
-    return sorted(found, key=lambda rig: rig.number)
+    return sorted(found, key=lambda rig: rig._number)

@@ -1,0 +1,164 @@
+"""What the rig relies on inside torch. A failure here means that torch has changed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tenterhook.rig import torch_private as private
+
+
+def leaf() -> nn.Parameter:
+    return nn.Parameter(torch.ones(2))
+
+
+def test_the_graph_task_tells_a_backward_and_a_recomputation():
+    inside = []
+    x = leaf()
+    x.register_hook(lambda g: inside.append(private.graph_task_id() != -1))
+
+    def run(x):
+        inside.append(private.graph_task_id() != -1)
+        return x.exp()
+
+    checkpoint(run, x, use_reentrant=False).sum().backward()
+    assert inside == [False, True, True]
+    assert private.graph_task_id() == -1
+
+
+def test_callbacks_run_at_the_end_of_the_backward_in_order_and_nested_ones_last():
+    calls = []
+    x = leaf()
+
+    def on_gradient(g):
+        private.at_end_of_backward(lambda: private.at_end_of_backward(lambda: calls.append("nested")))
+        private.at_end_of_backward(lambda: calls.append("end"))
+        calls.append("hook")
+
+    (x * 2).register_hook(on_gradient)
+    y = x * 2
+    y.register_hook(on_gradient)
+    y.sum().backward()
+    assert calls == ["hook", "end", "nested"]
+
+
+def test_a_checkpoint_shows_in_the_hooks_on_saved_tensors():
+    seen = []
+    x = leaf()
+    checkpoint(lambda x: (seen.append(private.saved_tensors_hooks(False)), x.exp())[1], x, use_reentrant=False)
+    assert seen[0] is not None and private.saved_tensors_hooks(False) is None
+
+
+def test_swap_tensors_changes_the_implementation_and_kills_hooks_until_they_are_reinstalled():
+    p, fired = leaf(), []
+    p.register_hook(lambda g: fired.append("grad"))
+    p.register_post_accumulate_grad_hook(lambda p: fired.append("accumulated"))
+    before = private.implementation(p)
+    p.data = torch.zeros(2)
+    assert private.implementation(p) == before
+    torch.utils.swap_tensors(p, leaf())
+    assert private.implementation(p) != before
+    p.sum().backward()
+    assert fired == []
+    private.reinstall_tensor_hooks(p)
+    private.reinstall_tensor_hooks(p)
+    p.sum().backward()
+    assert fired == ["grad", "accumulated"]
+
+
+def test_empty_hook_dicts_go_back_to_none():
+    p = leaf()
+    handles = [p.register_hook(lambda g: None), p.register_post_accumulate_grad_hook(lambda p: None)]
+    private.drop_empty_tensor_hooks(p)
+    assert private.tensor_hooks(p, "_backward_hooks")
+    for handle in handles:
+        handle.remove()
+    assert private.tensor_hooks(p, "_backward_hooks") == OrderedDict()
+    private.drop_empty_tensor_hooks(p)
+    assert [private.tensor_hooks(p, slot) for slot in private.HOOK_SLOTS] == [None, None]
+    p.register_hook(lambda g: None)
+
+
+def test_a_rearranged_dict_is_the_order_of_firing():
+    p, fired = leaf(), []
+    first = p.register_hook(lambda g: fired.append(1))
+    second = p.register_hook(lambda g: fired.append(2))
+    private.put_in_order(private.tensor_hooks(p, "_backward_hooks"), [second.id, first.id])
+    p.sum().backward()
+    assert fired == [2, 1]
+    first.remove()
+    p.sum().backward()
+    assert fired == [2, 1, 2]
+
+
+def test_the_slots_are_those_the_register_functions_fill():
+    module, optimizer = nn.Linear(1, 1), torch.optim.SGD([leaf()], lr=0.1)
+    for owner, slots in ((module, private.MODULE_SLOTS), (optimizer, private.OPTIMIZER_SLOTS)):
+        assert {k for k in vars(owner) if k.endswith("_hooks")} >= set(slots)
+        for slot, name in slots.items():
+            assert not private.hooks_in(owner, slot)
+            handle = getattr(owner, name)(lambda *args: None)
+            assert list(private.hooks_in(owner, slot)) == [handle.id]
+            handle.remove()
+
+
+def test_the_version_counter_outlives_the_memory():
+    x = torch.ones(1000)
+    counter = private.version_counter(x)
+    before = counter._version
+    x.add_(1)
+    assert counter._version == before + 1
+    assert counter.untyped_storage().nbytes() == 0
+
+
+def test_a_view_knows_its_base():
+    x = torch.ones(2, requires_grad=True) * 2
+    assert private.view_base(x) is None
+    assert private.view_base(x.view_as(x)) is x
+
+
+def test_numbers_of_nodes_grow_as_the_forward_goes():
+    x = leaf()
+    start = private.sequence_number()
+    y = x * 2
+    z = y.exp()
+    assert start <= private.node_number(y.grad_fn) < private.node_number(z.grad_fn) < private.sequence_number()
+    accumulate = y.grad_fn.next_functions[0][0]
+    assert private.node_number(accumulate) > private.sequence_number()
+
+
+def test_nodes_are_the_same_objects_as_long_as_one_is_held():
+    y = leaf() * 2
+    held = y.grad_fn
+    assert (y * 3).grad_fn.next_functions[0][0] is held
+    assert torch.autograd.graph.get_gradient_edge(y).node is held
+
+
+def test_torch_func_tensors_are_told():
+    told = []
+    torch.func.grad(lambda x: (told.append(private.is_functorch(x)), x.sum())[1])(torch.ones(2))
+    assert told == [True] and not private.is_functorch(torch.ones(2))
+
+
+def test_a_scaler_leaves_its_factor_on_a_fused_optimizer():
+    p, seen = leaf(), []
+    optimizer = torch.optim.Adam([p], fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimizer.register_step_pre_hook(
+        lambda o, a, k: seen.append((private.pending_scale(o).item(), private.found_inf(o).item()))
+    )
+    scaler.scale(p.sum()).backward()
+    scaler.step(optimizer)
+    assert seen == [(8.0, 0.0)]
+    assert private.pending_scale(optimizer) is None and private.found_inf(optimizer) is None
+
+
+def test_a_compiled_module_is_told():
+    module = nn.Linear(1, 1)
+    assert not private.is_compiled(module)
+    assert private.is_compiled(torch.compile(module, backend="eager"))
+    module.compile(backend="eager")
+    assert private.is_compiled(module)

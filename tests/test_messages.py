@@ -1,0 +1,230 @@
+"""The full text of every error, as a user meets it: what happened, where, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tenterhook as th
+from tests.conftest import MLP
+
+
+def attach(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None, **hook: object) -> th.Rig:
+    return th.attach(model, [th.Hook("h", **hook)], optimizer=optimizer)
+
+
+def backward(model: nn.Module) -> None:
+    model(torch.ones(1, 4)).sum().backward()
+
+
+def observer_that_returns(x: Tensor) -> Tensor:
+    return x
+
+
+def raising(g: Tensor) -> None:
+    raise ValueError("no good")
+
+
+def three(a: Tensor, b: Tensor, c: Tensor) -> None: ...
+
+
+def stacked() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
+
+
+CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Optimizer], object], str]] = {
+    "no match": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on="heed.weight", at="grad", do=th.scale(1.0)),
+        "hook 'h' at grad: no parameter is named 'heed.weight'\n"
+        "  remedy: the nearest names are 'head.weight', 'first.weight', 'blocks.1.weight'",
+    ),
+    "expect": (
+        th.ExpectError,
+        lambda m, o: attach(m, on="blocks.*", at="output", do=th.stats(), expect=3),
+        "hook 'h' at output: 2 targets match, 3 were expected: blocks.0, blocks.1\n"
+        "  remedy: narrow `on`, or expect=2",
+    ),
+    "dormant": (
+        th.DormantError,
+        lambda m, o: (m.head.requires_grad_(False), attach(m, on="head.bias", at="grad", do=th.stats())),
+        "hook 'h' at grad on 'head.bias': it cannot fire: frozen\n"
+        "  remedy: set requires_grad, or name it by a pattern: then it sleeps until it is unfrozen",
+    ),
+    "never called": (
+        th.DormantError,
+        lambda m, o: attach(m, on="blocks", at="output", do=th.stats()),
+        "hook 'h' at output on 'blocks': it cannot fire: a container that is never called\n"
+        "  remedy: name the modules inside it",
+    ),
+    "in no optimizer": (
+        th.DormantError,
+        lambda m, o: attach(m, on="head.bias", at="update", do=th.stats(),
+                            optimizer=torch.optim.SGD([m.first.weight], lr=0.1)),
+        "hook 'h' at update on 'head.bias': it cannot fire: in no optimizer\n"
+        "  remedy: give its optimizer to attach, or use grad_accumulated",
+    ),
+    "no optimizer": (
+        th.RefusedError,
+        lambda m, o: attach(m, on="**", at="grad_final", do=th.stats()),
+        "hook 'h' at grad_final: there is no optimizer, so there is no such moment\n"
+        "  remedy: attach(..., optimizer=optimizer), or use grad_accumulated",
+    ),
+    "wrong point": (
+        th.RefusedError,
+        lambda m, o: attach(m, on="**", at="output", do=th.reverse()),
+        "hook 'h' at output: the action 'reverse' does not fit this point\n"
+        "  remedy: it stands at grad_output, grad_input, grad, grad_accumulated, grad_final, value_grad",
+    ),
+    "over the hook": (
+        th.RefusedError,
+        lambda m, o: attach(m, on="**", at="grad", do=th.clip_norm(1.0, over="hook")),
+        "hook 'h' at grad: over=\"hook\" needs the gradients of all targets at once\n"
+        "  remedy: put it at grad_final, where they are",
+    ),
+    "a named action at a state dict": (
+        th.RefusedError,
+        lambda m, o: attach(m, on="head", at="save_post", do=th.stats()),
+        "hook 'h' at save_post: the action 'stats' does not fit this point\n"
+        "  remedy: it stands at input, output, grad_output, grad_input, grad, grad_accumulated, grad_final, update, "
+        "value, value_grad",
+    ),
+    "compiled": (
+        th.RefusedError,
+        lambda m, o: attach(torch.compile(m, backend="eager"), on="head", at="output", do=th.stats()),
+        "hook 'h' at output: the model is compiled: torch.compile ignores module hooks that come after it\n"
+        "  remedy: use a parameter point (grad, grad_accumulated, grad_final, update), or attach to the plain model",
+    ),
+    "taps counted": (
+        th.RefusedError,
+        lambda m, o: attach(m, on="**:probs", at="value", do=th.stats(), expect=2),
+        "hook 'h' at value: taps appear as they run, so their number is not known yet\n  remedy: leave expect out",
+    ),
+    "no gradient": (
+        th.RefusedError,
+        lambda m, o: th.hook(torch.ones(2), th.scale(2.0)),
+        "hook 'scale(by=2.0)' at value_grad: the tensor does not require a gradient, so it never gets one\n"
+        "  remedy: call requires_grad_() on it before it is used",
+    ),
+    "which targets": (
+        th.RefusedError,
+        lambda m, o: th.hook(m, th.scale(2.0), at="grad"),
+        'at grad: which targets is not said\n  remedy: give on="...", or on="**" for all',
+    ),
+    "changed its own input in place": (
+        th.RefusedError,
+        lambda m, o: ((s := stacked()), attach(s, on="1", at="grad_input", do=th.scale(2.0)), backward(s)),
+        "hook 'h' at grad_input on '1': the module changes its own input in place, so its gradient cannot be had\n"
+        "  remedy: use inplace=False there, or grad_output of the module before",
+    ),
+    "clock": (
+        th.ResolveError,
+        lambda m, o: th.attach(m, [], optimizer=o, clock="other"),
+        "clock='other' is none of the optimizers\n  remedy: name one of 'optimizer'",
+    ),
+    "already attached": (
+        th.AttachedError,
+        lambda m, o: [attach(m, on="head", at="output", do=th.stats()) for _ in range(2)],
+        "hook 'h': a hook of this id is on the model already\n"
+        "  remedy: attach(..., replace=True) swaps it; th.detach(model) removes all",
+    ),
+    "not attached": (
+        th.AttachedError,
+        lambda m, o: attach(m, on="head", at="output", do=th.stats()).mute("g"),
+        "hook 'g': no hook of this id is on the rig\n  remedy: it has h",
+    ),
+    "the action raised": (
+        th.HookError,
+        lambda m, o: (attach(m, on="head.weight", at="grad", do=raising), backward(m)),
+        "hook 'h' at grad on 'head.weight': its action raising raised ValueError: no good (step 0)\n"
+        '  remedy: mend the action; on_error="mute" goes on without the hook',
+    ),
+    "another shape": (
+        th.ContractError,
+        lambda m, o: (attach(m, on="head.weight", at="grad", do=torch.sum), backward(m)),
+        "hook 'h' at grad on 'head.weight': _VariableFunctionsClass.sum returned float32() on cpu for float32(2, 8) on cpu\n"
+        "  remedy: return a tensor of the same shape, dtype, device and layout",
+    ),
+    "another dtype": (
+        th.ContractError,
+        lambda m, o: (attach(m, on="head", at="output", do=Tensor.double), m(torch.ones(1, 4))),
+        "hook 'h' at output on 'head': TensorBase.double returned float64(1, 2) on cpu for float32(1, 2) on cpu\n"
+        "  remedy: return a tensor of the same shape, dtype, device and layout",
+    ),
+    "not a tensor": (
+        th.ContractError,
+        lambda m, o: (attach(m, on="head.weight", at="grad", do=Tensor.tolist), backward(m)),
+        "hook 'h' at grad on 'head.weight': TensorBase.tolist returned a list, not a tensor\n"
+        "  remedy: return the new tensor, or nothing to leave the value as it is",
+    ),
+    "only observed": (
+        th.ContractError,
+        lambda m, o: (attach(m, on="head.weight", at="update", do=lambda u: u * 2, optimizer=o), backward(m), o.step()),
+        "hook 'h' at update on 'head.weight': <lambda>.<lambda> returned a tensor, but this point is only observed\n"
+        "  remedy: return nothing; to change a gradient use grad or grad_final",
+    ),
+    "nothing to replace": (
+        th.ContractError,
+        lambda m, o: (attach(m, on="head", at="save_post", do=lambda sd: sd), m.state_dict()),
+        "hook 'h' at save_post on 'head': it returned a OrderedDict, and nothing can be replaced here\n"
+        "  remedy: change the dict in place, and return nothing",
+    ),
+    "value not kept": (
+        th.ContractError,
+        lambda m, o: (attach(m, on="head", at="grad_output", do=lambda g, ctx: g * ctx.value), backward(m)),
+        "hook 'h' at grad_output on 'head': the value was not kept for this action\n"
+        "  remedy: register the action with @th.action(..., needs_value=True): keeping a value costs memory",
+    ),
+    "in place": (
+        th.InPlaceError,
+        lambda m, o: (attach(m, on="head.weight", at="grad", do=Tensor.zero_), backward(m)),
+        "hook 'h' at grad on 'head.weight': the action changed the value in place, which can corrupt other gradients "
+        "that share its memory\n  remedy: return a new tensor: x * 2 instead of x.mul_(2)",
+    ),
+    "arity": (
+        th.ActionError,
+        lambda m, o: attach(m, on="head", at="grad_output", do=three),
+        f"hook 'h' at grad_output: three at {__file__}:{three.__code__.co_firstlineno} takes 3 arguments\n"
+        "  remedy: write fn(value) or fn(value, ctx)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_text(case, mlp, sgd):
+    kind, provoke, text = CASES[case]
+    with pytest.raises(kind) as error:
+        provoke(mlp, sgd)
+    assert type(error.value) is kind
+    assert str(error.value) == text
+    assert error.value.remedy and error.value.remedy in text
+
+
+def test_every_class_is_shown_here_or_with_its_own_kind():
+    elsewhere = {th.TenterhookError, th.PlanError, th.PlanFileError, th.NonFiniteError}
+    shown = {kind for kind, _, _ in CASES.values()} | elsewhere
+    assert shown == {e for name in th.__all__ if isinstance(e := getattr(th, name), type) and issubclass(e, Exception)}
+
+
+def test_an_observer_that_returns_something_is_muted_and_said(mlp):
+    registry = th.Registry()
+    th.action("returns", registry=registry)(observer_that_returns)
+    rig = th.attach(mlp, th.Hook("h", on="head", at="output", do=th.Action("returns")), actions=registry)
+    with pytest.warns(RuntimeWarning) as warned:
+        backward(mlp)
+    assert str(warned[0].message) == (
+        "tenterhook muted a hook at one target. hook 'h' at output on 'head': returns observes, but returned a Tensor\n"
+        "  remedy: return nothing, or register it with modifies=True"
+    )
+    assert rig.ledger["h"]["head"].state == "dormant" and rig.ledger["h"].failed == 1
+
+
+def test_the_cause_of_a_failed_action_is_chained(mlp):
+    attach(mlp, on="head.weight", at="grad", do=raising)
+    with pytest.raises(th.HookError) as error:
+        backward(mlp)
+    assert isinstance(error.value.__cause__, ValueError)
+    assert (error.value.hook, error.value.target, error.value.point) == ("h", "head.weight", "grad")

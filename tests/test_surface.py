@@ -1,0 +1,64 @@
+"""The public surface, frozen: a name that comes or goes must be meant."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import tenterhook as th
+from tenterhook.actions import BUILTIN
+
+ERRORS = {
+    "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "HookError", "InPlaceError",
+    "NoMatchError", "NonFiniteError", "PlanError", "PlanFileError", "RefusedError", "ResolveError", "TenterhookError",
+}  # fmt: skip
+ACTIONS = {
+    "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore", "histogram", "mask", "nan_to_num", "noise",
+    "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite",
+}  # fmt: skip
+DATA = {"Action", "Hook", "Plan", "When"}
+RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch"}
+OWN = {"Context", "Partial", "Registry", "action"}
+
+
+def test_the_names():
+    assert set(th.__all__) == ERRORS | ACTIONS | DATA | RIG | OWN
+    assert all(getattr(th, name) is not None for name in th.__all__)
+    assert set(dir(th)) == set(th.__all__)
+
+
+def test_the_built_in_actions_are_all_there():
+    assert set(BUILTIN.names()) == ACTIONS
+
+
+def test_the_rig():
+    public = {n for n in vars(th.Rig) if not n.startswith("_")}
+    assert public == {
+        "add", "captured", "detach", "ledger", "mute", "remove", "revise", "rows", "step", "step_count", "unmute",
+        "values",
+    }  # fmt: skip
+
+
+def test_only_the_first_arguments_are_positional():
+    for fn, first in ((th.attach, 2), (th.hook, 2), (th.watch, 2), (th.tap, 2), (th.detach, 1), (th.inventory, 1)):
+        kinds = [p.kind for p in inspect.signature(fn).parameters.values()]
+        assert kinds[:first] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * first
+        assert set(kinds[first:]) <= {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    try:
+        th.nowhere
+    except AttributeError as error:
+        assert str(error) == "module 'tenterhook' has no attribute 'nowhere'"
+
+
+def test_the_everyday_tasks_take_no_more_lines_than_raw_hooks():
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    rows = re.findall(r"^\| (log|clip|steer|remove)[^|]*\| (.*) \| (.*) \|$", page, re.M)
+    assert len(rows) == 5
+    for _, ours, raw in rows:
+        assert len(re.findall(r"`[^`]+`", ours)) == 1, "one line"
+        assert ";" not in ours and raw
+    assert len(page.splitlines()) <= 150
