@@ -145,7 +145,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "another shape": (
         th.ContractError,
         lambda m, o: (attach(m, on="head.weight", at="grad", do=torch.sum), backward(m)),
-        "hook 'h' at grad on 'head.weight': _VariableFunctionsClass.sum returned float32() on cpu for float32(2, 8) on cpu\n"
+        "hook 'h' at grad on 'head.weight': _VariableFunctionsClass.sum returned float32() on cpu for float32(2, 8) "
+        "on cpu\n"
         "  remedy: return a tensor of the same shape, dtype, device and layout",
     ),
     "another dtype": (
