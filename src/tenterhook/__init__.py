@@ -5,7 +5,6 @@ Reading and writing plans needs no torch; the rest is imported when it is first 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tenterhook.errors import ActionError as ActionError
@@ -59,30 +58,28 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: names that need torch, and the room they are in
-_LATER = {
-    "tenterhook.actions": (
-        "Context", "Partial", "Registry", "action", "capture", "clip_adaptive", "clip_norm", "clip_value",
-        "clip_zscore", "histogram", "mask", "nan_to_num", "noise", "reverse", "scale", "spike", "stats", "steer",
-        "watch_nonfinite",
-    ),
-    "tenterhook.rig": (
-        "Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch",
-    ),
-}  # fmt: skip
-_ROOMS = {name: room for room, names in _LATER.items() for name in names}
+#: names that need torch, by the room they are in
+_ACTIONS = (
+    "Context", "Partial", "Registry", "action", "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore",
+    "histogram", "mask", "nan_to_num", "noise", "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite",
+)  # fmt: skip
+_RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch")
 
 __all__ = [
     "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
     "InPlaceError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError", "RefusedError",
-    "ResolveError", "TenterhookError", "When", *_ROOMS,
+    "ResolveError", "TenterhookError", "When", *_ACTIONS, *_RIG,
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name in _ACTIONS:
+        import tenterhook.actions as room
+    elif name in _RIG:
+        import tenterhook.rig as room  # type: ignore[no-redef]
+    else:
         raise AttributeError(f"module 'tenterhook' has no attribute {name!r}")
-    found = getattr(import_module(_ROOMS[name]), name)
+    found = getattr(room, name)
     globals()[name] = found
     return found
 

@@ -17,7 +17,7 @@ from tenterhook.actions.registry import (
     PARAMETER_POINTS,
     action,
 )
-from tenterhook.actions.stats import _wide
+from tenterhook.actions.stats import measure_norm
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -39,16 +39,12 @@ def clip_value(x: Tensor, *, max: Positive) -> Tensor:
     return x.clamp(-max, max)
 
 
-def _measure_norm(x: Tensor) -> dict[str, Tensor]:
-    return {"norm": torch.linalg.vector_norm(_wide(x))}
-
-
 @action(
     "clip_norm",
     registry=BUILTIN,
     at=MODIFIABLE_POINTS,
     modifies=True,
-    measure=_measure_norm,
+    measure=measure_norm,
     partials={"norm": "norm"},
 )
 def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") -> Tensor:
@@ -76,7 +72,7 @@ def _row_norms(x: Tensor) -> Tensor:
     registry=BUILTIN,
     at=GRADIENT_POINTS,
     modifies=True,
-    measure=_measure_norm,
+    measure=measure_norm,
     partials={"norm": "norm"},
     state={"mean": 0.0, "var": 0.0, "seen": 0.0},
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tenterhook.actions.context import Context
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, action
-from tenterhook.actions.stats import _wide
+from tenterhook.actions.stats import measure_norm
 
 
 @action("capture", registry=BUILTIN, at=TENSOR_POINTS)
@@ -37,15 +37,11 @@ def watch_nonfinite(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -
     return {"nonfinite": merged["nonfinite"], "trip": merged["nonfinite"] > 0}
 
 
-def _measure_norm(x: Tensor) -> dict[str, Tensor]:
-    return {"norm": torch.linalg.vector_norm(_wide(x))}
-
-
 @action(
     "spike",
     registry=BUILTIN,
     at=TENSOR_POINTS,
-    measure=_measure_norm,
+    measure=measure_norm,
     partials={"norm": "norm"},
     state={"mean": 0.0, "var": 0.0, "seen": 0.0},
     trigger=True,

@@ -15,7 +15,8 @@ BINS = 64
 LOWEST = -40
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
+    """In a precision that sums can be taken in."""
     if x.is_complex() or x.layout is not torch.strided:
         raise ContractError(
             f"statistics of a {'complex' if x.is_complex() else 'sparse'} tensor are not offered",
@@ -24,8 +25,12 @@ def _wide(x: Tensor) -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
+def measure_norm(x: Tensor) -> dict[str, Tensor]:
+    return {"norm": torch.linalg.vector_norm(wide(x))}
+
+
 def _measure_stats(x: Tensor) -> dict[str, Tensor]:
-    x = _wide(x)
+    x = wide(x)
     return {
         "numel": torch.full((), x.numel(), dtype=torch.float64, device=x.device),
         "total": x.sum(),
@@ -57,7 +62,7 @@ def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str
 
 
 def _measure_histogram(x: Tensor) -> dict[str, Tensor]:
-    x = _wide(x).flatten().abs()
+    x = wide(x).flatten().abs()
     x = x[torch.isfinite(x)]
     exponent = torch.where(x > 0, x.log2().floor(), LOWEST).clamp(LOWEST, LOWEST + BINS - 1)
     return {"bins": torch.bincount((exponent - LOWEST).long(), minlength=BINS)}

@@ -19,7 +19,7 @@ from tenterhook.rig.fire import Fire, make_fire
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Optimizers, Target, walk
-from tenterhook.rig.resolve import Claim, _check_action, _defined
+from tenterhook.rig.resolve import Claim, check_action, defined
 from tenterhook.rig.rig import Rig, attach
 from tenterhook.rig.root import rigs_on
 
@@ -101,8 +101,8 @@ def _hook_tensor(
             hook=one.doing, point="value_grad",
             remedy="call requires_grad_() on it before it is used",
         )  # fmt: skip
-    definition, params = _defined(one, actions, tensors)
-    _check_action(one, definition, params)
+    definition, params = defined(one, actions, tensors)
+    check_action(one, definition, params)
     if not definition.modifies and (definition.two_phase or definition.name == "capture"):
         raise RefusedError(
             "it records, and a bare tensor has no rig to read from", hook=one.doing, point="value_grad",

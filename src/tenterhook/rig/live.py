@@ -86,7 +86,8 @@ class LiveHook:
 
     def inherit(self, before: LiveHook) -> None:
         """Take over the state of another hook with the same action, target by target."""
-        self._before = before
+        before._before = None
+        self._before = before if self.hook.point.on == ("tap",) else None  # taps come one by one
         slots = {s.name: s.slot for s in self.sites}
         self.state.carry(before.state, {s.slot: slots[s.name] for s in before.sites if s.name in slots})
 

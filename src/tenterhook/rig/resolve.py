@@ -78,8 +78,8 @@ def resolve(
 
 def _claim(hook: Hook, ground: Ground, actions: Registry, tensors: Mapping[str, Tensor]) -> Claim:
     try:
-        definition, params = _defined(hook, actions, tensors)
-        _check_action(hook, definition, params)
+        definition, params = defined(hook, actions, tensors)
+        check_action(hook, definition, params)
         _check_ground(hook, definition, ground)
         targets = find_targets(hook, ground)
         _check_over(hook, params, targets, ground)
@@ -98,7 +98,8 @@ def _claim(hook: Hook, ground: Ground, actions: Registry, tensors: Mapping[str, 
     )  # fmt: skip
 
 
-def _defined(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
+def defined(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
+    """The code behind a hook's action, and its parameters, typed and complete."""
     if not isinstance(hook.do, Action):
         return plain_definition(hook.do, at=hook.at), {}
     definition = actions.get(hook.do.name)
@@ -114,7 +115,7 @@ def _defined(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tu
     return definition, params
 
 
-def _check_action(hook: Hook, definition: Definition, params: Mapping[str, Any]) -> None:
+def check_action(hook: Hook, definition: Definition, params: Mapping[str, Any]) -> None:
     if hook.at not in definition.at:
         raise RefusedError(
             f"the action {definition.name!r} does not fit this point",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -114,7 +114,8 @@ class Rig:
         self._steps: list[Steps] = []
         self._root = Root(self, model)
         self._taps = Taps(self._rigging.model, self._clock)
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.detach)
             # The clock's hooks come last, so that its step ends after every other optimizer's hooks have run.
             for name, one in sorted(optimizers.items(), key=lambda item: item[0] == clock):
                 self._steps.append(Steps(name, one, self._rigging, end=self._stepped if name == clock else None))
@@ -122,9 +123,7 @@ class Rig:
                 for claim in claims:
                     self._rigging.put(claim)
                 self._arm()
-        except BaseException:
-            self.detach()
-            raise
+            undo.pop_all()
 
     # -- what it says ------------------------------------------------------------------------------------------------
 
@@ -174,7 +173,8 @@ class Rig:
     # -- changing it -------------------------------------------------------------------------------------------------
 
     def add(self, hook: Hook) -> None:
-        """Gradient points act from the next forward, modifiers of the forward at the root's next one."""
+        """Parameter points act at once, gradients of modules and taps from the next forward on, modifiers of the
+        forward at the root's next one."""
         self.revise(Plan([*self.plan, hook]))
 
     def remove(self, id: str) -> None:
