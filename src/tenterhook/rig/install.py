@@ -79,7 +79,7 @@ class Fixture:
     def put_up(self) -> None:
         call = self._dispatch()
         call.place = self._place  # type: ignore[attr-defined]
-        hooks = self._hooks()
+        hooks = self._hooks() if self.handle is not None else None
         if self.handle is not None and hooks is not None and self.handle.id in hooks:
             hooks[self.handle.id] = call  # what is called changes, its place among the others does not
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -15,9 +16,8 @@ from tenterhook.rig import torch_private as private
 Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a parameter, module or optimizer is to be found; the object itself is not kept."""
+class Target(NamedTuple):
+    """Where a parameter, module or optimizer is to be found; the object itself is not kept. Made in great number."""
 
     name: str
     kind: Kind
@@ -49,8 +49,9 @@ class Names:
     modules: dict[str, Target]
     parameters: dict[str, Target]
     optimizers: dict[str, Target]
-    #: some module was compiled
+    #: some module was compiled; some parameter is a shard
     compiled: bool
+    sharded: bool
     #: every module's place: parent, key, id of the child
     places: list[tuple[weakref.ref[nn.Module], str, int]]
 
@@ -74,7 +75,7 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
     modules: dict[int, tuple[str, nn.Module, list[str]]] = {}
     parameters: dict[int, tuple[str, nn.Module, str, list[tuple[str, nn.Module, str]]]] = {}
     places: list[tuple[weakref.ref[nn.Module], str, int]] = []
-    compiled = False
+    compiled = sharded = False
     for name, module in walk(model):
         compiled = compiled or private.is_compiled(module)
         known = modules.get(id(module))
@@ -87,21 +88,21 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
         for key, parameter in private.own_parameters(module).items():
             if parameter is None:
                 continue
+            sharded = sharded or is_sharded(parameter)
             full = _parameter_name(name, key)
             if id(parameter) in parameters:
                 if full != parameters[id(parameter)][0]:
                     parameters[id(parameter)][3].append((full, module, key))
             else:
                 parameters[id(parameter)] = (full, module, key, [])
-    found = Names({}, {}, {}, compiled, places)
+    found = Names({}, {}, {}, compiled, sharded, places)
     for name, module, aliases in modules.values():
         # A wrapper and what it wraps share a name; the walk gives the inner one last.
-        found.modules[name] = Target(
-            name, "module", weakref.ref(module), aliases=tuple(a for a in aliases if a != name)
-        )
+        also = tuple(a for a in aliases if a != name) if aliases else ()
+        found.modules[name] = Target(name, "module", weakref.ref(module), "", also)
     for name, owner, key, others in parameters.values():
-        also = tuple(full for full, _, _ in others)
-        twins = tuple((weakref.ref(module), k) for _, module, k in others)
+        also = tuple(full for full, _, _ in others) if others else ()
+        twins = tuple((weakref.ref(module), k) for _, module, k in others) if others else ()
         found.parameters[name] = Target(name, "parameter", weakref.ref(owner), key, also, twins)
     for name, optimizer in optimizers.items():
         found.optimizers[name] = Target(name, "optimizer", weakref.ref(optimizer))
@@ -143,6 +144,14 @@ def _parameter_name(module: str, key: str) -> str:
         tail = after if key == "original" else f"{after}.{key}"
         return f"{before[1:]}.{tail}" if before else tail
     return f"{module}.{key}"
+
+
+def is_sharded(tensor: Tensor | None) -> bool:
+    if tensor is None or type(tensor).__name__ == "Parameter":
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
 
 
 def type_names(module: nn.Module) -> tuple[str, ...]:

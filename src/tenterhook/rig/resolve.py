@@ -22,7 +22,7 @@ from tenterhook.errors import (
 )
 from tenterhook.plan import Action, Hook
 from tenterhook.plan.hook import OnError, Phase
-from tenterhook.rig.names import Names, Target, names_of, type_names
+from tenterhook.rig.names import Names, Target, is_sharded, names_of, type_names
 
 FROZEN = "frozen"
 NO_OPTIMIZER = "in no optimizer"
@@ -85,8 +85,8 @@ def _claim(hook: Hook, ground: Ground, actions: Registry, tensors: Mapping[str, 
         _check_over(hook, params, targets, ground)
         dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, ground.optimized))}
         _check_exact(hook, targets, dormant)
-        if any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
-            _check_sharded(definition)
+        if ground.names.sharded:
+            _check_sharded(definition, targets)
     except TenterhookError as error:
         raise error.located(hook=hook.id, point=hook.at) from error.__cause__
     modifies = definition.modifies
@@ -226,16 +226,9 @@ def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, 
             raise DormantError(f"it cannot fire: {why}", target=target.name, remedy=_REMEDIES[why])
 
 
-def is_sharded(tensor: Tensor | None) -> bool:
-    if tensor is None or type(tensor).__name__ == "Parameter":
-        return False
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(tensor, DTensor)
-
-
-def _check_sharded(definition: Definition) -> None:
-    if not (definition.elementwise or definition.two_phase):
+def _check_sharded(definition: Definition, targets: tuple[Target, ...]) -> None:
+    alone = not (definition.elementwise or definition.two_phase)
+    if alone and any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
         raise RefusedError(
             f"{definition.name!r} is neither elementwise nor two-phase, and the parameters are sharded over ranks",
             remedy="@th.action(..., elementwise=True) if each element depends on itself alone",

@@ -119,10 +119,16 @@ class Backward:
 
 def rigs_on(model: nn.Module) -> list[Rig]:
     """The rigs attached to a model or to a part of it, in attach order."""
-    found = [
-        hook.root.rig
-        for module in model.modules()
-        for hook in private.hooks_in(module, "_forward_pre_hooks").values()
-        if isinstance(hook, RootDispatch) and hook.root is not None and hook.root.rig.attached
-    ]
-    return sorted(found, key=lambda rig: rig._number)
+    found: dict[int, Rig] = {}
+    seen: set[int] = set()
+    pending: list[nn.Module] = [model]
+    while pending:
+        module = pending.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        pending += [child for child in private.child_modules(module).values() if child is not None]
+        for hook in private.hooks_in(module, "_forward_pre_hooks").values():
+            if isinstance(hook, RootDispatch) and hook.root is not None and hook.root.rig.attached:
+                found[hook.root.rig._number] = hook.root.rig
+    return [found[number] for number in sorted(found)]

@@ -17,7 +17,8 @@ from tenterhook.rig import torch_private as private
 from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire, out_of_phase
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.resolve import FROZEN, NO_OPTIMIZER, is_sharded, optimizer_of
+from tenterhook.rig.names import is_sharded
+from tenterhook.rig.resolve import FROZEN, NO_OPTIMIZER, optimizer_of
 from tenterhook.rig.rigging import Rigging
 
 NO_GRADIENT = "no gradient at the optimizer's step"
