@@ -20,8 +20,22 @@ def backward(model: nn.Module) -> None:
     model(torch.ones(1, 4)).sum().backward()
 
 
-def observer_that_returns(x: Tensor) -> Tensor:
+REGISTRY = th.Registry()
+
+
+@th.action("returns", registry=REGISTRY)
+def returns(x: Tensor) -> Tensor:
     return x
+
+
+@th.action("spills", registry=REGISTRY)
+def spills(x: Tensor, ctx: th.Context) -> None:
+    ctx.emit("all", x)
+
+
+def own(model: nn.Module, action: th.Action) -> None:
+    th.attach(model, th.Hook("h", on="head", at="output", do=action, on_error="raise"), actions=REGISTRY)
+    backward(model)
 
 
 def raising(g: Tensor) -> None:
@@ -185,6 +199,51 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         "hook 'h' at grad on 'head.weight': the action changed the value in place, which can corrupt other gradients "
         "that share its memory\n  remedy: return a new tensor: x * 2 instead of x.mul_(2)",
     ),
+    "an observer that returns": (
+        th.ReturnError,
+        lambda m, o: own(m, returns()),
+        "hook 'h' at output on 'head': returns observes, but returned a Tensor\n"
+        "  remedy: return nothing, or register it with modifies=True",
+    ),
+    "more than a number": (
+        th.ContractError,
+        lambda m, o: own(m, spills()),
+        "hook 'h' at output on 'head': emit was given (1, 2)\n"
+        "  remedy: it records one number: x.norm(), x.mean(), ...",
+    ),
+    "all in no optimizer": (
+        th.DormantError,
+        lambda m, o: attach(m, on="**", at="grad_final", do=th.stats(),
+                            optimizer=torch.optim.SGD(MLP().parameters(), lr=0.1)),
+        "hook 'h' at grad_final: none of its 8 targets is in an optimizer that was given\n"
+        "  remedy: give attach the optimizer that trains this model",
+    ),
+    "not an optimizer": (
+        th.ResolveError,
+        lambda m, o: th.attach(m, [], optimizer=m.parameters()),
+        "optimizer= was given a generator\n  remedy: give an Optimizer, or a list or a dict of them",
+    ),
+    "not a module": (
+        th.ResolveError,
+        lambda m, o: th.attach(o, []),
+        "a SGD is not a module\n  remedy: th.attach(model, plan, optimizer=...)",
+    ),
+    "a path for a plan": (
+        th.ResolveError,
+        lambda m, o: th.attach(m, "plan.json"),
+        "the plan is the text 'plan.json'\n  remedy: read the file: th.Plan.load(path)",
+    ),
+    "neither tensor nor module": (
+        th.RefusedError,
+        lambda m, o: th.hook(3, print),
+        "a int cannot be hooked\n  remedy: give a tensor or a module first: th.hook(y, fn)",
+    ),
+    "a word the contract does not know": (
+        th.ActionError,
+        lambda m, o: th.action("xx", modifes=True),
+        "the action 'xx' is given modifes=; the nearest is modifies=\n  remedy: it takes at, modifies, elementwise, "
+        "needs_value, version, measure, partials, state, trigger",
+    ),
     "arity": (
         th.ActionError,
         lambda m, o: attach(m, on="head", at="grad_output", do=three),
@@ -210,17 +269,39 @@ def test_every_class_is_shown_here_or_with_its_own_kind():
     assert shown == {e for name in th.__all__ if isinstance(e := getattr(th, name), type) and issubclass(e, Exception)}
 
 
-def test_an_observer_that_returns_something_is_muted_and_said(mlp):
-    registry = th.Registry()
-    th.action("returns", registry=registry)(observer_that_returns)
-    rig = th.attach(mlp, th.Hook("h", on="head", at="output", do=th.Action("returns")), actions=registry)
+def test_a_muted_site_is_said(mlp, sgd):
+    rig = th.attach(mlp, th.Hook("h", on="head.weight", at="grad", do=raising, on_error="mute"))
     with pytest.warns(RuntimeWarning) as warned:
         backward(mlp)
     assert str(warned[0].message) == (
-        "tenterhook muted a hook at one target. hook 'h' at output on 'head': returns observes, but returned a Tensor\n"
-        "  remedy: return nothing, or register it with modifies=True"
+        "tenterhook muted a hook at one target. hook 'h' at grad on 'head.weight': its action raising raised ValueError: "
+        'no good (step 0)\n  remedy: mend the action; on_error="raise" stops instead of going on without it'
     )
-    assert rig.ledger["h"]["head"].state == "dormant" and rig.ledger["h"].failed == 1
+    assert rig.ledger["h"]["head.weight"].state == "dormant" and rig.ledger["h"].failed == 1
+    assert str(rig).splitlines()[3].split()[5] == "muted"
+
+
+def test_an_optimizer_that_is_gone_is_said(mlp, sgd):
+    optimizer = torch.optim.SGD(mlp.parameters(), lr=0.1)
+    rig = th.attach(mlp, th.Hook("h", on="**", at="grad_final", do=th.stats()), optimizer=optimizer)
+    del optimizer
+    with pytest.warns(RuntimeWarning) as warned:
+        backward(mlp)
+    assert str(warned[0].message) == (
+        "tenterhook: the 'optimizer' given to attach no longer exists, so its steps are not seen\n"
+        "  remedy: attach again with the optimizer that is used now"
+    )
+    backward(mlp)
+    assert rig.step_count == 0
+
+
+def test_a_site_that_never_fired_is_named_below_the_table(sgd):
+    model = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, th.Hook("out", on="**", at="output", do=th.stats()), optimizer=optimizer)
+    model(torch.ones(1, 2, 8)).sum().backward()
+    optimizer.step()
+    assert "never fired: out on self_attn.out_proj" in str(rig)
 
 
 def test_the_cause_of_a_failed_action_is_chained(mlp):

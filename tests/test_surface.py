@@ -11,7 +11,8 @@ from tenterhook.actions import BUILTIN
 
 ERRORS = {
     "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "HookError", "InPlaceError",
-    "NoMatchError", "NonFiniteError", "PlanError", "PlanFileError", "RefusedError", "ResolveError", "TenterhookError",
+    "NoMatchError", "NonFiniteError", "PlanError", "PlanFileError", "RefusedError", "ResolveError", "ReturnError",
+    "TenterhookError",
 }  # fmt: skip
 ACTIONS = {
     "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore", "histogram", "mask", "nan_to_num", "noise",

@@ -20,6 +20,7 @@ from tenterhook.errors import PlanError as PlanError
 from tenterhook.errors import PlanFileError as PlanFileError
 from tenterhook.errors import RefusedError as RefusedError
 from tenterhook.errors import ResolveError as ResolveError
+from tenterhook.errors import ReturnError as ReturnError
 from tenterhook.errors import TenterhookError as TenterhookError
 from tenterhook.plan import Action as Action
 from tenterhook.plan import Hook as Hook
@@ -68,7 +69,7 @@ _RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventor
 __all__ = [
     "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
     "InPlaceError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError", "RefusedError",
-    "ResolveError", "TenterhookError", "When", *_ACTIONS, *_RIG,
+    "ResolveError", "ReturnError", "TenterhookError", "When", *_ACTIONS, *_RIG,
 ]  # fmt: skip
 
 

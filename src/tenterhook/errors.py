@@ -12,7 +12,8 @@
     ├── AttachedError          the hook id is already on this model, or is not on it
     ├── HookError             the action raised; the cause is chained
     ├── ContractError          the action returned, or did, what its point does not allow
-    │   └── InPlaceError       ... changed its value in place: the damage is done, so it always raises
+    │   ├── InPlaceError       ... changed its value in place: the damage is done, so it always raises
+    │   └── ReturnError        ... returned a value as an observer: it was meant to modify, so it always raises
     └── NonFiniteError         `find_nonfinite` met the first producer
 
 An error carries `hook`, `target`, `point`, `rank` and `remedy` as attributes, None where they do not apply.
@@ -113,6 +114,10 @@ class ContractError(TenterhookError):
 
 class InPlaceError(ContractError):
     """The action changed its value in place; raised whatever `on_error` says, because the damage is done."""
+
+
+class ReturnError(ContractError):
+    """An observer returned a value; raised whatever `on_error` says, because it was meant to modify."""
 
 
 class NonFiniteError(TenterhookError):

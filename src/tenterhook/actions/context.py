@@ -82,6 +82,10 @@ class Context:
 
     def emit(self, name: str, value: Tensor | float) -> None:
         """Record one number of this firing; it stays on its device until the step ends."""
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise ContractError(
+                f"emit was given {tuple(value.shape)}", remedy="it records one number: x.norm(), x.mean(), ..."
+            )
         if self._emit is not None:
             self._emit(self, name, value)  # type: ignore[arg-type]
 

@@ -90,6 +90,11 @@ class Definition:
         tensors = []
         for p in signature.parameters.values():
             if p.kind is not p.KEYWORD_ONLY:
+                if p.default is not p.empty:
+                    raise ActionError(
+                        f"the parameter {p.name!r} of the action {self.name!r} is positional",
+                        remedy=f"make it keyword-only: def {self.name}(x, ctx, *, {p.name}: ... = {p.default!r})",
+                    )
                 continue
             if p.name not in hints:
                 raise ActionError(
@@ -233,6 +238,9 @@ class Registry:
         )
 
 
+#: what an action's contract may say
+CONTRACT = ("at", "modifies", "elementwise", "needs_value", "version", "measure", "partials", "state", "trigger")
+
 BUILTIN = Registry()
 #: the process's default registry, filled by @th.action
 DEFAULT = Registry()
@@ -260,6 +268,14 @@ def action(
     at = contract.pop("at", None) or (MODIFIABLE_POINTS if modifies else TENSOR_POINTS)
     if isinstance(at, str):
         at = (at,)
+
+    for word in contract:
+        if word not in CONTRACT:
+            close = nearest(word, CONTRACT)
+            raise ActionError(
+                f"the action {name!r} is given {word}=" + (f"; the nearest is {close[0]}=" if close else ""),
+                remedy=f"it takes {', '.join(CONTRACT)}",
+            )
 
     def register(fn: Callable[..., Any]) -> Definition:
         return (registry or DEFAULT).add(Definition(name, fn, at=at, modifies=modifies, **contract))

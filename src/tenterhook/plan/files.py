@@ -79,7 +79,7 @@ def from_toml(text: str | bytes) -> Plan:
         tree = tomllib.loads(raw)
         read = msgspec.convert(tree, type=_Toml)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise _not_a_plan(str(error)) from None
+        raise _not_a_plan(str(error), "in TOML: tenterhook = 1, then a [[hook]] table for each hook") from None
     except RecursionError:
         raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}") from None
     return _plan(read.tenterhook, read.hook)
@@ -192,8 +192,8 @@ def _value(value: Any, hook: str, depth: int = 1) -> Any:
     raise PlanFileError(f"a {type(value).__name__} cannot be a parameter", hook=hook, remedy="use JSON's own types")
 
 
-def _not_a_plan(reason: str) -> PlanFileError:
-    return PlanFileError(f"not a plan: {reason}", remedy='a plan reads {"tenterhook": 1, "hooks": [...]}')
+def _not_a_plan(reason: str, remedy: str = 'a plan reads {"tenterhook": 1, "hooks": [...]}') -> PlanFileError:
+    return PlanFileError(f"not a plan: {reason}", remedy=remedy)
 
 
 def _text(raw: str | bytes) -> str:

@@ -138,6 +138,12 @@ class Hook:
             )  # fmt: skip
         return self.do
 
+    def __repr__(self) -> str:
+        said = {"on": repr(self.on), "at": repr(self.at), "do": self.doing}
+        defaults = {"when": ALWAYS, "expect": None, "on_error": None}
+        said |= {k: repr(getattr(self, k)) for k, default in defaults.items() if getattr(self, k) != default}
+        return f"Hook({self.id!r}, {', '.join(f'{k}={v}' for k, v in said.items())})"
+
     @property
     def point(self) -> Point:
         return POINTS[self.at]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tenterhook.actions import DEFAULT, Context, Registry, stats
 from tenterhook.errors import NonFiniteError, RefusedError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When, callable_name
+from tenterhook.record import Sink
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import Fire, make_fire
 from tenterhook.rig.ledger import Site
@@ -21,7 +22,7 @@ from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Optimizers, Target, walk
 from tenterhook.rig.resolve import Claim, check_action, defined
 from tenterhook.rig.rig import Rig, attach
-from tenterhook.rig.root import rigs_on
+from tenterhook.rig.root import rigs_on, sweep
 
 
 class Handle:
@@ -50,7 +51,8 @@ class Handle:
         self.remove()
 
     def __repr__(self) -> str:
-        return f"<handle: fired {self.fired}, changed {self.changed}>"
+        where = ", ".join(dict.fromkeys(f"{s.hook} at {s.point}" for s in self._sites))
+        return f"<handle: {where}, fired {self.fired}, changed {self.changed}>"
 
 
 def hook(
@@ -67,6 +69,10 @@ def hook(
     actions: Registry = DEFAULT,
 ) -> Handle:
     """Hook a live tensor's gradient, or any point of a model: by default the output of the root."""
+    if not isinstance(where, Tensor | nn.Module):
+        raise RefusedError(
+            f"a {type(where).__name__} cannot be hooked", remedy="give a tensor or a module first: th.hook(y, fn)"
+        )
     if isinstance(where, Tensor):
         options = {"on": on, "at": at, "optimizer": optimizer, "when": when, "id": id, "expect": expect}
         given = [name for name, value in options.items() if value is not None]
@@ -136,7 +142,14 @@ def _with_value(ctx: Context, value: Tensor, fire: Fire) -> Fire:
 _nowhere = nn.Module()
 
 
-def watch(model: nn.Module, optimizer: Optimizers = None, *, every: int = 1, sinks: Any = ()) -> Rig:
+def watch(
+    model: nn.Module,
+    optimizer: Optimizers = None,
+    *,
+    every: int = 1,
+    sinks: Sink | Iterable[Sink] = (),
+    replace: bool = False,
+) -> Rig:
     """Attach the default plan: statistics of gradients each step, of outputs and updates in one step of ten."""
     seldom = When(every=10 * every)
     hooks = [Hook("outputs", on=(".", "**"), at="output", do=stats(), when=seldom)]
@@ -145,14 +158,15 @@ def watch(model: nn.Module, optimizer: Optimizers = None, *, every: int = 1, sin
     else:
         hooks.insert(0, Hook("grads", on="**", at="grad_final", do=stats(), when=When(every=every)))
         hooks.append(Hook("updates", on="**", at="update", do=stats(), when=seldom))
-    return attach(model, Plan(hooks), optimizer=optimizer, sinks=sinks)
+    return attach(model, Plan(hooks), optimizer=optimizer, sinks=sinks, replace=replace)
 
 
 def detach(model: nn.Module) -> int:
-    """Take every rig off the model; returns how many there were."""
+    """Take every rig off the model, and what a copy carries of one; returns how many rigs there were."""
     rigs = rigs_on(model)
     for rig in rigs:
         rig.detach()
+    sweep(model)
     return len(rigs)
 
 
@@ -221,8 +235,13 @@ def _nonfinite(fact: str, ctx: Context, x: Tensor, inputs: tuple[Tensor, ...]) -
     nan, inf = int(torch.isnan(flat).sum()), int(torch.isinf(flat).sum())
     largest = max((float(i.abs().max()) for i in inputs if i.numel() and i.is_floating_point()), default=None)
     went_in = f"; its inputs reach {largest:.3g}" if largest is not None else ""
+    remedies = {
+        "input": "look at the code that calls this module, and at .inputs of this error",
+        "output": "look at .inputs of this error, and at the parameters of the target",
+        "grad_output": "look at the loss, and at what follows this module",
+    }
     return NonFiniteError(
         f"{fact} ({nan} NaN and {inf} infinite of {flat.numel()}){went_in}",
         inputs=inputs, target=ctx.target, point=ctx.point,
-        remedy="look at .inputs of this error, and at the parameters of the target",
+        remedy=remedies.get(ctx.point, "look at what this module computes: a root, a logarithm or a quotient at zero"),
     )  # fmt: skip

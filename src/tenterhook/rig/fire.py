@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tenterhook.errors import ContractError, InPlaceError
+from tenterhook.errors import ContractError, InPlaceError, ReturnError
 from tenterhook.rig.clock import Pass
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
@@ -114,7 +114,7 @@ def _observing(site: Site) -> Fire:
                 seen = x.detach()
                 out = call(seen) if ctx is None else call(seen, _placed(site, x))
             if out is not None:
-                raise ContractError(
+                raise ReturnError(
                     f"{live.definition.name} observes, but returned a {type(out).__name__}",
                     remedy="return nothing, or register it with modifies=True",
                 )

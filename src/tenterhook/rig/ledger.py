@@ -6,10 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tenterhook.actions import Context
+from tenterhook.errors import nearest
 
 if TYPE_CHECKING:
     from tenterhook.rig.live import LiveHook
     from tenterhook.rig.names import Target
+
+
+#: how the reason of a site that muted itself begins
+MUTED = "muted"
 
 
 class Site:
@@ -105,7 +110,10 @@ class Account(Mapping[str, Site]):
         found = next((s for s in sites if s.name == target), None)
         found = found or next((s for s in sites if target in s.target.aliases), None)
         if found is None:
-            raise KeyError(target)
+            close = nearest(target, [s.name for s in sites])
+            raise KeyError(
+                f"{target!r} is no target of this hook" + (f"; the nearest is {close[0]!r}" if close else "")
+            )
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -143,7 +151,7 @@ class Account(Mapping[str, Site]):
                 total[why] = total.get(why, 0) + count
         return total
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         from tenterhook.rig.table import account_table
 
         return account_table(self).text()
@@ -161,7 +169,13 @@ class Ledger(Mapping[str, Account]):
         self._lives = lives
 
     def __getitem__(self, id: str) -> Account:
+        if id not in self._lives:
+            close = nearest(id, list(self._lives))
+            raise KeyError(f"no hook {id!r} on the rig" + (f"; the nearest is {close[0]!r}" if close else ""))
         return Account(self._lives[id])
+
+    def __repr__(self) -> str:
+        return f"<ledger of {', '.join(self._lives) or 'no hooks'}>"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._lives)

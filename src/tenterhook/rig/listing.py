@@ -49,7 +49,7 @@ class Inventory(Sequence[Found]):
         rows = [[f.target, f.registered_by, ", ".join(f.ours) or f.function, f.place] for f in self._found]
         return Table("", ("target", "registered by", "hook", "place"), rows)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self._table().text()
 
     def _repr_html_(self) -> str:

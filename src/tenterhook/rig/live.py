@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tenterhook.actions import Context
-from tenterhook.errors import HookError, InPlaceError, TenterhookError
+from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
 from tenterhook.rig.clock import Clock
-from tenterhook.rig.ledger import Site
+from tenterhook.rig.ledger import MUTED, Site
 from tenterhook.rig.names import Target
 from tenterhook.rig.resolve import Claim
 from tenterhook.rig.state import HookState, Partials, SiteState, mixed
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from tenterhook.rig.install import Fixture
 
 
-#: how the reason of a site that muted itself begins
-MUTED = "muted"
+_OTHERWISE = {
+    "raise": 'on_error="mute" goes on without the hook',
+    "mute": 'on_error="raise" stops instead of going on without it',
+}
 
 
 def _always() -> bool:
@@ -161,10 +163,10 @@ class LiveHook:
             told = HookError(
                 f"its action {self.definition.name} raised {type(error).__name__}: {error} (step {self.clock.step})",
                 **place,
-                remedy='mend the action; on_error="mute" goes on without the hook',
+                remedy=f"mend the action; {_OTHERWISE[self.claim.on_error]}",
             )
             cause = error
-        if self.claim.on_error == "raise" or isinstance(error, InPlaceError):
+        if self.claim.on_error == "raise" or isinstance(error, InPlaceError | ReturnError):
             raise told from cause
         site.sleep(f"{MUTED}: {told.fact}")
         self.standing = None

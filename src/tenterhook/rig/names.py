@@ -10,6 +10,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tenterhook.errors import ResolveError
 from tenterhook.plan import ROOT, Kind
 from tenterhook.rig import torch_private as private
 
@@ -169,7 +170,15 @@ def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
     if optimizers is None:
         return {}
     if isinstance(optimizers, Mapping):
-        return {f"optimizer.{key}": o for key, o in optimizers.items()}
-    if isinstance(optimizers, Sequence):
-        return {f"optimizer.{i}": o for i, o in enumerate(optimizers)}
-    return {"optimizer": optimizers}
+        named = {f"optimizer.{key}": o for key, o in optimizers.items()}
+    elif isinstance(optimizers, Sequence):
+        named = {f"optimizer.{i}": o for i, o in enumerate(optimizers)}
+    else:
+        named = {"optimizer": optimizers}
+    for one in named.values():
+        if not isinstance(one, Optimizer):
+            raise ResolveError(
+                f"optimizer= was given a {type(one).__name__}",
+                remedy="give an Optimizer, or a list or a dict of them",
+            )
+    return named

@@ -224,6 +224,11 @@ def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, 
         why = dormant.get(target.name)
         if why and exact.intersection((target.name, *target.aliases)):
             raise DormantError(f"it cannot fire: {why}", target=target.name, remedy=_REMEDIES[why])
+    if len(dormant) == len(targets) and set(dormant.values()) == {NO_OPTIMIZER}:
+        raise DormantError(
+            f"none of its {len(targets)} targets is in an optimizer that was given",
+            remedy="give attach the optimizer that trains this model",
+        )
 
 
 def _check_sharded(definition: Definition, targets: tuple[Target, ...]) -> None:

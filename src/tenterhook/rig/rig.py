@@ -6,6 +6,7 @@ import gc
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -36,7 +37,7 @@ def attach(
     *,
     optimizer: Optimizers = None,
     clock: str | Optimizer | None = None,
-    sinks: Iterable[Sink] = (),
+    sinks: Sink | Iterable[Sink] = (),
     actions: Registry = DEFAULT,
     tensors: Mapping[str, Tensor] | None = None,
     replace: bool = False,
@@ -46,6 +47,10 @@ def attach(
     `clock` names the optimizer whose step ends a step, of several the last. `replace=True` takes the place of hooks
     of the same id.
     """
+    if not isinstance(model, nn.Module):
+        raise ResolveError(f"a {type(model).__name__} is not a module", remedy="th.attach(model, plan, optimizer=...)")
+    if isinstance(plan, str | Path):
+        raise ResolveError(f"the plan is the text {str(plan)!r}", remedy="read the file: th.Plan.load(path)")
     plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
     optimizers = named_optimizers(optimizer)
     ticking = _clock_name(optimizers, clock)
@@ -53,6 +58,7 @@ def attach(
         ground = Ground(model, optimizers)
         claims = resolve(plan.hooks, ground, actions=actions, tensors=tensors or {})
     _make_room(model, plan, replace=replace)
+    sinks = [sinks] if callable(sinks) else list(sinks)
     return Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=tensors)
 
 

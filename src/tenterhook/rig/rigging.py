@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Mapping
 
@@ -12,8 +13,8 @@ from tenterhook.errors import ResolveError
 from tenterhook.record import Recorder
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.install import Fixture, ParameterFixture, make_fixture
-from tenterhook.rig.ledger import Site
-from tenterhook.rig.live import MUTED, LiveHook
+from tenterhook.rig.ledger import MUTED, Site
+from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target
 from tenterhook.rig.resolve import FROZEN, NEVER_CALLED, Claim, Ground, find_targets, optimizer_of, why_dormant
 from tenterhook.rig.taps import Taps
@@ -34,6 +35,8 @@ class Rigging:
         self._recorder = recorder
         self._names = ground.names
         self._number = number
+        #: optimizers that were told to be gone
+        self._gone: set[str] = set()
         #: hooks taken off while a graph may still recompute with them
         self.retired: list[LiveHook] = []
         #: a change waits for the next forward of the root
@@ -165,6 +168,15 @@ class Rigging:
 
     def settle(self) -> None:
         """Follow what has happened to the model since the last forward."""
+        for name, ref in self._optimizers.items():
+            if ref() is None and name not in self._gone:
+                self._gone.add(name)
+                warnings.warn(
+                    f"tenterhook: the {name!r} given to attach no longer exists, so its steps are not seen\n"
+                    "  remedy: attach again with the optimizer that is used now",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         if self.active:
             self._abandon()
             if not self._names.intact() or not all(target.tied for target in self._tied):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook.rig import torch_private as private
-from tenterhook.rig.install import Dispatch
+from tenterhook.rig.install import Dispatch, inert
 from tenterhook.rig.leaves import leaves
 
 if TYPE_CHECKING:
@@ -115,6 +115,18 @@ class Backward:
             rig._backward_task = task
             # Queued at the end again, so that it comes after whatever else waits for the end.
             private.at_end_of_backward(lambda: private.at_end_of_backward(rig._ended_without_optimizer))
+
+
+def sweep(model: nn.Module) -> None:
+    """Remove the inert hooks that a copy of an attached model carries."""
+    for module in model.modules():
+        for slot in private.MODULE_SLOTS:
+            hooks = private.hooks_in(module, slot)
+            for key, fn in list(hooks.items()):
+                inner = getattr(fn, "hook", fn)  # torch wraps some hooks
+                ours = isinstance(inner, Dispatch) and inner.func in (inert, _nothing)
+                if ours and not hasattr(inner, "place"):
+                    private.forget_hook(module, slot, key)
 
 
 def rigs_on(model: nn.Module) -> list[Rig]:

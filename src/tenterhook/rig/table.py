@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tenterhook.rig.ledger import MUTED, Account
+
 if TYPE_CHECKING:
-    from tenterhook.rig.ledger import Account
+    from tenterhook.rig.live import LiveHook
     from tenterhook.rig.rig import Rig
 
 #: targets shown before the rest is counted
-MOST = 24
+MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +65,36 @@ def rig_tables(rig: Rig) -> list[Table]:
     for id, account in rig.ledger.items():
         live = rig._rigging.lives[id]
         asleep = len(account.dormant)
-        state = "muted" if live.muted else "installed" if live.active else "idle"
+        state = _state(account, live)
         rows.append([
             id, live.hook.at, live.hook.doing, len(account) - asleep, asleep, state,
             account.due, account.fired, account.changed, sum(account.skipped.values()), account.failed,
         ])  # fmt: skip
     head = ("hook", "at", "do", "sites", "dormant", "state", "due", "fired", "changed", "skipped", "failed")
     state = f"{rig.step_count} steps" if rig.attached else f"detached after {rig.step_count} steps"
-    return [Table(f"rig: {state}", head, rows), *_value_tables(rig)]
+    return [Table(f"rig: {state}", head, rows, _never_fired(rig)), *_value_tables(rig)]
+
+
+def _state(account: Account, live: LiveHook) -> str:
+    if live.muted or (len(account) and all(why.startswith(MUTED) for why in account.dormant.values()) and
+                      len(account.dormant) == len(account)):  # fmt: skip
+        return "muted"
+    if len(account) and len(account.dormant) == len(account):
+        return "dormant"
+    return "installed" if live.active else "idle"
+
+
+def _never_fired(rig: Rig) -> str:
+    """The sites that were due and never fired while others of their hook did."""
+    silent = [
+        f"{id} on {site.name}"
+        for id, account in rig.ledger.items()
+        if account.fired
+        for site in account.values()
+        if not site.fired and site.due and not site.skipped
+    ]
+    more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
+    return f"never fired: {', '.join(silent[:4])}{more}" if silent else ""
 
 
 def _value_tables(rig: Rig) -> list[Table]:
@@ -84,7 +108,8 @@ def _value_tables(rig: Rig) -> list[Table]:
         rows = [[target, *(row.get(n) for n in names)] for target, row in shown]
         foot = f"... and {len(values) - MOST} more" if len(values) > MOST else ""
         last = rig._recorder.last.get(id)
-        tables.append(Table(f"{id}: step {last.step if last else rig.step_count - 1}", ("target", *names), rows, foot))
+        step = last.step if last is not None else rig.rows(id)[0].step
+        tables.append(Table(f"{id}: step {step}", ("target", *names), rows, foot))
     return tables
 
 

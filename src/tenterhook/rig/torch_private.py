@@ -106,6 +106,13 @@ MODULE_SLOTS = {
     "_load_state_dict_post_hooks": "register_load_state_dict_post_hook",
 }
 
+
+def forget_hook(module: nn.Module, slot: str, key: int) -> None:
+    """Remove a hook whose handle is not at hand, with what is noted of it beside. 2.13."""
+    for name in (slot, f"{slot}_with_kwargs", f"{slot}_always_called"):
+        getattr(module, name, {}).pop(key, None)
+
+
 #: likewise of an optimizer. 2.13
 OPTIMIZER_SLOTS = {
     "_optimizer_step_pre_hooks": "register_step_pre_hook",
