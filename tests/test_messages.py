@@ -274,8 +274,8 @@ def test_a_muted_site_is_said(mlp, sgd):
     with pytest.warns(RuntimeWarning) as warned:
         backward(mlp)
     assert str(warned[0].message) == (
-        "tenterhook muted a hook at one target. hook 'h' at grad on 'head.weight': its action raising raised ValueError: "
-        'no good (step 0)\n  remedy: mend the action; on_error="raise" stops instead of going on without it'
+        "tenterhook muted a hook at one target. hook 'h' at grad on 'head.weight': its action raising raised "
+        'ValueError: no good (step 0)\n  remedy: mend the action; on_error="raise" stops instead of going on without it'
     )
     assert rig.ledger["h"]["head.weight"].state == "dormant" and rig.ledger["h"].failed == 1
     assert str(rig).splitlines()[3].split()[5] == "muted"
