@@ -207,7 +207,7 @@ def test_an_output_in_which_no_tensor_is_found_is_said():
     rig = th.attach(model, [th.Hook(at, on="0", at=at, do=th.scale(0.0)) for at in ("output", "grad_output")])
     model(torch.ones(1, 4)).tensor.sum().backward()
     for at in ("output", "grad_output"):
-        assert rig.ledger[at].skipped == {"no tensor was found in a Box": 1}
+        assert rig.ledger[at].skipped == {"no tensor was found in the output, a Box": 1}
         assert rig.ledger[at].fired == 0
     assert torch.equal(model[0].linear.weight.grad, torch.ones(4, 4))
 

@@ -84,6 +84,7 @@ class Recorder:
         self.last: dict[str, Table] = {}
         self.last_emitted: dict[str, list[Row]] = {}
         self._captured: dict[str, tuple[int, dict[str, list[Tensor]]]] = {}
+        self._kept: dict[str, int] = {}
 
     def put(self, hook: str, table: Table) -> None:
         self._tables[hook] = table
@@ -101,9 +102,11 @@ class Recorder:
         kept = self._captured.get(hook)
         if kept is None or kept[0] != step:
             kept = self._captured[hook] = (step, {})
-        if sum(map(len, kept[1].values())) >= MAX_CAPTURED:
+            self._kept[hook] = 0
+        if self._kept[hook] >= MAX_CAPTURED:
             self.dropped += 1
             return
+        self._kept[hook] += 1
         kept[1].setdefault(target, []).append(tensor.detach().clone())
 
     def captured(self, hook: str) -> dict[str, list[Tensor]]:

@@ -43,6 +43,10 @@ class Clock:
         self._passes: weakref.WeakSet[Pass] = weakref.WeakSet()
         #: the step a trigger last tripped in
         self.tripped = -1
+        #: gradients have come to parameters since the last step
+        self.accumulated = False
+        #: the end of the running backward is waited for, to see that
+        self.looks = False
         #: a site was muted by its own failure and is to be taken down
         self.stale = False
 

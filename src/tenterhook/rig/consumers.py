@@ -1,13 +1,15 @@
-"""`grad_input` for observers: a call's contribution to the gradient of its inputs, without touching the graph.
+"""`grad_input` for observers: a call's contribution to the gradient of its inputs, beside the graph.
 
 An alias of an input would do, but autograd then sums the call's uses apart from the others', and three terms summed
 in another order are not the same bits. So the nodes of this call that use the input are found when it returns, and what
-they send to it is added up beside the graph.
+they send to it is added up on the side. Only an input that is passed on as it is gets a view, for it has no node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -21,34 +23,41 @@ from tenterhook.rig.gradients import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks,
 from tenterhook.rig.leaves import leaves, map_leaves
 from tenterhook.rig.ledger import Site
 
+NOT_USED = "nothing that came out of this call was computed from its input"
+
 Edge = tuple[Node, int]
+#: a node, and the place of the edge among those it sends gradients along
+Use = tuple[Node, int]
 
 
 class Given(NamedTuple):
     """An input as it was before the call."""
 
+    tensor: Tensor
+    leaf: int
     edge: Edge
-    #: number of the first node that the call could make
-    start: int
-    call: int | None
     version: int
 
 
-def _edge(tensor: Tensor) -> Edge:
-    edge = get_gradient_edge(tensor)
-    return edge.node, edge.output_nr
+class Call(NamedTuple):
+    """A call under way."""
+
+    number: int | None
+    #: number of the first node that it could make
+    start: int
+    inputs: list[Given]
 
 
 class Contribution:
     """What one call sends to one of its inputs in one backward: the sum over the nodes that use it."""
 
-    def __init__(self, fire: Fire, edge: Edge, uses: list[tuple[Node, int]]) -> None:
+    def __init__(self, fire: Fire, edge: Edge, uses: list[Use], sites: Sequence[Site]) -> None:
         self._fire = fire
         self._edge = edge
+        self._sites = sites
         self._nodes = 0
-        self._task = -1
-        self._expected = self._arrived = 0
-        self._total: Tensor | None = None
+        #: by backward, for one may run inside another: how many nodes are still to come, and the sum so far
+        self._running: dict[int, tuple[int, Tensor | None]] = {}
         self._waits = False
         for node, index in uses:
             self._listen(node, index)
@@ -58,10 +67,15 @@ class Contribution:
         self._waits = True
         if tensor.grad_fn is None:
             return
-        handle = tensor.register_hook(lambda grad: self._finish())
         hooks = private.tensor_hooks(tensor, "_backward_hooks")
-        if hooks is not None and not private.is_only(hooks):  # before the module that made it sees its own gradient
-            private.put_in_order(hooks, [handle.id, *(key for key in hooks if key != handle.id)])
+        first = next(iter(hooks.values()), None) if hooks else None
+        if not isinstance(first, Waiting):
+            first = Waiting()
+            handle = tensor.register_hook(first)
+            hooks = private.tensor_hooks(tensor, "_backward_hooks")
+            if hooks is not None and not private.is_only(hooks):  # before the module that made it sees its gradient
+                private.put_in_order(hooks, [handle.id, *(key for key in hooks if key != handle.id)])
+        first.contributions.append(weakref.ref(self))
 
     def _listen(self, node: Node, index: int) -> None:
         start = 0
@@ -83,24 +97,114 @@ class Contribution:
 
     def _add(self, part: Tensor | None) -> None:
         task = private.graph_task_id()
-        if task != self._task:
-            self._task, self._expected, self._arrived, self._total = task, self._nodes, 0, None
-            private.at_end_of_backward(self._finish)  # a backward of only a part of the graph leaves some nodes out
-        self._arrived += 1
-        if part is not None:
-            self._total = part if self._total is None else self._total + part
-        if self._arrived == self._expected and not self._waits:
-            self._finish()
+        if task not in self._running:
+            self._running[task] = (self._nodes, None)
+            # A backward of only a part of the graph leaves some nodes out.
+            private.at_end_of_backward(lambda: self.finish(task))
+        missing, total = self._running[task]
+        try:
+            total = part if total is None else total if part is None else _sum(total, part)
+        except Exception as error:
+            for site in self._sites:
+                site.live.failed(site, error)
+        self._running[task] = (missing - 1, total)
+        if missing == 1 and not self._waits:
+            self.finish(task)
 
-    def _finish(self) -> None:
-        if self._arrived:
-            total, self._total, self._arrived = self._total, None, 0
+    def finish(self, task: int) -> None:
+        if task in self._running:
+            _, total = self._running.pop(task)
             self._fire(total)
 
 
-def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, list[tuple[Node, int]]]:
+def _sum(total: Tensor, part: Tensor) -> Tensor:
+    return part + total if total.is_sparse and not part.is_sparse else total + part
+
+
+class Waiting:
+    """The tensor hook of an input, for all calls that it was given to. The nodes hold the contributions, not this."""
+
+    def __init__(self) -> None:
+        self.contributions: list[weakref.ref[Contribution]] = []
+
+    def __call__(self, grad: Tensor | None) -> None:
+        task = private.graph_task_id()
+        for ref in self.contributions:
+            one = ref()
+            if one is not None:
+                one.finish(task)
+
+
+class Consumers:
+    """The two hooks around a call: before it, where its inputs come from; after it, which of its nodes use them."""
+
+    def __init__(self, sites: Sequence[Site], clock: Clock) -> None:
+        self._sites = sites
+        self._hooks = GradientHooks(sites, clock)
+        self._calls = threading.local()
+
+    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        number = self._hooks.begin()
+        inputs: dict[int, Given] = {}
+        if not is_grad_enabled():
+            skipped(self._sites, NO_GRAD)
+        else:
+            for leaf, tensor in enumerate((*leaves(args), *leaves(kwargs))):
+                if tensor.requires_grad and id(tensor) not in inputs:
+                    inputs[id(tensor)] = Given(tensor, leaf, _edge(tensor), tensor._version)
+            if not inputs:
+                skipped(self._sites, NOTHING_NEEDS_GRAD)
+        self._under_way.append(Call(number, private.sequence_number(), list(inputs.values())))
+
+    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        """Called even if the forward raised, so that what `before` noted is always taken away."""
+        if not self._under_way:
+            return None
+        call = self._under_way.pop()
+        if output is None or not call.inputs or not is_grad_enabled():
+            return None
+        edges = {given.edge for given in call.inputs}
+
+        def visit(x: Tensor) -> Tensor | None:
+            passed_on = x.requires_grad and _edge(x) in edges
+            return x.view_as(x) if passed_on else None
+
+        output = map_leaves(output, visit)
+        uses = uses_of(edges, [*leaves(output), *_kept(module)], call.start)
+        for given in call.inputs:
+            if not uses[given.edge]:
+                skipped(self._sites, NOT_USED)
+                continue
+            fire = self._hooks.on(given.tensor, call.number, given.leaf)
+            one = Contribution(fire, given.edge, uses[given.edge], self._sites)
+            if given.tensor._version == given.version:
+                one.wait_for(given.tensor)
+        return output
+
+    @property
+    def _under_way(self) -> list[Call]:
+        """The calls of this thread; a module may call itself."""
+        if not hasattr(self._calls, "stack"):
+            self._calls.stack = []
+        return self._calls.stack  # type: ignore[no-any-return]
+
+
+def _edge(tensor: Tensor) -> Edge:
+    edge = get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
+
+
+def _kept(module: nn.Module) -> Iterator[Tensor]:
+    """Tensors that a call left on the module or its parts, such as an auxiliary loss."""
+    for part in module.modules():
+        for value in vars(part).values():
+            if isinstance(value, Tensor) and value.grad_fn is not None:
+                yield value
+
+
+def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, list[Use]]:
     """Of the nodes that made these tensors since `start`: which send a gradient along an edge, and at which place."""
-    uses: dict[Edge, list[tuple[Node, int]]] = {edge: [] for edge in edges}
+    uses: dict[Edge, list[Use]] = {edge: [] for edge in edges}
     pending = [t.grad_fn for t in tensors if t.grad_fn is not None]
     seen: set[Node] = set()
     while pending:
@@ -116,48 +220,3 @@ def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, l
             else:
                 pending.append(next_node)
     return uses
-
-
-class Consumers:
-    """The two hooks around a call: before it, where its inputs come from; after it, which of its nodes use them."""
-
-    def __init__(self, sites: Sequence[Site], clock: Clock) -> None:
-        self._sites = sites
-        self._hooks = GradientHooks(sites, clock)
-
-    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        call = self._hooks.begin()
-        if not is_grad_enabled():
-            skipped(self._sites, NO_GRAD)
-            return
-        start = private.sequence_number()
-        given = [t for t in (*leaves(args), *leaves(kwargs)) if t.requires_grad]
-        if not given:
-            skipped(self._sites, NOTHING_NEEDS_GRAD)
-        for tensor in given:
-            marks = tensor.__dict__.setdefault("_tenterhook_given", {})
-            marks[id(self)] = Given(_edge(tensor), start, call, tensor._version)
-
-    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        found: list[tuple[Tensor, int, Given]] = []
-        for leaf, tensor in enumerate((*leaves(args), *leaves(kwargs))):
-            given = tensor.__dict__.get("_tenterhook_given", {}).pop(id(self), None)
-            if given is not None:
-                found.append((tensor, leaf, given))
-        if not found or not is_grad_enabled():
-            return None
-        edges = {given.edge for _, _, given in found}
-
-        def visit(x: Tensor) -> Tensor | None:
-            """An input that is passed on has no node of this call: a view of it gets one."""
-            passed_on = x.requires_grad and _edge(x) in edges
-            return x.view_as(x) if passed_on else None
-
-        output = map_leaves(output, visit)
-        uses = uses_of(edges, leaves(output), found[0][2].start)
-        for tensor, leaf, given in found:
-            if uses[given.edge]:
-                one = Contribution(self._hooks.on(tensor, given.call, leaf), given.edge, uses[given.edge])
-                if tensor._version == given.version:
-                    one.wait_for(tensor)
-        return output

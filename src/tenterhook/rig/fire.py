@@ -13,7 +13,7 @@ from tenterhook.errors import ContractError, InPlaceError, ReturnError
 from tenterhook.rig.clock import Pass
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.torch_private import is_functorch
+from tenterhook.rig.torch_private import at_end_of_backward, is_functorch
 
 #: given a value or None, gives what replaces it, or None to leave it
 Fire = Callable[[Any], Any]
@@ -140,6 +140,9 @@ def _measuring(site: Site) -> Fire:
         try:
             with torch.no_grad():
                 partials.add(slot, measure(x.detach()))
+            if live.at_backward_end is not None and not live.clock.looks:
+                live.clock.looks = True
+                at_end_of_backward(live.at_backward_end)
         except Exception as error:
             live.failed(site, error)
             return

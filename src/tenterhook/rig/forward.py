@@ -134,7 +134,7 @@ class Visitor:
         if leaves(tree):
             return False
         for site in self._active:
-            site.skip(f"no tensor was found in a {type(tree).__name__}")
+            site.skip(f"no tensor was found in the {site.point}, a {type(tree).__name__}")
         return True
 
 
@@ -193,6 +193,8 @@ def input_dispatch(active: Sequence[Site], serving: Sequence[Site], clock: Clock
             if new is None:
                 return None
             given = (new,), kwargs
+        elif visitor.found_none((args, kwargs)):
+            return None
         else:
             given = map_leaves(args, fire), map_leaves(kwargs, fire)
             if given[0] is args and given[1] is kwargs:

@@ -145,7 +145,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., A
 
         new = map_leaves(output, visit)
         if not found:
-            none = f"no tensor was found in a {type(output).__name__}"
+            none = f"no tensor was found in the output, a {type(output).__name__}"
             skipped(sites, NOTHING_NEEDS_GRAD if leaves(output) else none)
         return new
 

@@ -165,7 +165,7 @@ class GradInputFixture(ValueFixture):
         consumers = Consumers(self._active, self.clock)
         module = self.target.owner()
         if isinstance(module, nn.Module):
-            self._after = module.register_forward_hook(Dispatch(consumers.after), with_kwargs=True)
+            self._after = module.register_forward_hook(Dispatch(consumers.after), with_kwargs=True, always_call=True)
         return Dispatch(consumers.before)
 
     def take_down(self) -> None:

@@ -48,6 +48,7 @@ class LiveHook:
         self.clock = clock
         self.recorder = recorder
         self.due_steps = 0
+        self._due_in = -1
         self.muted = False
         #: due in this step and not muted
         self.active = False
@@ -58,6 +59,8 @@ class LiveHook:
         self.fixtures: list[Fixture] = []
         #: whether the root is in training mode; the rig says
         self.training: Callable[[], bool] = _always
+        #: what wants to know that a backward with it has ended
+        self.at_backward_end: Callable[[], None] | None = None
         self.sites: list[Site] = []
         self._before: LiveHook | None = None
         definition, params = claim.definition, dict(claim.params)
@@ -85,6 +88,12 @@ class LiveHook:
     @property
     def wants_ctx(self) -> bool:
         return self.definition.takes_ctx and (self.definition.modifies or not self.definition.two_phase)
+
+    def silence(self) -> None:
+        """Mute it; a step in which it has fired already counts as due."""
+        if any(site.last == self.clock.step for site in self.sites):
+            self.count_due()
+        self.muted = True
 
     def inherit(self, before: LiveHook) -> None:
         """Take over the state of another hook with the same action, target by target."""
@@ -142,6 +151,12 @@ class LiveHook:
     def in_phase(self, training: bool | None = None) -> bool:
         phase = self.claim.phase
         return phase == "any" or (self.training() if training is None else training) == (phase == "train")
+
+    def count_due(self) -> None:
+        """This step counts as due; once, however often it is said."""
+        if self._due_in != self.clock.step:
+            self._due_in = self.clock.step
+            self.due_steps += 1
 
     def due(self, step: int) -> bool:
         when = self.hook.when

@@ -189,7 +189,7 @@ class Rig:
 
     def mute(self, id: str) -> None:
         self._attached_model()
-        self._live(id).muted = True
+        self._live(id).silence()
         self._arm()
 
     def unmute(self, id: str) -> None:
@@ -296,7 +296,7 @@ class Rig:
         clock, step = self._clock, self._clock.step
         trips = []
         for live in self._rigging.active:
-            live.due_steps += 1
+            live.count_due()
         for live in list(self._rigging.lives.values()):
             live.state.commit()
             if live.partials is not None and 1 in live.partials.fired:
@@ -306,6 +306,7 @@ class Rig:
             clock.tripped = step
         self._recorder.flush(step)
         clock.step += 1
+        clock.accumulated = False
         change = self._rigging.next_change
         if self.attached and (clock.stale or (change is not None and clock.step >= change)):
             self._arm()

@@ -62,6 +62,8 @@ class Rigging:
         """Make a claim live. Of `before`, a hook of the same id, it takes over the state if the action is the same."""
         live = LiveHook(claim, self.clock, self._recorder)
         live.training = self.training
+        if live.partials is not None and claim.hook.point.side == "backward" and self._optimizers:
+            live.at_backward_end = self._backward_ended
         if before is not None and before.definition.fingerprint == live.definition.fingerprint:
             live.inherit(before)
         self.lives[claim.hook.id] = live
@@ -168,6 +170,7 @@ class Rigging:
 
     def settle(self) -> None:
         """Follow what has happened to the model since the last forward."""
+        self.clock.looks = False
         for name, ref in self._optimizers.items():
             if ref() is None and name not in self._gone:
                 self._gone.add(name)
@@ -200,16 +203,22 @@ class Rigging:
         """A backward whose gradients were cleared without a step (GradScaler skipped it) leaves no statistics."""
         started = [(live, live.partials) for live in self.active
                    if live.partials and live.hook.point.side == "backward" and 1 in live.partials.fired]  # fmt: skip
-        if not started or not self._optimizers:
+        if not started or not self.clock.accumulated or self._any_gradient():
             return
-        groups = [group for o in self.optimizers().values() for group in o.param_groups]
-        if any(p.grad is not None for group in groups for p in group["params"]):
-            return
+        self.clock.accumulated = False
         for live, partials in started:
             for site in live.sites:
                 if partials.fired[site.slot]:
                     site.skip(ABANDONED)
             partials.clear()
+
+    def _any_gradient(self) -> bool:
+        groups = [group for o in self.optimizers().values() for group in o.param_groups]
+        return any(p.grad is not None for group in groups for p in group["params"])
+
+    def _backward_ended(self) -> None:
+        self.clock.looks = False
+        self.clock.accumulated = self.clock.accumulated or self._any_gradient()
 
     def _follow(self, fixture: ParameterFixture) -> None:
         """The tensor at the name may have been replaced, swapped, frozen, or taken by a parametrization."""
