@@ -1,0 +1,238 @@
+"""`grad_input` for observers: a call's own share, found beside the graph."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import tenterhook as th
+
+
+class Around(nn.Module):
+    """A layer, the observed module, a layer."""
+
+    def __init__(self, m: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.pre, self.m, self.post = nn.Linear(4, 4), m, nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.post(self.m(self.pre(x)))
+
+
+def norm(rig: th.Rig) -> float:
+    return rig.values("g")["m"]["norm"]
+
+
+def observed(model: nn.Module, **options) -> th.Rig:
+    return th.attach(model, th.Hook("g", on="m", at="grad_input", do=th.stats()), **options)
+
+
+def by_pytorch(model: nn.Module) -> float:
+    seen: list[Tensor] = []
+    handle = model.m.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0]))
+    model(torch.ones(2, 4)).square().sum().backward()
+    handle.remove()
+    return sum(g.double().square().sum() for g in seen).sqrt().item()
+
+
+def test_it_equals_pytorchs_own_hook_also_with_that_hook_beside_it():
+    model = Around(nn.Linear(4, 4))
+    expected = by_pytorch(model)
+    rig = observed(model)
+    model(torch.ones(2, 4)).square().sum().backward()
+    assert norm(rig) == pytest.approx(expected, rel=1e-6)
+    assert by_pytorch(model) == expected
+    assert norm(rig) == pytest.approx(expected, rel=1e-6) and rig.ledger["g"].fired == 2
+
+
+def test_arguments_that_a_later_hook_replaces_are_still_this_calls():
+    model = Around(nn.Linear(4, 4))
+    rig = observed(model)
+    model.m.register_forward_pre_hook(lambda m, args: (args[0] * 2,))
+    other = th.attach(model, th.Hook("scale", on="m", at="grad_input", do=th.scale(3.0)))
+    model(torch.ones(2, 4)).square().sum().backward()
+    assert rig.ledger["g"].fired == other.ledger["scale"].fired == 1
+
+
+class Auxiliary(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        self.aux = (x**2).sum()
+        return x * 3
+
+
+def test_a_loss_that_the_module_keeps_for_later_counts():
+    model = Around(Auxiliary())
+    seen = []
+    rig = observed(model)
+    model.m.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0].norm().item()))
+    (model(torch.ones(2, 4)).sum() + model.m.aux).backward()
+    assert norm(rig) == pytest.approx(seen[0], rel=1e-6)
+
+
+class Boxed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.detach() * 3
+
+
+def test_an_input_that_nothing_comes_of_is_said():
+    model = Around(Boxed())
+    rig = observed(model)
+    model(torch.ones(2, 4)).sum().backward()
+    assert rig.ledger["g"].skipped == {"nothing that came out of this call was computed from its input": 1}
+
+
+class Recursive(nn.Module):
+    def forward(self, x: Tensor, deep: bool = False) -> Tensor:
+        return x * 2 if deep else self(x, deep=True) + x
+
+
+def test_a_module_that_calls_itself_fires_for_each_call():
+    model = Around(Recursive())
+    rig = th.attach(model, th.Hook("g", on="m", at="grad_input", do=th.capture()))
+    model(torch.ones(2, 4)).sum().backward()
+    inner, outer = sorted(g.norm().item() for g in rig.captured("g")["m"])
+    assert outer == pytest.approx(1.5 * inner)
+
+
+def test_nothing_is_left_on_tensors_even_when_a_recomputation_stops_early_or_a_forward_raises():
+    class Stops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q = nn.Parameter(torch.ones(4))
+            self.m = nn.Bilinear(4, 4, 4)
+            self.broken = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            q = self.q.expand(2, 4)
+            if self.broken:
+                return self.m(x, q[:, :2])
+            return checkpoint(self.m, x, q, use_reentrant=False)
+
+    model = Stops()
+    rig = observed(model)
+    x = torch.ones(2, 4, requires_grad=True)
+    model(x).exp().sum().backward()
+    model.broken = True
+    with pytest.raises(RuntimeError):
+        model(x)
+    model.broken = False
+    model(x).exp().sum().backward()
+    assert rig.ledger["g"]["m"].fired == 4
+    assert vars(x) == {} == vars(model.q)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_graph_is_freed_by_reference_counting(backward):
+    class Kept(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.token = nn.Module()
+            tokens.append(weakref.ref(ctx.token))
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    tokens: list = []
+    model = Around(nn.Linear(4, 4))
+    observed(model)
+    gc.disable()
+    try:
+        for _ in range(3):
+            loss = model.post(model.m(Kept.apply(model.pre(torch.ones(2, 4))))).sum()
+            if backward:
+                loss.backward()
+            del loss
+        assert [token() for token in tokens] == [None] * 3
+    finally:
+        gc.enable()
+
+
+class SparseAndDense(nn.Module):
+    def forward(self, w: Tensor) -> Tensor:
+        dense = functional.linear(torch.ones(1, 4), w).sum()
+        return functional.embedding(torch.tensor([1]), w, sparse=True).sum() + dense
+
+
+def test_sparse_and_dense_shares_add_up():
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.m = nn.Parameter(torch.ones(3, 4)), SparseAndDense()
+
+        def forward(self) -> Tensor:
+            return self.m(self.w)
+
+    model = Model()
+    rig = th.attach(model, th.Hook("g", on="m", at="grad_input", do=th.capture()))
+    model().backward()
+    assert torch.equal(rig.captured("g")["m"].to_dense(), torch.tensor([[1.0], [2.0], [1.0]]).expand(3, 4))
+
+
+class Pair(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x * 3
+
+
+def test_a_backward_inside_a_backward_has_its_own_sum():
+    m = Pair()
+    rig = th.attach(m, th.Hook("g", on=".", at="grad_input", do=th.capture()))
+    h = torch.ones(8, requires_grad=True) * 1
+    a, b = m(h)
+    once, total = [True], b.sum()
+
+    def inner(g: Tensor) -> None:
+        if once:
+            once.clear()
+            torch.autograd.grad(total, h, retain_graph=True)
+
+    a.register_hook(inner)
+    (a.sum() + total).backward()
+    assert sorted(g.sum().item() for g in rig.captured("g")["."]) == [24.0, 40.0]
+
+
+def test_gradients_taken_without_filling_any_are_not_an_abandoned_step():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    rig = th.attach(net, [th.Hook("s", on="0", at="grad_output", do=th.stats()),
+                          th.Hook("k", on="0", at="grad_output", do=th.capture())], optimizer=optimizer)  # fmt: skip
+    for _ in range(2):
+        x = torch.ones(2, 4, requires_grad=True)
+        (g,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        loss = net(torch.ones(3, 4)).sum() + g.pow(2).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        kept = torch.cat([t.flatten() for t in rig.captured("k")["0"]])
+        assert rig.values("s")["0"]["norm"] == pytest.approx(kept.norm().item(), rel=1e-6)
+    assert rig.ledger["s"].skipped == {}
+
+
+def test_a_step_in_which_it_fired_before_it_was_muted_was_due(mlp, sgd, train):
+    rig = th.attach(mlp, th.Hook("g", on="head.weight", at="grad", do=th.stats()), optimizer=sgd)
+    mlp(torch.ones(1, 4)).sum().backward()
+    rig.mute("g")
+    sgd.step()
+    rig.unmute("g")
+    train(mlp, sgd, 2)
+    assert (rig.ledger["g"].due, rig.ledger["g"].fired) == (3, 3)
+
+
+def test_an_input_without_a_tensor_is_said():
+    class Constant(nn.Module):
+        def forward(self) -> Tensor:
+            return torch.ones(1)
+
+    model = Constant()
+    rig = th.attach(model, th.Hook("i", on=".", at="input", do=th.stats()))
+    model()
+    assert rig.ledger["i"].skipped == {"no tensor was found in the input, a tuple": 1}
