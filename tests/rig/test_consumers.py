@@ -195,7 +195,7 @@ def test_a_backward_inside_a_backward_has_its_own_sum():
             torch.autograd.grad(total, h, retain_graph=True)
 
     a.register_hook(inner)
-    (a.sum() + total).backward()
+    (a.sum() + total).backward(retain_graph=True)
     assert sorted(g.sum().item() for g in rig.captured("g")["."]) == [24.0, 40.0]
 
 
