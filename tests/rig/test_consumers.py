@@ -184,7 +184,8 @@ class Pair(nn.Module):
 
 def test_a_backward_inside_a_backward_has_its_own_sum():
     m = Pair()
-    rig = th.attach(m, th.Hook("g", on=".", at="grad_input", do=th.capture()))
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    rig = th.attach(m, th.Hook("g", on=".", at="grad_input", do=th.capture()), optimizer=optimizer)
     h = torch.ones(8, requires_grad=True) * 1
     a, b = m(h)
     once, total = [True], b.sum()
