@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import tenterhook as th
 from tenterhook.actions import BUILTIN
@@ -102,19 +103,19 @@ def test_parity(name: str, point: str):
     assert rig.ledger["cell"].fired == len(hand.seen) == rig.ledger["cell"].changed
 
 
-def test_a_global_clip_equals_pytorchs_own(mlp, sgd):
-    import copy
-
-    twin = copy.deepcopy(mlp)
-    other = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
-    th.attach(mlp, [th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(0.05, over="hook"))], optimizer=sgd)
+def test_a_global_clip_equals_pytorchs_own_over_many_tensors():
+    torch.manual_seed(0)
+    ours = nn.Sequential(*[nn.Linear(13, 13) for _ in range(24)])
+    theirs = copy.deepcopy(ours)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (ours, theirs)]
+    th.attach(ours, th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(0.05, over="hook")),
+              optimizer=optimizers[0])  # fmt: skip
     for step in range(5):
-        x = torch.randn(3, 4, generator=torch.Generator().manual_seed(step))
-        for model, optimizer in ((mlp, sgd), (twin, other)):
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            if model is twin:
-                torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
+        scales = torch.rand(48, generator=torch.Generator().manual_seed(step)).tolist()
+        for model, optimizer in zip((ours, theirs), optimizers, strict=True):
+            for p, scale in zip(model.parameters(), scales, strict=True):
+                p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(step)) * scale
+            if model is theirs:
+                torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.05)
             optimizer.step()
-    for a, b in zip(mlp.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(a, b)
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))

@@ -96,3 +96,14 @@ def test_an_action_of_ones_own_emits_with_call_and_leaf(mlp, sgd, train):
         (0, "head", "max", 1, 0),
     ]
     assert [r.key for r in rows] == ["t/head/max", "t/head/max@1.0"]
+
+
+def test_what_was_emitted_does_not_change_when_the_gradient_is_accumulated_into():
+    model = nn.Linear(2, 1, bias=False, dtype=torch.float64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, th.Hook("e", on="weight", at="grad", do=lambda g, ctx: ctx.emit("first", g[0, 0])),
+                    optimizer=optimizer)  # fmt: skip
+    for value in (1.0, 10.0):
+        model(torch.full((1, 2), value, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    assert [row.value for row in rig.rows("e")] == [1.0, 10.0]

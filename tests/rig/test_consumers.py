@@ -68,11 +68,12 @@ class Auxiliary(nn.Module):
 
 
 def test_a_loss_that_the_module_keeps_for_later_counts():
-    model = Around(Auxiliary())
     seen = []
+    plain, model = Around(Auxiliary()), Around(Auxiliary())
+    plain.m.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0].norm().item()))
     rig = observed(model)
-    model.m.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0].norm().item()))
-    (model(torch.ones(2, 4)).sum() + model.m.aux).backward()
+    for one in (plain, model):
+        (one(torch.ones(2, 4)).sum() + one.m.aux).backward()
     assert norm(rig) == pytest.approx(seen[0], rel=1e-6)
 
 
@@ -224,8 +225,27 @@ def test_a_step_in_which_it_fired_before_it_was_muted_was_due(mlp, sgd, train):
     rig.mute("g")
     sgd.step()
     rig.unmute("g")
-    train(mlp, sgd, 2)
+    mlp(torch.ones(1, 4)).sum().backward()
+    rig.mute("g")
+    rig.unmute("g")
+    sgd.step()
+    train(mlp, sgd, 1)
     assert (rig.ledger["g"].due, rig.ledger["g"].fired) == (3, 3)
+
+
+def test_a_step_that_the_scaler_skipped_leaves_no_statistics(mlp, sgd):
+    rig = th.attach(mlp, [th.Hook("g", on="head.weight", at="grad", do=th.stats(), when=th.When(phase="any")),
+                          th.Hook("k", on="head.weight", at="grad", do=th.capture())], optimizer=sgd)  # fmt: skip
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for step in range(2):
+        sgd.zero_grad()
+        x = torch.full((1, 4), torch.inf if step == 0 else 1.0)
+        scaler.scale(mlp(x).sum()).backward()
+        scaler.step(sgd)
+        scaler.update()
+    assert rig.step_count == 1
+    assert rig.ledger["g"].skipped == {"the gradients were cleared without a step": 1}
+    assert rig.values("g")["head.weight"]["norm"] == pytest.approx(rig.captured("k")["head.weight"][-1].norm().item())
 
 
 def test_an_input_without_a_tensor_is_said():
