@@ -52,10 +52,6 @@ class Rigging:
     def optimizers(self) -> dict[str, Optimizer]:
         return {name: o for name, ref in self._optimizers.items() if (o := ref()) is not None}
 
-    @property
-    def has_optimizers(self) -> bool:
-        return bool(self._optimizers)
-
     # -- putting up and taking down ----------------------------------------------------------------------------------
 
     def put(self, claim: Claim, before: LiveHook | None = None) -> None:
