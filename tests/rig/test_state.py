@@ -235,7 +235,7 @@ def test_captured_tensors_of_one_step_are_bounded():
         for _ in range(MAX_CAPTURED + 4):
             model(value)
     assert len(rig.captured("c")["."]) == MAX_CAPTURED == 4096
-    assert str(rig).startswith("rig: 1 steps; 4 rows or captures were more than a step may hold, and were dropped\n")
+    assert str(rig).startswith("rig: 1 step; 4 rows or captures were more than a step may hold, and were dropped\n")
 
 
 # -- sinks ------------------------------------------------------------------------------------------------------------
