@@ -34,23 +34,36 @@ def full(p: torch.Tensor) -> torch.Tensor:
     return p.full_tensor() if hasattr(p, "full_tensor") else p
 
 
+def wrap(bare: nn.Module, kind: str) -> nn.Module:
+    if kind == "ddp":
+        return nn.parallel.DistributedDataParallel(bare)
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in (bare[0], bare[2]):
+        fully_shard(layer)
+    return fully_shard(bare)
+
+
+def by_hand_step(wrapped: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """What the plan does, written by hand before the optimizer's step."""
+    torch.nn.utils.clip_grad_norm_(wrapped.parameters(), MAX)
+    first, first_bias, last, _ = wrapped.parameters()
+    for p in (first, first_bias):
+        torch.nn.utils.clip_grad_norm_(p, MAX / 4)
+    last.grad = last.grad * 0.5
+    optimizer.step()
+
+
 def main(kind: str) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     alone = model()
-    if kind == "ddp":
-        wrapped = nn.parallel.DistributedDataParallel(copy.deepcopy(alone))
-    else:
-        from torch.distributed.fsdp import fully_shard
-
-        wrapped = copy.deepcopy(alone)
-        for layer in (wrapped[0], wrapped[2]):
-            fully_shard(layer)
-        fully_shard(wrapped)
+    wrapped, twin = (wrap(copy.deepcopy(alone), kind) for _ in range(2))
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
     rig = th.attach(wrapped, plan(), optimizer=optimizer)
     assert list(rig.ledger["before"]) == ["0.weight", "0.bias", "2.weight", "2.bias"], list(rig.ledger["before"])
 
+    on_twin = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
     by_hand = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
     for step in range(3):
         x = torch.randn(4 * world, 4, generator=torch.Generator().manual_seed(step))
@@ -58,14 +71,19 @@ def main(kind: str) -> None:
         wrapped(x[4 * rank : 4 * rank + 4]).square().mean().backward()
         optimizer.step()
 
+        on_twin.zero_grad()
+        twin(x[4 * rank : 4 * rank + 4]).square().mean().backward()
+        by_hand_step(twin, on_twin)
+        for mine, theirs in zip(twin.parameters(), wrapped.parameters(), strict=True):
+            if kind == "ddp":
+                assert torch.equal(mine, theirs), "bit for bit"
+            else:  # PyTorch sums the shards' norms in single precision, we in double
+                torch.testing.assert_close(full(theirs.detach()), full(mine.detach()), rtol=1e-6, atol=1e-8)
+
         by_hand.zero_grad()
         alone(x).square().mean().backward()
         norms = {n: p.grad.norm().item() for n, p in alone.named_parameters()}
-        torch.nn.utils.clip_grad_norm_(alone.parameters(), MAX)
-        for p in alone[0].parameters():
-            torch.nn.utils.clip_grad_norm_(p, MAX / 4)
-        alone[2].weight.grad *= 0.5
-        by_hand.step()
+        by_hand_step(alone, by_hand)
         for (name, mine), theirs in zip(alone.named_parameters(), wrapped.parameters(), strict=True):
             torch.testing.assert_close(full(theirs.detach()), mine.detach(), rtol=1e-5, atol=1e-7)
             assert abs(rig.values("before")[name]["norm"] - norms[name]) < 1e-5 * norms[name]
