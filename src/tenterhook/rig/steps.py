@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -48,7 +48,9 @@ class Steps:
     @property
     def running(self) -> bool:
         """Whether the step is on the stack; one that raised is not."""
-        frame: FrameType | None = sys._getframe(1)
+        return self._under_way(sys._getframe(1))
+
+    def _under_way(self, frame: FrameType | None) -> bool:
         while self._depth and frame is not None:
             if id(frame) == self._frame:
                 return True
@@ -74,11 +76,8 @@ class Steps:
     def _nested(self) -> bool:
         """Whether this is a step within the one under way; one that raised never reached its end."""
         frame = sys._getframe(2)  # the optimizer's step that called `_pre`
-        outer = frame.f_back
-        while self._depth and outer is not None:
-            if id(outer) == self._frame:
-                return True
-            outer = outer.f_back
+        if self._under_way(frame.f_back):
+            return True
         self._depth, self._frame = 0, id(frame)
         self._before.clear()
         return False
@@ -134,7 +133,8 @@ class Steps:
     def _fire(self, site: Site) -> Fire:
         fire = self._fires.get(site)
         if fire is None:
-            fire = self._fires[site] = make_fire(site, captured=True)
+            tensors = site.target.kind == "parameter"
+            fire = self._fires[site] = make_fire(site, captured=True) if tensors else make_call(site)
         return fire
 
     def _call(self, point: str, optimizer: Optimizer) -> None:
@@ -142,12 +142,11 @@ class Steps:
             if live.active and live.hook.at == point:
                 for site in live.sites:
                     if site.target.owner() is optimizer:
-                        make_call(site)(optimizer)
+                        self._fire(site)(optimizer)
 
-    def _sites(self, live: LiveHook) -> list[tuple[Site, Tensor]]:
-        """The hook's sites whose parameter this optimizer holds, with the parameter."""
+    def _sites(self, live: LiveHook, held: Mapping[int, str]) -> list[tuple[Site, Tensor]]:
+        """The hook's sites whose parameter this optimizer holds, with the parameter. `held`: who holds which."""
         found = []
-        held = optimizer_of(self._rigging.optimizers())
         if any(s.dormant is None and s.target.parameter() is None for s in live.sites):
             self._rigging.resolve_again()
         for site in live.sites:
@@ -168,16 +167,18 @@ class Steps:
 
     @torch.no_grad()
     def _finals(self) -> None:
-        for live in self._lives:
-            if live.active and live.hook.at == "grad_final":
-                if live.claim.over_hook:
-                    self._over_hook(live)
-                else:
-                    self._each(live)
+        lives = [live for live in self._lives if live.active and live.hook.at == "grad_final"]
+        held = optimizer_of(self._rigging.optimizers()) if lives else {}
+        for live in lives:
+            sites = self._sites(live, held)
+            if live.claim.over_hook:
+                self._over_hook(live, sites)
+            else:
+                self._each(live, sites)
 
-    def _each(self, live: LiveHook) -> None:
+    def _each(self, live: LiveHook, sites: list[tuple[Site, Tensor]]) -> None:
         sharded = []
-        for site, parameter in self._sites(live):
+        for site, parameter in sites:
             grad = parameter.grad
             if grad is None:
                 site.skip(NO_GRADIENT)
@@ -193,13 +194,13 @@ class Steps:
         if sharded:
             self._merged_over_ranks(live, sharded)
 
-    def _over_hook(self, live: LiveHook) -> None:
+    def _over_hook(self, live: LiveHook, sites: list[tuple[Site, Tensor]]) -> None:
         """Measured over all the hook's targets, then applied to each."""
         measure = live.measure
         assert measure is not None
         given = []
         wanted = live.in_phase()
-        for site, parameter in self._sites(live):
+        for site, parameter in sites:
             if not wanted:
                 site.skip(out_of_phase(live))
             elif parameter.grad is None:
@@ -252,9 +253,10 @@ class Steps:
 
     @torch.no_grad()
     def _copy_parameters(self) -> None:
-        for live in self._lives:
-            if live.active and live.hook.at == "update":
-                self._before += [(site, p.detach().clone()) for site, p in self._sites(live)]
+        lives = [live for live in self._lives if live.active and live.hook.at == "update"]
+        held = optimizer_of(self._rigging.optimizers()) if lives else {}
+        for live in lives:
+            self._before += [(site, p.detach().clone()) for site, p in self._sites(live, held)]
 
 
 def _local(tensor: Tensor | None) -> Tensor:
