@@ -4,40 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 
 import tenterhook as th
+from tests.rig.squared import Squared, gradient, x
 
 
 def double(x: Tensor) -> Tensor:
     return x * 2
-
-
-class Scale(nn.Module):
-    """y = w * x, in or out of a checkpoint: every gradient can be done in the head."""
-
-    def __init__(self, reentrant: bool | None = None) -> None:
-        super().__init__()
-        self.inner = nn.Linear(1, 1, bias=False)
-        nn.init.constant_(self.inner.weight, 3.0)
-        self.reentrant = reentrant
-
-    def forward(self, x: Tensor) -> Tensor:
-        def run(x: Tensor) -> Tensor:
-            return self.inner(x).square()
-
-        return run(x) if self.reentrant is None else checkpoint(run, x, use_reentrant=self.reentrant)
-
-
-def x() -> Tensor:
-    return torch.ones(1, requires_grad=True)
-
-
-def gradient(model: Scale, out: Tensor) -> float:
-    model.inner.weight.grad = None
-    out.backward()
-    return model.inner.weight.grad.item()
 
 
 PLAIN, DOUBLED = 2 * 3.0, 2 * 4 * 3.0  # d/dw (wx)^2 and d/dw (2wx)^2
@@ -46,7 +20,7 @@ PLAIN, DOUBLED = 2 * 3.0, 2 * 4 * 3.0  # d/dw (wx)^2 and d/dw (2wx)^2
 def test_a_gradient_hook_removed_or_muted_between_forward_and_backward_is_off_at_once():
     for change in (lambda rig: rig.remove("d"), lambda rig: rig.mute("d")):
         for at, on in (("grad", "inner.weight"), ("grad_output", "inner"), ("grad_input", "inner")):
-            model = Scale()
+            model = Squared()
             rig = th.attach(model, [th.Hook("d", on=on, at=at, do=double)])
             out = model(x())
             change(rig)
@@ -54,7 +28,7 @@ def test_a_gradient_hook_removed_or_muted_between_forward_and_backward_is_off_at
 
 
 def test_a_parameter_hook_added_between_forward_and_backward_fires():
-    model = Scale()
+    model = Squared()
     rig = th.attach(model, [])
     out = model(x())
     rig.add(th.Hook("d", on="inner.weight", at="grad", do=double))
@@ -62,7 +36,7 @@ def test_a_parameter_hook_added_between_forward_and_backward_fires():
 
 
 def test_a_module_gradient_hook_added_between_forward_and_backward_fires_from_the_next_forward():
-    model = Scale()
+    model = Squared()
     rig = th.attach(model, [])
     out = model(x())
     rig.add(th.Hook("d", on="inner", at="grad_output", do=double))
@@ -73,7 +47,7 @@ def test_a_module_gradient_hook_added_between_forward_and_backward_fires_from_th
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("change", ["remove", "mute", "detach_other", "add"])
 def test_a_graph_that_recomputes_keeps_what_its_forward_saw(reentrant, change):
-    model = Scale(reentrant)
+    model = Squared(reentrant)
     hook = th.Hook("d", on="inner", at="output", do=double)
     rig = th.attach(model, [] if change == "add" else [hook])
     out = model(x())
@@ -89,7 +63,7 @@ def test_a_graph_that_recomputes_keeps_what_its_forward_saw(reentrant, change):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_two_graphs_with_a_change_between_them_each_recompute_their_own(reentrant):
-    model = Scale(reentrant)
+    model = Squared(reentrant)
     rig = th.attach(model, [th.Hook("d", on="inner", at="output", do=double)])
     first = model(x())
     rig.remove("d")
@@ -103,7 +77,7 @@ def test_two_graphs_with_a_change_between_them_each_recompute_their_own(reentran
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_an_observer_does_not_look_twice_and_a_modifier_is_counted_once(reentrant):
-    model = Scale(reentrant)
+    model = Squared(reentrant)
     seen = []
     rig = th.attach(model, [
         th.Hook("see", on="inner", at="output", do=lambda t: seen.append(t.item())),
@@ -120,7 +94,7 @@ def test_an_observer_does_not_look_twice_and_a_modifier_is_counted_once(reentran
 def test_noise_recomputes_the_same_and_leaves_the_global_generator_alone(reentrant):
     results = []
     for kind in (None, reentrant):
-        model = Scale(kind)
+        model = Squared(kind)
         th.attach(model, [th.Hook("n", on="inner", at="output", do=th.noise(1.0))])
         before = torch.get_rng_state()
         results.append((gradient(model, model(x())), gradient(model, model(x()))))
