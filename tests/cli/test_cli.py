@@ -103,3 +103,11 @@ def test_reading_a_plan_does_not_import_torch(code):
 
 def test_the_torch_check_can_fail():
     assert imports_torch("import tenterhook; tenterhook.stats")
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = [sys.executable, "-m", "tenterhook", "points"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,7 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     points.add_argument("--json", action="store_true", help="as JSON, for scripts")
     given = parser.parse_args(argv)
     if given.command == "points":
-        print(_points_json() if given.json else _points_text())
+        try:
+            print(_points_json() if given.json else _points_text(), flush=True)
+        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     parser.print_help(sys.stderr)
     return 2
