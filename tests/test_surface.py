@@ -11,8 +11,8 @@ from tenterhook.actions import BUILTIN
 
 ERRORS = {
     "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "HookError", "InPlaceError",
-    "NoMatchError", "NonFiniteError", "PlanError", "PlanFileError", "RefusedError", "ResolveError", "ReturnError",
-    "TenterhookError",
+    "MismatchError", "NoMatchError", "NonFiniteError", "PlanError", "PlanFileError", "RefusedError", "ResolveError",
+    "ReturnError", "StateError", "TenterhookError",
 }  # fmt: skip
 ACTIONS = {
     "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore", "histogram", "mask", "nan_to_num", "noise",
@@ -20,11 +20,12 @@ ACTIONS = {
 }  # fmt: skip
 DATA = {"Action", "Hook", "Plan", "When"}
 RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch"}
+KEEP = {"DcpState", "restore"}
 OWN = {"Context", "Partial", "Registry", "action"}
 
 
 def test_the_names():
-    assert set(th.__all__) == ERRORS | ACTIONS | DATA | RIG | OWN
+    assert set(th.__all__) == ERRORS | ACTIONS | DATA | RIG | KEEP | OWN
     assert all(getattr(th, name) is not None for name in th.__all__)
     assert set(dir(th)) == set(th.__all__)
 
@@ -36,13 +37,14 @@ def test_the_built_in_actions_are_all_there():
 def test_the_rig():
     public = {n for n in vars(th.Rig) if not n.startswith("_")}
     assert public == {
-        "add", "captured", "detach", "ledger", "mute", "remove", "revise", "rows", "step", "step_count", "unmute",
-        "values",
+        "add", "captured", "detach", "ledger", "load_state_dict", "mute", "remove", "revise", "rows", "state_dict",
+        "step", "step_count", "unmute", "values",
     }  # fmt: skip
 
 
 def test_only_the_first_arguments_are_positional():
-    for fn, first in ((th.attach, 2), (th.hook, 2), (th.watch, 2), (th.tap, 2), (th.detach, 1), (th.inventory, 1)):
+    firsts = {th.attach: 2, th.hook: 2, th.watch: 2, th.tap: 2, th.restore: 2, th.detach: 1, th.inventory: 1}
+    for fn, first in firsts.items():
         kinds = [p.kind for p in inspect.signature(fn).parameters.values()]
         assert kinds[:first] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * first
         assert set(kinds[first:]) <= {inspect.Parameter.KEYWORD_ONLY}

@@ -14,6 +14,7 @@ from tenterhook.errors import DormantError as DormantError
 from tenterhook.errors import ExpectError as ExpectError
 from tenterhook.errors import HookError as HookError
 from tenterhook.errors import InPlaceError as InPlaceError
+from tenterhook.errors import MismatchError as MismatchError
 from tenterhook.errors import NoMatchError as NoMatchError
 from tenterhook.errors import NonFiniteError as NonFiniteError
 from tenterhook.errors import PlanError as PlanError
@@ -21,6 +22,7 @@ from tenterhook.errors import PlanFileError as PlanFileError
 from tenterhook.errors import RefusedError as RefusedError
 from tenterhook.errors import ResolveError as ResolveError
 from tenterhook.errors import ReturnError as ReturnError
+from tenterhook.errors import StateError as StateError
 from tenterhook.errors import TenterhookError as TenterhookError
 from tenterhook.plan import Action as Action
 from tenterhook.plan import Hook as Hook
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from tenterhook.actions import stats as stats
     from tenterhook.actions import steer as steer
     from tenterhook.actions import watch_nonfinite as watch_nonfinite
+    from tenterhook.keep.dcp import DcpState as DcpState
+    from tenterhook.keep.restore import restore as restore
     from tenterhook.rig import Handle as Handle
     from tenterhook.rig import Rig as Rig
     from tenterhook.rig import attach as attach
@@ -65,11 +69,12 @@ _ACTIONS = (
     "histogram", "mask", "nan_to_num", "noise", "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite",
 )  # fmt: skip
 _RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch")
+_KEEP = ("DcpState", "restore")
 
 __all__ = [
     "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
-    "InPlaceError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError", "RefusedError",
-    "ResolveError", "ReturnError", "TenterhookError", "When", *_ACTIONS, *_RIG,
+    "InPlaceError", "MismatchError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError",
+    "RefusedError", "ResolveError", "ReturnError", "StateError", "TenterhookError", "When", *_ACTIONS, *_KEEP, *_RIG,
 ]  # fmt: skip
 
 
@@ -78,6 +83,8 @@ def __getattr__(name: str) -> Any:
         import tenterhook.actions as room
     elif name in _RIG:
         import tenterhook.rig as room  # type: ignore[no-redef]
+    elif name in _KEEP:
+        import tenterhook.keep as room  # type: ignore[no-redef]
     else:
         raise AttributeError(f"module 'tenterhook' has no attribute {name!r}")
     found = getattr(room, name)

@@ -14,7 +14,9 @@
     ├── ContractError          the action returned, or did, what its point does not allow
     │   ├── InPlaceError       ... changed its value in place: the damage is done, so it always raises
     │   └── ReturnError        ... returned a value as an observer: it was meant to modify, so it always raises
-    └── NonFiniteError         `find_nonfinite` met the first producer
+    ├── NonFiniteError         `find_nonfinite` met the first producer
+    └── StateError             a saved state that cannot be read, or is damaged, or cannot be written
+        └── MismatchError      ... that does not fit this model or this program; `report` lists every difference
 
 An error carries `hook`, `target`, `point`, `rank` and `remedy` as attributes, None where they do not apply.
 """
@@ -125,6 +127,18 @@ class NonFiniteError(TenterhookError):
 
     def __init__(self, fact: str, *, inputs: tuple[object, ...] = (), **place: object) -> None:
         self.inputs = inputs
+        super().__init__(fact, **place)  # type: ignore[arg-type]
+
+
+class StateError(TenterhookError):
+    """A saved state that cannot be read, or is damaged, or cannot be written."""
+
+
+class MismatchError(StateError):
+    """A saved state that does not fit; `report` lists every difference."""
+
+    def __init__(self, fact: str, *, report: object = None, **place: object) -> None:
+        self.report = report
         super().__init__(fact, **place)  # type: ignore[arg-type]
 
 

@@ -56,7 +56,7 @@ def noise(point: str) -> Callable[[Tensor], Tensor]:
     def change(x: Tensor) -> Tensor:
         nonlocal step
         step += 1
-        once = torch.Generator().manual_seed(mixed("cell", 7, step, step + 1, 0))
+        once = torch.Generator().manual_seed(mixed("cell", TARGETS[point], 7, step, True, 1))
         return x + torch.randn(x.shape, generator=once if point in FORWARD else running) * 0.3
 
     return change

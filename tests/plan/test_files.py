@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tenterhook.errors import PlanError, PlanFileError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When
-from tenterhook.plan.files import MAX_BYTES, MAX_DEPTH, MAX_INTEGER
+from tenterhook.plan.files import MAX_BYTES, MAX_DEPTH, MAX_INTEGER, MAX_TOML, MAX_VALUES
 
 PLAN = Plan([
     Hook("norms", on="**", at="grad_final", do=Action("stats")),
@@ -288,6 +288,7 @@ LOOP.append(LOOP)
         pytest.param(Action("s", {"k": nested(5000)}), id="far too deep"),
         pytest.param(Action("s", {"k": LOOP}), id="a loop"),
         pytest.param(Action("s", {"k": "x" * MAX_BYTES}), id="too large"),
+        pytest.param(Action("s", {"k": [0] * MAX_VALUES}), id="too many"),
         pytest.param(Action("s", {"k": 10**5000}), id="a number too long to print"),
     ],
 )
@@ -515,6 +516,11 @@ def test_a_count_past_2_to_the_53_is_refused(field, literal):
 
 # --- size and depth
 
+TOO_LONG = {
+    Plan.from_json: "the text is longer than 65536 bytes",
+    Plan.from_toml: "the text is longer than 16384 bytes\n  remedy: a plan in JSON may have 65536",
+}
+
 
 @pytest.mark.parametrize("read", [Plan.from_json, Plan.from_toml])
 @pytest.mark.parametrize("kind", [str, bytes])
@@ -523,14 +529,14 @@ def test_a_text_of_30_mb_is_refused_at_once(read, kind):
     text = text if kind is str else text.encode()
     said = []
     assert seconds(lambda: said.append(refusal(read, text))) < 0.3
-    assert said == ["the text is longer than 1048576 bytes"]
+    assert said == [TOO_LONG[read]]
 
 
 def test_a_file_of_30_mb_is_refused_without_being_read(tmp_path):
     path = tmp_path / "plan.json"
     path.write_bytes(b"[" * 30_000_000)
     tracemalloc.start()
-    assert refusal(Plan.load, path) == f"{path}: the text is longer than 1048576 bytes"
+    assert refusal(Plan.load, path) == f"{path}: {TOO_LONG[Plan.from_json]}"
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 10_000_000
@@ -539,20 +545,24 @@ def test_a_file_of_30_mb_is_refused_without_being_read(tmp_path):
 def test_the_longest_text_is_read():
     text = CANONICAL + " " * (MAX_BYTES - len(CANONICAL.encode()))
     assert Plan.from_json(text.encode()) == PLAN
-    assert refusal(Plan.from_json, text.encode() + b" ") == "the text is longer than 1048576 bytes"
+    assert refusal(Plan.from_json, text.encode() + b" ") == TOO_LONG[Plan.from_json]
 
 
 def test_the_size_is_in_bytes_for_a_string_too():
-    text = with_param('"%s"' % ("é" * 600_000))
-    assert refusal(Plan.from_json, text.encode()) == "the text is longer than 1048576 bytes"
-    assert refusal(Plan.from_json, text) == "the text is longer than 1048576 bytes"
+    text = with_param('"%s"' % ("é" * 40_000))
+    assert refusal(Plan.from_json, text.encode()) == TOO_LONG[Plan.from_json]
+    assert refusal(Plan.from_json, text) == TOO_LONG[Plan.from_json]
 
 
 @pytest.mark.parametrize("bomb", ["[", '{"a":', '[{"a":'])
-@pytest.mark.parametrize("read", [Plan.from_json, lambda text: Plan.from_toml("a = " + text)], ids=["json", "toml"])
-def test_a_text_nested_too_deep_is_refused(read, bomb):
-    assert refusal(read, bomb * 5_000_000) == "the text is longer than 1048576 bytes"
-    assert refusal(read, bomb * (MAX_BYTES // len(bomb) - 10)) == "the text is nested deeper than 16"
+@pytest.mark.parametrize(("read", "before"), [(Plan.from_json, ""), (Plan.from_toml, "a = ")], ids=["json", "toml"])
+def test_a_text_nested_too_deep_is_refused(read, before, bomb):
+    assert refusal(read, before + bomb * 5_000_000) == TOO_LONG[read]
+    assert refusal(read, before + bomb * (MAX_TOML // len(bomb) - 10)) == "the text is nested deeper than 16"
+
+
+def test_a_text_of_too_many_parts_is_refused():
+    assert refusal(Plan.from_json, "[],{}" * 10_000) == "the text has more than 32768 strings and brackets"
 
 
 def test_the_depth_counts_every_level():

@@ -20,17 +20,27 @@ from tenterhook.errors import PlanError, PlanFileError
 from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, Plan, When, callable_place
 
 FORMAT = 1
-MAX_BYTES = 1 << 20
+#: so small that the worst text of that size is refused within 50 ms
+MAX_BYTES = 1 << 16
+#: TOML is read by Python, and by people
+MAX_TOML = 1 << 14
+#: strings and brackets in a text
+MAX_PARTS = 1 << 15
 MAX_DEPTH = 16
+#: values among one hook's parameters; what is larger is a tensor's
+MAX_VALUES = 1024
 MAX_INTEGER = 1 << 53
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\]:,]', re.DOTALL)
+#: a string, with the colon that makes it a key, or a bracket
+_TOKEN = re.compile(r'("(?:[^"\\]|\\.)*+"?)(?:[ \t\n\r]*+(:))?+|[{}\[\]]', re.DOTALL)
 #: strings and comments whole, so that what stands in them does not count; possessive, so that it stays linear
 _TOML_TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*+"{0,5}|\'\'\'(?:[^']|'{1,2}(?!'))*+'{0,5}'''
     r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+|[\[\]{}.=,\n]""",
     re.DOTALL,
 )
+#: escapes that may stand for a forbidden character
+_ESCAPED = re.compile(r"\\[ubf]")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
@@ -63,7 +73,7 @@ class _Toml(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def from_json(text: str | bytes) -> Plan:
-    raw = _text(text)
+    raw = _text(text, MAX_BYTES)
     _scan_json(raw)
     try:
         read = msgspec.json.decode(raw, type=_Plan)
@@ -73,7 +83,7 @@ def from_json(text: str | bytes) -> Plan:
 
 
 def from_toml(text: str | bytes) -> Plan:
-    raw = _text(text)
+    raw = _text(text, MAX_TOML)
     _scan_depth(raw)
     try:
         tree = tomllib.loads(raw)
@@ -127,7 +137,7 @@ def _written(hook: Hook) -> dict[str, Any]:
         )
     on = hook.on if isinstance(hook.on, str) else list(hook.on)
     written: dict[str, Any] = {"id": hook.id, "on": on, "at": hook.at}
-    written["do"] = _value({hook.do.name: dict(hook.do.params)}, hook.id, 4)
+    written["do"] = _parameters({hook.do.name: dict(hook.do.params)}, hook.id)
     if hook.when != ALWAYS:
         fields = ("every", "start", "stop", "phase", "after_trip")
         when = {
@@ -150,7 +160,7 @@ def _hook(read: _Hook) -> Hook:
     do = {read.do: {}} if isinstance(read.do, str) else read.do
     if len(do) != 1:
         raise PlanFileError(f"do names {len(do)} actions", hook=read.id, remedy="one hook, one action")
-    ((name, params),) = _value(do, read.id, 4).items()
+    ((name, params),) = _parameters(do, read.id).items()
     _value(read.expect, read.id)
     try:
         fields = {} if read.when is None else {f: getattr(read.when, f) for f in _When.__struct_fields__}
@@ -166,6 +176,22 @@ def _hook(read: _Hook) -> Hook:
         expect=read.expect,
         on_error=read.on_error,
     )
+
+
+def _parameters(do: dict[str, Any], hook: str) -> Any:
+    """What a hook does, with its parameters as JSON can carry them, if they are not too many."""
+    count, pending = 0, [do]
+    while pending:
+        inside = pending.pop()
+        values = list(inside.values()) if isinstance(inside, dict) else inside
+        count += len(values)
+        if count > MAX_VALUES:
+            raise PlanFileError(
+                f"it has more than {MAX_VALUES} parameters", hook=hook,
+                remedy="name a tensor, and give it by attach(..., tensors=...)",
+            )  # fmt: skip
+        pending += [v for v in values if isinstance(v, dict | list | tuple)]
+    return _value(do, hook, 4)
 
 
 def _value(value: Any, hook: str, depth: int = 1) -> Any:
@@ -196,9 +222,10 @@ def _not_a_plan(reason: str, remedy: str = 'a plan reads {"tenterhook": 1, "hook
     return PlanFileError(f"not a plan: {reason}", remedy=remedy)
 
 
-def _text(raw: str | bytes) -> str:
-    if len(raw) > MAX_BYTES or (isinstance(raw, str) and len(raw.encode("utf-8", "surrogatepass")) > MAX_BYTES):
-        raise PlanFileError(f"the text is longer than {MAX_BYTES} bytes")
+def _text(raw: str | bytes, most: int) -> str:
+    if len(raw) > most or (isinstance(raw, str) and len(raw.encode("utf-8", "surrogatepass")) > most):
+        remedy = f"a plan in JSON may have {MAX_BYTES}" if most < MAX_BYTES else None
+        raise PlanFileError(f"the text is longer than {most} bytes", remedy=remedy)
     if isinstance(raw, bytes):
         try:
             raw = raw.decode("utf-8")
@@ -213,25 +240,27 @@ def _text(raw: str | bytes) -> str:
 
 def _scan_json(text: str) -> None:
     """Depth and duplicate keys; a decoder takes the last of two keys without a word."""
-    keys: list[set[str] | None] = []
-    last: str | None = None
-    for token in _TOKEN.finditer(text):
-        mark = token[0]
-        if mark in "{[":
-            keys.append(set() if mark == "{" else None)
-            if len(keys) > MAX_DEPTH:
-                raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}")
-        elif mark in "}]":
-            if keys:
-                keys.pop()
-        elif mark == ":" and last is not None and keys and keys[-1] is not None:
-            key = _unquoted(last)
-            if key in keys[-1]:
-                raise PlanFileError(f"the key {key!r} stands twice at {token.start()}")
-            keys[-1].add(key)
-        elif mark[0] == '"' and "\\" in mark and _FORBIDDEN.search(_unquoted(mark)):
+    open_keys: list[set[str]] = []
+    for count, token in enumerate(_TOKEN.finditer(text)):
+        if count == MAX_PARTS:
+            raise PlanFileError(f"the text has more than {MAX_PARTS} strings and brackets")
+        string, colon = token.groups()
+        if string is None:
+            if token[0] in "{[":
+                open_keys.append(set())
+                if len(open_keys) > MAX_DEPTH:
+                    raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}")
+            elif open_keys:
+                open_keys.pop()
+            continue
+        escaped = "\\" in string
+        if escaped and _ESCAPED.search(string) and _FORBIDDEN.search(_unquoted(string)):
             raise PlanFileError(f"the text has an escaped control character at {token.start()}")
-        last = mark if mark[0] == '"' else None
+        if colon and open_keys:
+            key = _unquoted(string) if escaped else string[1:-1]
+            if key in open_keys[-1]:
+                raise PlanFileError(f"the key {key!r} stands twice at {token.start(2)}")
+            open_keys[-1].add(key)
 
 
 def _unquoted(token: str) -> str:

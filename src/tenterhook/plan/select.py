@@ -33,6 +33,15 @@ class Glob:
         self.text = text
         #: characters looked at by the last match
         self.steps = 0
+        self.prefix = text[: text.index("*")]
+        self.suffix = text[text.rindex("*") + 1 :].lstrip(SEPARATORS)
+        #: states after prefixes that end in a separator: neighbours share them
+        self._known: dict[str, int] = {}
+        #: 0 until the first match is asked for: a plan may hold thousands that never are
+        self._end = 0
+
+    def _compile(self) -> None:
+        text = self.text
         self._literals: dict[str, int] = {}
         self._within = self._across = self._parts = 0
         #: the last "**" if only plain text follows it: once it is reached, the end of the name decides
@@ -60,10 +69,6 @@ class Glob:
         self._tail = text[tail:]
         self._end = 1 << size
         self._start = self._entered(1)
-        #: states after prefixes that end in a separator: neighbours share them
-        self._known: dict[str, int] = {}
-        self.prefix = text[: text.index("*")]
-        self.suffix = text[text.rindex("*") + 1 :].lstrip(SEPARATORS)
 
     def _entered(self, states: int) -> int:
         """`states` with every token that may match nothing skipped as well."""
@@ -76,6 +81,8 @@ class Glob:
         self.steps = 0
         if not (name.startswith(self.prefix) and name.endswith(self.suffix)):
             return False
+        if not self._end:
+            self._compile()
         state, at = self._begun(name)
         if state & self._last:
             return self._ends(name, at)

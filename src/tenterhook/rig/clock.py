@@ -31,8 +31,8 @@ class Clock:
         self.step = 0
         #: hands out the order of firings
         self.tick = itertools.count().__next__
-        #: root forwards since the clock began
-        self.forwards = 0
+        #: root forwards within the step, in evaluation and in training: another evaluation moves no training noise
+        self.forwards = [0, 0]
         #: a forward of the root is under way; kept only where its end is watched
         self.in_forward = False
         self.now = Pass(0, 0, frozenset(), True)
@@ -50,9 +50,14 @@ class Clock:
         #: a site was muted by its own failure and is to be taken down
         self.stale = False
 
+    def end_step(self) -> None:
+        self.step += 1
+        self.accumulated = False
+        self.forwards = [0, 0]
+
     def begin_pass(self, modifiers: frozenset[LiveHook], *, training: bool) -> None:
-        self.forwards += 1
-        self.now = Pass(self.step, self.forwards, modifiers, training)
+        self.forwards[training] += 1
+        self.now = Pass(self.step, self.forwards[training], modifiers, training)
         if modifiers:
             self._passes.add(self.now)
 
@@ -76,4 +81,4 @@ class Clock:
     def forget(self) -> None:
         """Let go of the passes that only the clock holds."""
         self.replayed = None
-        self.now = Pass(self.step, self.forwards, frozenset(), True)
+        self.now = Pass(self.step, 0, frozenset(), True)

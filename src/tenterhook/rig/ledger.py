@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: how the reason of a site that muted itself begins
 MUTED = "muted"
+#: why a site sleeps whose target was taken off the model
+GONE = "no longer on the model under this name"
 
 
 class Site:
@@ -66,6 +68,15 @@ class Site:
     def due(self) -> int:
         """Steps in which it was due and could fire."""
         return self._due_before + (0 if self.dormant else self.live.due_steps - self._due_since)
+
+    def begin_anew(self, due: int = 0) -> None:
+        """Zero every counter, and be due as often as is said."""
+        self.fired = self.changed = self.failed = self.rebound = 0
+        self.first = self.last = self.order = -1
+        self.skipped = None
+        if self.dormant and self.dormant.startswith(MUTED):
+            self.dormant = None
+        self._due_before, self._due_since = due, self.live.due_steps
 
     def sleep(self, why: str) -> None:
         if self.dormant is None:
@@ -184,7 +195,7 @@ class Ledger(Mapping[str, Account]):
         return len(self._lives)
 
     def order(self) -> list[Site]:
-        """The sites that fired in the last step, in the order of their last firing."""
-        sites = [s for live in self._lives.values() for s in live.sites if s.last >= 0]
+        """The sites that fired in the last step, in the order of their last firing; of this process alone."""
+        sites = [s for live in self._lives.values() for s in live.sites if s.order >= 0]
         last = max((s.last for s in sites), default=-1)
         return sorted((s for s in sites if s.last == last), key=lambda s: s.order)

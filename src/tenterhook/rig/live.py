@@ -13,7 +13,7 @@ from torch import Tensor
 from tenterhook.actions import Context
 from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
 from tenterhook.rig.clock import Clock
-from tenterhook.rig.ledger import MUTED, Site
+from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.names import Target
 from tenterhook.rig.resolve import Claim
 from tenterhook.rig.state import HookState, Partials, SiteState, mixed
@@ -48,7 +48,7 @@ class LiveHook:
         self.clock = clock
         self.recorder = recorder
         self.due_steps = 0
-        self._due_in = -1
+        self.counted = -1
         self.muted = False
         #: due in this step and not muted
         self.active = False
@@ -74,6 +74,11 @@ class LiveHook:
             why = claim.dormant.get(target.name)
             if why:
                 site.sleep(why)
+
+    @property
+    def targets(self) -> list[Target]:
+        """What it is on now; a site whose target has gone from the model is left out."""
+        return [site.target for site in self.sites if site.dormant != GONE]
 
     @property
     def modifies_forward(self) -> bool:
@@ -127,7 +132,7 @@ class LiveHook:
         ctx._keep = self._keep
         if site.target.kind == "parameter":
             ctx._source = partial(_detached, site.target)
-        ctx._generator = partial(self._forward_generator, site.slot) if forward else self._generator
+        ctx._generator = partial(self._forward_generator, site.name) if forward else self._generator
         return ctx
 
     def _emit(self, ctx: Context, name: str, value: Tensor) -> None:
@@ -141,11 +146,11 @@ class LiveHook:
     def _generator(self, seed: int, device: torch.device) -> torch.Generator:
         return self.state.generator(self.hook.id, seed, device)
 
-    def _forward_generator(self, slot: int, seed: int, device: torch.device) -> torch.Generator:
-        """Seeded by the pass, so that a recomputation draws the same."""
+    def _forward_generator(self, target: str, seed: int, device: torch.device) -> torch.Generator:
+        """Seeded by the pass, so that a recomputation draws the same, and a resumed run too."""
         now = self.clock.replayed or self.clock.now
         generator = torch.Generator(device)
-        generator.manual_seed(mixed(self.hook.id, seed, now.step, now.index, slot))
+        generator.manual_seed(mixed(self.hook.id, target, seed, now.step, now.training, now.index))
         return generator
 
     def in_phase(self, training: bool | None = None) -> bool:
@@ -154,8 +159,8 @@ class LiveHook:
 
     def count_due(self) -> None:
         """This step counts as due; once, however often it is said."""
-        if self._due_in != self.clock.step:
-            self._due_in = self.clock.step
+        if self.counted != self.clock.step:
+            self.counted = self.clock.step
             self.due_steps += 1
 
     def due(self, step: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -182,3 +183,8 @@ def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
                 remedy="give an Optimizer, or a list or a dict of them",
             )
     return named
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model is; of one on several devices, where it begins."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))

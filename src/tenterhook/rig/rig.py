@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,12 +22,17 @@ from tenterhook.plan import Hook, Plan
 from tenterhook.record import Recorder, Row, Sink, Table
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.names import Optimizers, named_optimizers
+from tenterhook.rig.names import Optimizers, device_of, named_optimizers
+from tenterhook.rig.pack import pack, tensors_of
+from tenterhook.rig.rename import Renaming
+from tenterhook.rig.report import Report
 from tenterhook.rig.resolve import Claim, Ground, resolve
 from tenterhook.rig.rigging import Rigging
 from tenterhook.rig.root import Root, rigs_on
+from tenterhook.rig.saved import Saved, read
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.taps import Taps
+from tenterhook.rig.unpack import Kept, compare, compare_hooks, compare_tensors, place, place_clock
 
 _numbers = itertools.count()
 
@@ -53,17 +59,16 @@ def attach(
         raise ResolveError(f"the plan is the text {str(plan)!r}", remedy="read the file: th.Plan.load(path)")
     plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
     optimizers = named_optimizers(optimizer)
-    ticking = _clock_name(optimizers, clock)
-    with _uncollected():
+    ticking = clock_name(optimizers, clock)
+    with uncollected():
         ground = Ground(model, optimizers)
         claims = resolve(plan.hooks, ground, actions=actions, tensors=tensors or {})
-    _make_room(model, plan, replace=replace)
-    sinks = [sinks] if callable(sinks) else list(sinks)
+    make_room(model, plan, replace=replace)
     return Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=tensors)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """A hundred thousand sites are made to stay; collecting garbage meanwhile only walks over them again and again."""
     enabled = gc.isenabled()
     gc.disable()
@@ -74,7 +79,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _make_room(model: nn.Module, plan: Plan, *, replace: bool) -> None:
+def make_room(model: nn.Module, plan: Plan, *, replace: bool) -> None:
     wanted = {hook.id for hook in plan}
     for rig in rigs_on(model):
         for id in wanted.intersection(rig.ledger):
@@ -98,7 +103,7 @@ class Rig:
         ground: Ground,
         *,
         clock: str | None,
-        sinks: Iterable[Sink],
+        sinks: Sink | Iterable[Sink],
         actions: Registry,
         tensors: Mapping[str, Tensor] | None,
     ) -> None:
@@ -109,7 +114,7 @@ class Rig:
         self._leaving = False
         self._actions = actions
         self._tensors = dict(tensors or {})
-        self._recorder = Recorder(sinks, ranks.rank())
+        self._recorder = Recorder([sinks] if callable(sinks) else sinks, ranks.rank())
         optimizers = ground.optimizers
         self._rigging = Rigging(model, optimizers, self._recorder, ground, self._number)
         self._clock = self._rigging.clock
@@ -125,7 +130,7 @@ class Rig:
             # The clock's hooks come last, so that its step ends after every other optimizer's hooks have run.
             for name, one in sorted(optimizers.items(), key=lambda item: item[0] == clock):
                 self._steps.append(Steps(name, one, self._rigging, end=self._stepped if name == clock else None))
-            with _uncollected():
+            with uncollected():
                 for claim in claims:
                     self._rigging.put(claim)
                 self._arm()
@@ -135,7 +140,7 @@ class Rig:
 
     @property
     def step_count(self) -> int:
-        """Steps finished since it was attached."""
+        """Steps finished; a restored rig goes on counting where the saved one stood."""
         return self._clock.step
 
     @property
@@ -258,6 +263,45 @@ class Rig:
         yield
         self._end_step()
 
+    # -- what is kept of it ------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The plan and all running state as plain tensors, copied: for torch.save, safetensors or DCP as they are."""
+        lives = self._rigging.lives
+        return pack(self.plan, lives, self._clock, {n: self._tensors[n] for n in tensors_of(lives.values())})
+
+    def load_state_dict(
+        self, state: Mapping[str, Tensor], *, rename: Mapping[str, str] | None = None, strict: bool = True
+    ) -> Report:
+        """Carry a saved state into this rig, by hook id and target. The plan stays; the report has every difference.
+
+        `strict` raises MismatchError if state would be lost or missed, and loads nothing then.
+        """
+        model = self._attached_model()
+        report = Report()
+        saved = read(state)
+        if saved is None:
+            report.notes.append("the checkpoint holds no state of hooks: all of them begin anew")
+            warnings.warn(f"tenterhook: {report.notes[0]}", RuntimeWarning, stacklevel=2)
+            return report
+        lives = self._rigging.lives
+        here = {id: (live.hook, live.definition, live.targets) for id, live in lives.items()}
+        kept = compare(saved, here, Renaming(rename), report, device_of(model))
+        compare_hooks(saved, here, report)
+        compare_tensors(saved, {n: self._tensors[n] for n in tensors_of(lives.values())}, report)
+        if strict:
+            report.refuse()
+        self._take(saved, kept)
+        return report
+
+    def _take(self, saved: Saved, kept: Mapping[str, Kept]) -> None:
+        """Put what was compared in place."""
+        model = self._attached_model()
+        place_clock(saved.header.clock, self._clock)
+        for id, one in kept.items():
+            place(one, self._live(id), model)
+        self._arm()
+
     # -- as it runs --------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
@@ -305,8 +349,7 @@ class Rig:
         if waited_for and bool(torch.stack([t.any() for t in trips]).any()):
             clock.tripped = step
         self._recorder.flush(step)
-        clock.step += 1
-        clock.accumulated = False
+        clock.end_step()
         change = self._rigging.next_change
         if self.attached and (clock.stale or (change is not None and clock.step >= change)):
             self._arm()
@@ -346,7 +389,7 @@ class Rig:
         return live
 
 
-def _clock_name(optimizers: Mapping[str, Optimizer], clock: str | Optimizer | None) -> str | None:
+def clock_name(optimizers: Mapping[str, Optimizer], clock: str | Optimizer | None) -> str | None:
     if clock is None:
         return next(reversed(list(optimizers)), None)
     for name, optimizer in optimizers.items():

@@ -13,14 +13,13 @@ from tenterhook.errors import ResolveError
 from tenterhook.record import Recorder
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.install import Fixture, ParameterFixture, make_fixture
-from tenterhook.rig.ledger import MUTED, Site
+from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target
 from tenterhook.rig.resolve import FROZEN, NEVER_CALLED, Claim, Ground, find_targets, optimizer_of, why_dormant
 from tenterhook.rig.taps import Taps
 
 ABANDONED = "the gradients were cleared without a step"
-GONE = "no longer on the model under this name"
 
 
 class Rigging:
@@ -192,8 +191,7 @@ class Rigging:
             for live in [r for r in self.retired if r not in needed]:
                 self.retired.remove(live)
                 self._discard(live)
-        if self.modifiers or self.clock.now.modifiers or not self._optimizers:
-            self.clock.begin_pass(self.modifiers, training=self.training())
+        self.clock.begin_pass(self.modifiers, training=self.training())
 
     def _abandon(self) -> None:
         """A backward whose gradients were cleared without a step (GradScaler skipped it) leaves no statistics."""

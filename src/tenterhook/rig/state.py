@@ -15,9 +15,9 @@ class Partials:
     """Partial results of a two-phase observer: one row for each site, merged as they come, cleared each step."""
 
     def __init__(self, declared: Mapping[str, Partial], sites: int) -> None:
-        self._declared = declared
+        self.declared = declared
         self._sites = sites
-        self._stores: dict[str, Tensor] = {}
+        self.stores: dict[str, Tensor] = {}
         #: which sites were measured since the last clearing; on the host, so that reading it is free
         self.fired = bytearray(sites)
 
@@ -26,20 +26,20 @@ class Partials:
         missing = sites - self._sites
         if missing > 0:
             self.fired.extend(bytes(missing))
-            for name, store in self._stores.items():
-                first = _first(self._declared[name].merge)
-                self._stores[name] = torch.cat([store, store.new_full((missing, store.shape[1]), first)])
+            for name, store in self.stores.items():
+                first = _first(self.declared[name].merge)
+                self.stores[name] = torch.cat([store, store.new_full((missing, store.shape[1]), first)])
             self._sites = sites
 
     def add(self, slot: int, parts: Mapping[str, Tensor]) -> None:
         self.fired[slot] = 1
-        if not self._stores:
+        if not self.stores:
             device = next(iter(parts.values())).device
-            for name, partial in self._declared.items():
+            for name, partial in self.declared.items():
                 shape = (self._sites, partial.width)
-                self._stores[name] = torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
-        for name, partial in self._declared.items():
-            store = self._stores[name]
+                self.stores[name] = torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
+        for name, partial in self.declared.items():
+            store = self.stores[name]
             row = store[slot]
             part = parts[name].to(device=store.device, dtype=torch.float64).reshape(partial.width)
             if partial.merge == "sum":
@@ -52,18 +52,29 @@ class Partials:
 
     def take(self) -> dict[str, Tensor] | None:
         """The merged results and which sites `fired`; then start anew. None if nothing was measured."""
-        if not self._stores or 1 not in self.fired:
+        if not self.stores or 1 not in self.fired:
             return None
-        merged = {n: s.squeeze(1).clone() if s.shape[1] == 1 else s.clone() for n, s in self._stores.items()}
-        device = next(iter(self._stores.values())).device
+        merged = {n: s.squeeze(1).clone() if s.shape[1] == 1 else s.clone() for n, s in self.stores.items()}
+        device = next(iter(self.stores.values())).device
         merged["fired"] = torch.tensor(self.fired, dtype=torch.float64, device=device)
         self.clear()
         return merged
 
     def clear(self) -> None:
         self.fired = bytearray(self._sites)
-        for name, store in self._stores.items():
-            store.fill_(_first(self._declared[name].merge))
+        for name, store in self.stores.items():
+            store.fill_(_first(self.declared[name].merge))
+
+    def carry(self, stores: Mapping[str, Tensor], fired: bytes, slots: Mapping[int, int]) -> None:
+        """Take over what was measured already: slot `k` of it becomes our slot `v`."""
+        old, new = list(slots), list(slots.values())
+        for name, partial in self.declared.items():
+            store = stores[name].new_full((self._sites, partial.width), _first(partial.merge))
+            store[new] = stores[name][old]
+            self.stores[name] = store
+        self.fired = bytearray(self._sites)
+        for slot, place in slots.items():
+            self.fired[place] = fired[slot]
 
 
 def _first(merge: str) -> float:
@@ -74,55 +85,59 @@ class HookState:
     """A hook's state. Declared names are packed: one tensor for each name, one element for each site."""
 
     def __init__(self, definition: Definition, sites: int) -> None:
-        self._declared = definition.state
+        self.declared = definition.state
         self._sites = sites
         self.packed: dict[str, Tensor] = {}
-        #: what an action put there under an undeclared name, by (slot, name)
+        #: what an action put there under another name, by (slot, name)
         self.free: dict[tuple[int, str], Tensor] = {}
         #: writes at forward points, which take effect when the step ends
-        self._pending: dict[str, Tensor] = {}
-        self._pending_free: dict[tuple[int, str], Tensor] = {}
+        self.pending: dict[str, Tensor] = {}
+        self.pending_free: dict[tuple[int, str], Tensor] = {}
         self.generators: dict[str, torch.Generator] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._declared or self.free or self._pending_free)
+        return bool(self.declared or self.free or self.pending_free)
 
     def pack(self, device: torch.device) -> dict[str, Tensor]:
         if not self.packed:
             self.packed = {
                 name: torch.full((self._sites,), first, dtype=torch.float64, device=device)
-                for name, first in self._declared.items()
+                for name, first in self.declared.items()
             }
         return self.packed
 
     def grow(self, sites: int) -> None:
-        for table in (self.packed, self._pending):
+        for table in (self.packed, self.pending):
             for name, tensor in table.items():
-                table[name] = torch.cat([tensor, tensor.new_full((sites - len(tensor),), self._declared[name])])
+                table[name] = torch.cat([tensor, tensor.new_full((sites - len(tensor),), self.declared[name])])
         self._sites = max(self._sites, sites)
 
     def commit(self) -> None:
         """End of a step: what forward points wrote becomes what they read."""
-        if self._pending:
-            self.packed.update(self._pending)
-            self._pending = {}
-        if self._pending_free:
-            self.free.update(self._pending_free)
-            self._pending_free = {}
+        if self.pending:
+            self.packed.update(self.pending)
+            self.pending = {}
+        if self.pending_free:
+            self.free.update(self.pending_free)
+            self.pending_free = {}
 
     def carry(self, other: HookState, slots: Mapping[int, int]) -> None:
         """Take over another hook's state: its slot `k` becomes our slot `v`."""
+        old, new = list(slots), list(slots.values())
         for name, tensor in other.packed.items():
-            mine = self.pack(tensor.device)
-            for old, new in slots.items():
-                mine[name][new] = tensor[old]
-        for name, tensor in other._pending.items():
-            pending = self._pending.setdefault(name, self.pack(tensor.device)[name].clone())
-            for old, new in slots.items():
-                pending[new] = tensor[old]
-        for theirs, table in ((other.free, self.free), (other._pending_free, self._pending_free)):
+            self.pack(tensor.device)[name][new] = tensor[old]
+        for name, tensor in other.pending.items():
+            mine = self.pending.setdefault(name, self.pack(tensor.device)[name].clone())
+            mine[new] = tensor[old]
+        for theirs, table in ((other.free, self.free), (other.pending_free, self.pending_free)):
             table.update({(slots[slot], name): t for (slot, name), t in theirs.items() if slot in slots})
         self.generators = other.generators
+
+    def clear(self) -> None:
+        """As it was before the first firing."""
+        for table in (self.packed, self.pending, self.free, self.pending_free):
+            table.clear()
+        self.generators = {}
 
     def generator(self, hook: str, seed: int, device: torch.device) -> torch.Generator:
         found = self.generators.get(str(device))
@@ -152,7 +167,7 @@ class SiteState(MutableMapping[str, Tensor]):
         self.device = torch.device("cpu")
 
     def __getitem__(self, name: str) -> Tensor:
-        if name in self._state._declared:
+        if name in self._state.declared:
             found = self._state.pack(self.device)[name][self._slot]
         else:
             found = self._state.free[self._slot, name]
@@ -163,23 +178,23 @@ class SiteState(MutableMapping[str, Tensor]):
             return
         value = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
         state = self._state
-        if name in state._declared:
+        if name in state.declared:
             live = state.pack(self.device)
             if self._frozen:
-                if name not in state._pending:
-                    state._pending[name] = live[name].clone()
-                state._pending[name][self._slot] = value
+                if name not in state.pending:
+                    state.pending[name] = live[name].clone()
+                state.pending[name][self._slot] = value
             else:
                 live[name][self._slot] = value
         else:
-            table = state._pending_free if self._frozen else state.free
+            table = state.pending_free if self._frozen else state.free
             table[self._slot, name] = value.clone()
 
     def __delitem__(self, name: str) -> None:
         del self._state.free[self._slot, name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._state._declared
+        yield from self._state.declared
         yield from (name for slot, name in self._state.free if slot == self._slot)
 
     def __len__(self) -> int:

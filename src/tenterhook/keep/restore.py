@@ -1,0 +1,75 @@
+"""Restore: the saved plan and its running state, on a new model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tenterhook.actions import DEFAULT, Registry
+from tenterhook.errors import ActionError, RefusedError, StateError, TenterhookError
+from tenterhook.plan import Plan
+from tenterhook.record import Sink
+from tenterhook.rig.names import Optimizers, device_of, named_optimizers
+from tenterhook.rig.rename import Renaming
+from tenterhook.rig.report import Kind, Report
+from tenterhook.rig.resolve import Claim, Ground, resolve
+from tenterhook.rig.rig import Rig, clock_name, make_room, uncollected
+from tenterhook.rig.saved import read
+from tenterhook.rig.unpack import compare
+
+
+def restore(
+    model: nn.Module,
+    state: Mapping[str, Tensor],
+    *,
+    optimizer: Optimizers = None,
+    clock: str | Optimizer | None = None,
+    sinks: Sink | Iterable[Sink] = (),
+    actions: Registry = DEFAULT,
+    tensors: Mapping[str, Tensor] | None = None,
+    rename: Mapping[str, str] | None = None,
+    strict: bool = True,
+    replace: bool = False,
+) -> Rig:
+    """Attach the plan that `rig.state_dict()` saved, with all running state: all of it, or nothing and an error.
+
+    `rename` carries it to new names: {"encoder": "backbone"}. `strict=False` takes what fits and warns of the rest.
+    The program must have defined the actions it names: nothing is imported.
+    """
+    saved = read(state)
+    if saved is None:
+        raise StateError("the checkpoint holds no hooks", remedy="begin anew: th.attach(model, plan, ...)")
+    renaming, report = Renaming(rename), Report()
+    optimizers = named_optimizers(optimizer)
+    ticking = clock_name(optimizers, clock)
+    device = device_of(model)
+    given = {name: tensor.to(device, copy=True) for name, tensor in saved.tensors.items()} | dict(tensors or {})
+    claims: list[Claim] = []
+    with uncollected():
+        ground = Ground(model, optimizers)
+        for hook in saved.plan:
+            try:
+                claims += resolve((renaming.hook(hook),), ground, actions=actions, tensors=given)
+            except TenterhookError as error:
+                told = f"{error.fact}; {error.remedy}" if error.remedy else error.fact
+                report.add(_kind(error), told, hook=hook.id, target=error.target)
+        here = {c.hook.id: (c.hook, c.definition, c.targets) for c in claims}
+        kept = compare(saved, here, renaming, report, device)
+    if strict:
+        report.refuse()
+    plan = Plan(claim.hook for claim in claims)
+    make_room(model, plan, replace=replace)
+    rig = Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=given)
+    rig._take(saved, kept)
+    if report:
+        warnings.warn(f"tenterhook restored what fits: {report}", RuntimeWarning, stacklevel=2)
+    return rig
+
+
+def _kind(error: TenterhookError) -> Kind:
+    if isinstance(error, ActionError):
+        return "action"
+    return "hook" if isinstance(error, RefusedError) else "target"

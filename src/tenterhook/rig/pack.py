@@ -1,0 +1,160 @@
+"""From a rig to its saved state."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import torch
+from torch import Tensor
+
+from tenterhook import ranks
+from tenterhook.actions import BUILTIN, Definition
+from tenterhook.errors import StateError
+from tenterhook.plan import Action, Hook, Plan, callable_place
+from tenterhook.rig.clock import Clock
+from tenterhook.rig.ledger import GONE, MUTED, Site
+from tenterhook.rig.live import LiveHook
+from tenterhook.rig.saved import FORMAT, NAMES, PREFIX, TENSOR, SavedClock, SavedHook, as_tensor, key_of, kind_of, write
+from tenterhook.rig.state import HookState
+
+#: rows of a hook's ledger, one column for each target; then one more row for each reason in `skipped`
+ROWS = ("due", "fired", "changed", "failed", "rebound", "first", "last", "kind", "muted")
+
+
+def pack(plan: Plan, lives: Mapping[str, LiveHook], clock: Clock, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    _check_named(plan)
+    entries = {f"{PREFIX}{TENSOR}/{name}": tensor.detach().clone() for name, tensor in tensors.items()}
+    hooks = {id: _pack_hook(live, entries) for id, live in lives.items()}
+    header = {
+        "tenterhook": FORMAT,
+        **surroundings(),
+        "clock": SavedClock(clock.step, clock.tripped, clock.accumulated, (clock.forwards[0], clock.forwards[1])),
+        "plan": msgspec.Raw(plan.to_json().encode()),
+        "hooks": hooks,
+    }
+    return write(header, {key: t for key, t in entries.items() if t.numel()})
+
+
+def tensors_of(lives: Iterable[LiveHook]) -> list[str]:
+    """The names of the tensor parameters that hooks use."""
+    return sorted({live.hook.do.params[p] for live in lives if isinstance(live.hook.do, Action)
+                   for p in live.definition.tensor_params})  # fmt: skip
+
+
+def surroundings() -> dict[str, str | int]:
+    """What else decides the bits of a run."""
+    return {
+        "torch": torch.__version__.partition("+")[0],
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def fingerprint_of(definition: Definition) -> str | None:
+    """None for a built-in action: its version says all."""
+    return None if BUILTIN.find(definition.name) is definition else definition.fingerprint
+
+
+def _check_named(plan: Plan) -> None:
+    unnamed = [hook for hook in plan if not isinstance(hook.do, Action)]
+    if not unnamed:
+        return
+    places = "".join(f"\n  hook {h.id!r} at {h.at}: its function at {callable_place(h.do)}" for h in unnamed)  # type: ignore[arg-type]
+    raise StateError(
+        f"{len(unnamed)} of the plan's functions {'has' if len(unnamed) == 1 else 'have'} no name that a checkpoint "
+        f"could keep{places}",
+        hook=unnamed[0].id if len(unnamed) == 1 else None,
+        remedy=f"register {'it' if len(unnamed) == 1 else 'each'}: put @th.action({_name(unnamed[0])!r}) above a def",
+    )
+
+
+def _name(hook: Hook) -> str:
+    name = getattr(hook.do, "__name__", "")
+    return name if name.isidentifier() else "mine"
+
+
+def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
+    id, state = live.hook.id, live.state
+    sites = [site for site in live.sites if site.dormant != GONE]
+    slots = None if len(sites) == len(live.sites) else torch.tensor([site.slot for site in sites])
+    names = [site.name for site in sites]
+    if any("\0" in name for name in names):
+        raise StateError("the name of a target has a NUL, which cannot be kept", hook=id)
+    kinds: dict[str, int] = {}
+    reasons: dict[str, int] = {}
+    skipped = list(dict.fromkeys(why for site in sites if site.skipped for why in site.skipped))
+    entries[key_of("targets", id)] = as_tensor("\0".join(names).encode("utf-8", "surrogatepass"))
+    entries[key_of("ledger", id)] = _table(
+        [
+            [site.due for site in sites],
+            [site.fired for site in sites],
+            [site.changed for site in sites],
+            [site.failed for site in sites],
+            [site.rebound for site in sites],
+            [site.first for site in sites],
+            [site.last for site in sites],
+            [_kind(site, kinds) for site in sites],
+            [_reason(site, reasons) for site in sites],
+            *([site.skipped.get(why, 0) if site.skipped else 0 for site in sites] for why in skipped),
+        ]
+    )
+    for kind, packed in (("state", state.packed), ("pending", state.pending)):
+        entries.update({key_of(kind, id, name): _kept(tensor, slots) for name, tensor in packed.items()})
+    partials = live.partials
+    if partials is not None and 1 in partials.fired:
+        entries.update({key_of("partial", id, name): _kept(store, slots) for name, store in partials.stores.items()})
+        entries[key_of("fired", id)] = _kept(as_tensor(bytes(partials.fired)), slots)
+    _pack_free(id, state, {site.slot: i for i, site in enumerate(sites)}, entries)
+    for device, generator in state.generators.items():
+        entries[key_of("generator", id, device, rank=ranks.rank())] = generator.get_state()
+    return SavedHook(
+        live.definition.name, live.definition.version, fingerprint_of(live.definition),
+        due=live.due_steps, counted=live.counted, muted=live.muted,
+        kinds=list(kinds), reasons=list(reasons), skipped=skipped,
+    )  # fmt: skip
+
+
+def _table(rows: list[list[int]]) -> Tensor:
+    flat = array("q", [number for row in rows for number in row])
+    return torch.frombuffer(flat, dtype=torch.int64).reshape(len(rows), -1) if flat else torch.empty(len(rows), 0)
+
+
+def _kept(tensor: Tensor, slots: Tensor | None) -> Tensor:
+    return tensor.detach().clone() if slots is None else tensor.detach()[slots.to(tensor.device)]
+
+
+def _kind(site: Site, kinds: dict[str, int]) -> int:
+    parameter = site.target.parameter() if site.target.kind == "parameter" else None
+    return -1 if parameter is None else kinds.setdefault(kind_of(parameter), len(kinds))
+
+
+def _reason(site: Site, reasons: dict[str, int]) -> int:
+    """Of a site that muted itself; other reasons to sleep are seen again on the model."""
+    if not site.dormant or not site.dormant.startswith(MUTED):
+        return -1
+    return reasons.setdefault(site.dormant, len(reasons))
+
+
+def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: dict[str, Tensor]) -> None:
+    """Tensors of one name, dtype and number of dimensions lie end to end; `index` has slot and shape of each."""
+    for kind, index, table in (("free", "index", state.free), ("pending_free", "pending_index", state.pending_free)):
+        groups: dict[str, list[tuple[int, Tensor]]] = {}
+        for (slot, name), tensor in table.items():
+            if slot in places:
+                dtype = NAMES.get(tensor.dtype)
+                if dtype is None or tensor.layout is not torch.strided:
+                    raise StateError(f"its state {name!r} is a tensor that cannot be kept: {tensor.dtype}", hook=id)
+                groups.setdefault(f"{dtype}/{tensor.dim()}/{name}", []).append((places[slot], tensor.detach()))
+        for group, found in groups.items():
+            found.sort(key=lambda item: item[0])
+            device = found[0][1].device
+            entries[key_of(kind, id, group, rank=ranks.rank())] = _joined(t.to(device) for _, t in found)
+            entries[key_of(index, id, group, rank=ranks.rank())] = torch.tensor([[s, *t.shape] for s, t in found])
+
+
+def _joined(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.cat([t.reshape(-1) for t in tensors])

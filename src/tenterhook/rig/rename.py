@@ -1,0 +1,63 @@
+"""Renaming: from the names of a saved state to those of this model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tenterhook.errors import PlanError
+from tenterhook.plan import ROOT, Hook
+
+
+class Renaming:
+    """Old names to new ones, by whole parts from the front; what follows is kept.
+
+    `"encoder": "backbone"` renames the module and all that is in it. A `*` stands for one part and is carried over,
+    in order: `"blocks.*.attn": "layers.*.attention"`; so `"*": "model.*"` moves everything one level down. The first
+    rule that fits is used. The root keeps its name.
+    """
+
+    def __init__(self, rules: Mapping[str, str] | None) -> None:
+        self._rules = [(_cut(old), _cut(new)) for old, new in (rules or {}).items()]
+        for old, new in self._rules:
+            if len(old) > 1 and len(new) > 1 and old[-1] == new[-1] == "*":
+                old.pop()  # "encoder.*" is "encoder": what is below follows anyway
+                new.pop()
+            if old.count("*") != new.count("*"):
+                raise PlanError(
+                    f"rename {'.'.join(old)!r} to {'.'.join(new)!r}: the stars do not pair",
+                    remedy='a * stands for one part of the name: {"blocks.*.attn": "layers.*.attention"}',
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def __call__(self, name: str) -> str:
+        if name == ROOT:
+            return name
+        path, colon, tap = name.partition(":")
+        parts = path.split(".")
+        for old, new in self._rules:
+            if len(parts) < len(old) or not all(o in ("*", p) for o, p in zip(old, parts)):
+                continue
+            carried = iter(p for o, p in zip(old, parts) if o == "*")
+            begun = [next(carried) if part == "*" else part for part in new]
+            return ".".join([*begun, *parts[len(old) :]]) + colon + tap
+        return name
+
+    def hook(self, hook: Hook) -> Hook:
+        """With its patterns renamed, as if they were names."""
+        if not self._rules:
+            return hook
+        return Hook(hook.id, on=tuple(self._pattern(p) for p in hook.selector.patterns), at=hook.at, do=hook.do,
+                    when=hook.when, expect=hook.expect, on_error=hook.on_error)  # fmt: skip
+
+    def _pattern(self, pattern: str) -> str:
+        bare = pattern.removeprefix("!")
+        return pattern if bare.startswith("type:") else pattern[: len(pattern) - len(bare)] + self(bare)
+
+
+def _cut(name: str) -> list[str]:
+    parts = name.split(".")
+    if not all(parts) or any("*" in part and part != "*" for part in parts):
+        raise PlanError(f"rename: {name!r} is not a name", remedy='a * stands for one whole part: "blocks.*.attn"')
+    return parts

@@ -1,0 +1,107 @@
+"""What differs between a saved state and the rig it is to go into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tenterhook.errors import MismatchError, nearest
+
+Kind = Literal["hook", "action", "target", "tensor", "state"]
+
+#: differences that are written out before the rest is counted
+MOST = 20
+#: targets named in one line
+ALSO = 4
+#: names looked through for the nearest
+CANDIDATES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as it was saved."""
+
+    kind: Kind
+    fact: str
+    hook: str | None = None
+    target: str | None = None
+
+    def __str__(self) -> str:
+        place = [f"hook {self.hook!r}"] if self.hook is not None else []
+        place += [f"on {self.target!r}"] if self.target is not None else []
+        return f"{' '.join(place)}: {self.fact}" if place else self.fact
+
+
+@dataclass(slots=True)
+class Report:
+    """Every difference, and what is worth knowing beside them. True if there is a difference."""
+
+    differences: list[Difference] = field(default_factory=list)
+    #: no obstacles: the plan's parameters, versions, threads
+    notes: list[str] = field(default_factory=list)
+    #: a rename that would settle missing targets, as a line of code
+    renaming: str | None = None
+
+    def add(self, kind: Kind, fact: str, *, hook: str | None = None, target: str | None = None) -> None:
+        self.differences.append(Difference(kind, fact, hook, target))
+
+    def __bool__(self) -> bool:
+        return bool(self.differences)
+
+    def __str__(self) -> str:
+        lines = self._lines()
+        said = [f"  {line}" for line in lines[:MOST]]
+        if len(lines) > MOST:
+            said.append(f"  ... and {len(lines) - MOST} lines more")
+        said += [f"  note: {note}" for note in self.notes[:MOST]]
+        count = len(self.differences)
+        head = f"{count} difference{'s' if count != 1 else ''}" if count else "all of the state was loaded"
+        return "\n".join([head, *said])
+
+    def _lines(self) -> list[str]:
+        """Targets of one hook of which the same is to be said stand in one line."""
+        groups: dict[tuple[str | None, str, bool], list[Difference]] = {}
+        for one in self.differences:
+            groups.setdefault((one.hook, one.fact, one.target is None), []).append(one)
+        lines = []
+        for first, *others in groups.values():
+            also = ", ".join(repr(o.target) for o in others[:ALSO])
+            also += f" and {len(others) - ALSO} more" if len(others) > ALSO else ""
+            lines.append(f"{first}; likewise {also}" if also else str(first))
+        return lines
+
+    def missing(self, hook: str, lost: Sequence[str], new: Sequence[str]) -> None:
+        """Targets of a hook that were saved and are not here, and the other way round."""
+        pool = list(new[:CANDIDATES])
+        for name in lost:
+            close = nearest(name, pool, 1) if pool and len(self.differences) < MOST else []
+            self.add("target", "saved, but not here" + (f"; the nearest is {close[0]!r}" if close else ""),
+                     hook=hook, target=name)  # fmt: skip
+            if close and self.renaming is None:
+                self.renaming = _renaming(name, close[0])
+        for name in new:
+            self.add("target", "here, but not saved", hook=hook, target=name)
+
+    def refuse(self) -> None:
+        """Raise, if there is a difference."""
+        if not self.differences:
+            return
+        remedy = f"{self.renaming}, or strict=False, which loads what fits" if self.renaming else (
+            "strict=False loads what fits")  # fmt: skip
+        raise MismatchError(f"the saved state does not fit: {self}", report=self, remedy=remedy)
+
+
+def _renaming(old: str, new: str) -> str:
+    """The shortest rename that turns one into the other: what they share at the end is left out."""
+    if new.endswith(f".{old}"):
+        rule = ("*", new.removesuffix(old) + "*")
+    elif old.endswith(f".{new}"):
+        rule = (old.removesuffix(new) + "*", "*")
+    else:
+        before, after = old.split("."), new.split(".")
+        while len(before) > 1 and len(after) > 1 and before[-1] == after[-1]:
+            before.pop()
+            after.pop()
+        rule = (".".join(before), ".".join(after))
+    return f'rename={{"{rule[0]}": "{rule[1]}"}}'

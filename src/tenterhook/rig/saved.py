@@ -1,0 +1,298 @@
+"""A saved state as data, format 1: plain tensors by key, and a header in canonical JSON that vouches for each.
+
+Everything read here comes from elsewhere. Sizes are looked at before anything is made of them, the header must be
+the very bytes that would be written for what it says, and nothing it says is imported or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from tenterhook import ranks
+from tenterhook.errors import StateError, TenterhookError
+from tenterhook.plan import Plan
+
+FORMAT = 1
+PREFIX = "tenterhook/"
+HEADER = PREFIX + "header"
+MAX_HEADER = 1 << 20
+#: bytes that are copied at once to be digested
+CHUNK = 1 << 20
+
+_DTYPES = (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
+    torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+    torch.float8_e4m3fn, torch.float8_e5m2,
+)  # fmt: skip
+DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+MAX_INTEGER = 1 << 53
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+#: a step, or -1 for none
+Step = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INTEGER)]
+
+#: what an entry may be: TENSOR is of the whole state, the others of a hook; LOCAL ones are of one rank
+TENSOR = "tensor"
+SHARED = ("targets", "ledger", "state", "pending", "partial", "fired")
+LOCAL = ("free", "index", "pending_free", "pending_index", "generator")
+
+
+class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What the header says of another tensor."""
+
+    dtype: str
+    shape: list[Count]
+    digest: str
+
+
+class SavedClock(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    step: Count
+    #: the step a trigger last tripped in
+    tripped: Step
+    #: gradients had come to parameters since the last step
+    accumulated: bool
+    #: forwards of the root within the step, in evaluation and in training
+    forwards: tuple[Count, Count]
+
+
+class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    action: str
+    version: Count
+    #: of the action's code; None for a built-in one, whose version says all
+    fingerprint: str | None
+    #: steps it was due in, and the last step that was counted
+    due: Count
+    counted: Step
+    muted: bool
+    #: of parameters: "float32[4, 8]"; the ledger's `kind` counts into it
+    kinds: list[str]
+    #: why sites muted themselves; the ledger's `muted` counts into it
+    reasons: list[str]
+    #: why firings were let pass; one more row of the ledger for each
+    skipped: list[str]
+
+
+class Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    tenterhook: int
+    torch: str
+    python: str
+    cpu: str
+    threads: Count
+    clock: SavedClock
+    plan: msgspec.Raw
+    hooks: dict[str, SavedHook]
+    entries: dict[str, Entry]
+
+
+class _Sealed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    digest: str
+    state: msgspec.Raw
+
+
+class _Version(msgspec.Struct, frozen=True):
+    tenterhook: int
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A state that was read and verified."""
+
+    header: Header
+    plan: Plan
+    #: tensor parameters by name
+    tensors: Mapping[str, Tensor]
+    #: by hook and kind, then by what follows in the key
+    parts: Mapping[tuple[str, str], Mapping[str, Tensor]]
+
+    def of(self, hook: str, kind: str) -> Mapping[str, Tensor]:
+        return self.parts.get((hook, kind), {})
+
+
+def key_of(kind: str, hook: str, name: str = "", *, rank: int = 0) -> str:
+    """Ids of hooks have no slash, so that the parts of a key can be told apart; names come last and may have some."""
+    local = f"rank{rank}/" if kind in LOCAL else ""
+    return f"{PREFIX}{local}{kind}/{hook}{'/' + name if name else ''}"
+
+
+def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict of these tensors, with the header that vouches for them."""
+    entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
+    state = _canonical(Header(**header, entries=entries))
+    text = _canonical(_Sealed(digest(state), msgspec.Raw(state)))
+    if len(text) > MAX_HEADER:
+        raise StateError(f"the header has {len(text)} bytes, the most is {MAX_HEADER}", remedy="use fewer hooks")
+    return {HEADER: as_tensor(text), **tensors}
+
+
+def read(given: Mapping[str, Tensor]) -> Saved | None:
+    """The state among the entries of a mapping; None if there is none. A damaged one is a StateError."""
+    if not isinstance(given, Mapping):
+        raise StateError(f"a {type(given).__name__} is not a state dict", remedy="give what rig.state_dict() returned")
+    own = {key: value for key, value in given.items() if isinstance(key, str) and key.startswith(PREFIX)}
+    if not own:
+        _look_below(given)
+        return None
+    header = _header(own)
+    plan = _plan(header)
+    for key in own.keys() - header.entries.keys() - {HEADER}:
+        raise _damaged(f"the entry {_shown(key)} is not of this state")
+    for key, entry in header.entries.items():
+        if key not in own:
+            raise _damaged(f"the entry {_shown(key)} is missing")
+        _check(key, own[key], entry)
+    for key, entry in header.entries.items():
+        if digest(own[key]) != entry.digest:
+            raise _damaged(f"the entry {_shown(key)} is not what was saved")
+    return _sorted(header, plan, {key: own[key].detach() for key in header.entries})
+
+
+def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
+    """By hook and kind; what belongs to another rank is left out."""
+    tensors: dict[str, Tensor] = {}
+    parts: dict[tuple[str, str], dict[str, Tensor]] = {}
+    mine = f"rank{ranks.rank()}"
+    for key, tensor in entries.items():
+        kind, _, rest = key.removeprefix(PREFIX).partition("/")
+        if kind == TENSOR and rest:
+            tensors[rest] = tensor
+            continue
+        local = kind.startswith("rank") and kind[4:].isdecimal()
+        rank = kind if local else mine
+        if local:
+            kind, _, rest = rest.partition("/")
+        hook, _, name = rest.partition("/")
+        if kind not in (LOCAL if local else SHARED) or hook not in header.hooks:
+            raise _damaged(f"the entry {_shown(key)} has no meaning")
+        if rank == mine:
+            parts.setdefault((hook, kind), {})[name] = tensor
+    return Saved(header, plan, tensors, parts)
+
+
+def _header(own: Mapping[str, Any]) -> Header:
+    tensor = own.get(HEADER)
+    if tensor is None:
+        raise _damaged(f"the entry {HEADER!r} is missing")
+    _check_plain(HEADER, tensor)
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1:
+        raise _damaged("the header is not a row of bytes")
+    if tensor.numel() > MAX_HEADER:
+        raise StateError(f"the header has {tensor.numel()} bytes, the most is {MAX_HEADER}")
+    text = as_bytes(tensor)
+    sealed = _decoded(text, _Sealed)
+    if digest(bytes(sealed.state)) != sealed.digest:
+        raise _damaged("the header is not what was saved")
+    version = _decoded(bytes(sealed.state), _Version).tenterhook
+    if version != FORMAT:
+        raise StateError(
+            f"the state is of format {version}; this tenterhook reads format {FORMAT}",
+            remedy="read it with the tenterhook that wrote it, or a later one",
+        )
+    header: Header = _decoded(bytes(sealed.state), Header)
+    if _canonical(_Sealed(sealed.digest, msgspec.Raw(_canonical(header)))) != text:
+        raise _damaged("the header is not canonical JSON")
+    return header
+
+
+def _decoded(text: bytes, type: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(text, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(f"the header cannot be read: {error}") from None
+
+
+def _plan(header: Header) -> Plan:
+    text = bytes(header.plan)
+    try:
+        plan = Plan.from_json(text)
+        canonical = plan.to_json().encode()
+    except TenterhookError as error:
+        raise StateError(f"the saved plan cannot be read: {error.fact}", hook=error.hook) from None
+    if canonical != text:
+        raise _damaged("the saved plan is not canonical JSON")
+    if {hook.id for hook in plan} != header.hooks.keys():
+        raise _damaged("the header speaks of other hooks than its plan")
+    return plan
+
+
+def _check(key: str, tensor: Any, entry: Entry) -> None:
+    """Whether the entry is what the header says, by all that can be seen without reading it."""
+    _check_plain(key, tensor)
+    dtype = DTYPES.get(entry.dtype)
+    if dtype is None:
+        raise _damaged(f"the entry {_shown(key)} is of an unknown dtype {_shown(entry.dtype)}")
+    if tensor.dtype != dtype or list(tensor.shape) != entry.shape:
+        raise _damaged(
+            f"the entry {_shown(key)} is {kind_of(tensor)}, not {entry.dtype}{_shown(entry.shape, quoted=False)}"
+        )
+
+
+def _check_plain(key: str, tensor: Any) -> None:
+    if type(tensor) not in (Tensor, torch.nn.Parameter):
+        raise _damaged(f"the entry {_shown(key)} is a {type(tensor).__name__}, not a tensor")
+    plain = tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta"
+    # An expanded tensor may claim far more elements than there are bytes behind it.
+    if not plain or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+        raise _damaged(f"the entry {_shown(key)} is not a plain, contiguous tensor")
+
+
+def _look_below(given: Mapping[str, Any]) -> None:
+    for key, value in given.items():
+        if isinstance(value, Mapping) and HEADER in value:
+            raise StateError("the hooks are one level below", remedy=f"give its entry {_shown(key)}: sd[{_shown(key)}]")
+
+
+def _entry(key: str, tensor: Tensor) -> Entry:
+    if tensor.dtype not in NAMES:
+        raise StateError(f"the entry {key!r} is of {tensor.dtype}, which cannot be kept")
+    return Entry(NAMES[tensor.dtype], list(tensor.shape), digest(tensor))
+
+
+def digest(data: Tensor | bytes) -> str:
+    """Against damage, not against forgery: BLAKE2b of the bytes in memory order, 128 bits."""
+    made = hashlib.blake2b(digest_size=16)
+    for part in _parts(data) if isinstance(data, Tensor) else (data,):
+        made.update(part)
+    return made.hexdigest()
+
+
+def _parts(tensor: Tensor) -> Iterator[bytearray]:
+    flat = tensor.detach().reshape(-1).view(torch.uint8)
+    for part in flat.split(CHUNK) if flat.numel() else ():
+        held = bytearray(part.numel())
+        torch.frombuffer(held, dtype=torch.uint8).copy_(part)
+        yield held
+
+
+def as_bytes(tensor: Tensor) -> bytes:
+    return b"".join(_parts(tensor))
+
+
+def as_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def kind_of(tensor: Tensor) -> str:
+    """`float32[4, 8]`."""
+    return f"{NAMES.get(tensor.dtype, tensor.dtype)}{list(tensor.shape)}"
+
+
+def _canonical(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
+
+
+def _damaged(fact: str) -> StateError:
+    return StateError(f"the saved state is damaged: {fact}", remedy="load an earlier checkpoint")
+
+
+def _shown(value: Any, *, quoted: bool = True) -> str:
+    text = repr(value) if quoted else str(value)
+    return text if len(text) <= 100 else text[:97] + "..."

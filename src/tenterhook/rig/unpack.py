@@ -1,0 +1,328 @@
+"""From a saved state back into a rig: read by hook, compared with what is here, then put in place."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tenterhook.actions import Definition
+from tenterhook.errors import StateError, nearest
+from tenterhook.plan import Hook
+from tenterhook.rig.clock import Clock
+from tenterhook.rig.ledger import MUTED
+from tenterhook.rig.live import LiveHook
+from tenterhook.rig.names import Target
+from tenterhook.rig.pack import ROWS, fingerprint_of, surroundings
+from tenterhook.rig.rename import Renaming
+from tenterhook.rig.report import Report
+from tenterhook.rig.saved import DTYPES, MAX_INTEGER, Saved, SavedClock, SavedHook, as_bytes, digest, kind_of
+from tenterhook.rig.state import HookState
+
+#: as many targets may be saved as are here, times this, before they are not even read
+FEW, TIMES = 4096, 4
+MAX_DIMS = 16
+#: entries that are more than the ledger
+STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One hook's saved state, read for the targets that are here."""
+
+    said: SavedHook
+    #: old slot to new target, for what is to be carried
+    moves: Mapping[int, str]
+    ledger: list[list[int]]
+    state: HookState
+    partials: Mapping[str, Tensor]
+    fired: bytes
+
+
+#: of each hook that is here: its code, its targets
+Here = Mapping[str, tuple[Hook, Definition, Sequence[Target]]]
+
+
+def compare(saved: Saved, here: Here, renaming: Renaming, report: Report, device: torch.device) -> dict[str, Kept]:
+    """What of the state goes into which hook; what does not fit is put into the report. Nothing is changed."""
+    kept = {}
+    for hook in saved.plan:
+        if hook.id in here:
+            found = _keep(saved, renaming.hook(hook), here[hook.id], renaming, report, device)
+            if found is not None:
+                kept[hook.id] = found
+    _compare_surroundings(saved, report)
+    return kept
+
+
+def compare_hooks(saved: Saved, here: Here, report: Report) -> None:
+    """Hooks that only one side has. Where there is state to lose, or to miss, that is a difference."""
+    new = [id for id in here if id not in saved.header.hooks]
+    for id in saved.header.hooks:
+        if id in here:
+            continue
+        close = nearest(id, new, 1)
+        fact = "saved, but not in this plan" + (f"; the nearest is {close[0]!r}" if close else "")
+        if any(saved.of(id, kind) for kind in STATEFUL):
+            report.add("hook", fact, hook=id)
+        else:
+            report.notes.append(f"hook {id!r}: {fact}")
+    for id in new:
+        fact = "in this plan, but not saved: it begins anew"
+        if here[id][1].state:
+            report.add("hook", fact, hook=id)
+        else:
+            report.notes.append(f"hook {id!r}: {fact}")
+
+
+def compare_tensors(saved: Saved, tensors: Mapping[str, Tensor], report: Report) -> None:
+    for name, tensor in tensors.items():
+        kept = saved.tensors.get(name)
+        if kept is not None and (kind_of(kept) != kind_of(tensor) or digest(kept) != digest(tensor.contiguous())):
+            report.add("tensor", f"the tensor {name!r} is another than the saved one")
+
+
+def _keep(
+    saved: Saved, was: Hook, found: tuple[Hook, Definition, Sequence[Target]], renaming: Renaming, report: Report,
+    device: torch.device,
+) -> Kept | None:  # fmt: skip
+    hook, definition, targets = found
+    id, said = hook.id, saved.header.hooks[hook.id]
+    if said.action != definition.name:
+        report.add("action", f"saved with {said.action!r}, here it is {definition.name!r}", hook=id)
+        return None
+    if was.at != hook.at:
+        report.add("hook", f"saved at {was.at}, here it is at {hook.at}", hook=id)
+        return None
+    for name in ("on", "do", "when", "expect", "on_error"):
+        if getattr(was, name) != getattr(hook, name):
+            then, now = (str(getattr(h, name)) for h in (was, hook))
+            report.notes.append(f"hook {id!r}: {name} was {then}, is {now}")
+    _compare_code(said, definition, saved, report, id)
+    ledger = _ledger(saved, id, said)
+    sites = ledger.shape[1]
+    if sites > max(FEW, TIMES * len(targets)):
+        report.add("target", f"saved for {sites} targets, here are {len(targets)}", hook=id)
+        return None
+    rows, names = ledger.tolist(), _names(saved, id, sites)
+    tap = hook.point.on == ("tap",)
+    moves = _moves(id, said, names, rows[ROWS.index("kind")], targets, renaming, report, tap=tap)
+    state = _state(saved, id, definition, sites, report, device)
+    partials = _partials(saved, id, definition, sites)
+    return Kept(said, moves, rows, state, partials, _fired(saved, id, definition, sites, partials))
+
+
+def _compare_code(said: SavedHook, definition: Definition, saved: Saved, report: Report, id: str) -> None:
+    name, fingerprint, here = definition.name, fingerprint_of(definition), surroundings()["python"]
+    if said.version != definition.version:
+        age = "newer" if said.version > definition.version else "older"
+        fact = f"saved with version {said.version} of {name!r}, {age} than the one here, {definition.version}"
+        report.add("action", fact, hook=id)
+    elif said.fingerprint != fingerprint and saved.header.python != here:
+        report.notes.append(
+            f"hook {id!r}: Python {saved.header.python} compiled the saved {name!r}, {here} the one here; "
+            "whether the code is the same cannot be told"
+        )
+    elif said.fingerprint != fingerprint:
+        report.add("action", f"the code of {name!r} is not what it was when the state was saved", hook=id)
+
+
+def _compare_surroundings(saved: Saved, report: Report) -> None:
+    for name, here in surroundings().items():
+        then = getattr(saved.header, name)
+        if name != "python" and then != here:
+            report.notes.append(f"{name} was {then}, is {here}: the last bits of a run may differ")
+
+
+# -- reading, with nothing taken on trust ------------------------------------------------------------------------------
+
+
+def _ledger(saved: Saved, id: str, said: SavedHook) -> Tensor:
+    rows = len(ROWS) + len(said.skipped)
+    ledger = saved.of(id, "ledger").get("")
+    if ledger is None:
+        return torch.empty(rows, 0, dtype=torch.int64)
+    if ledger.dtype != torch.int64 or ledger.dim() != 2 or ledger.shape[0] != rows:
+        raise _meaningless("ledger", id)
+    top = torch.full((rows, 1), MAX_INTEGER)
+    top[ROWS.index("kind")], top[ROWS.index("muted")] = len(said.kinds) - 1, len(said.reasons) - 1
+    low = torch.zeros(rows, 1, dtype=torch.int64)
+    for name in ("first", "last", "kind", "muted"):
+        low[ROWS.index(name)] = -1
+    if bool(((ledger < low) | (ledger > top)).any()) or not all(why.startswith(MUTED) for why in said.reasons):
+        raise _meaningless("ledger", id)
+    return ledger
+
+
+def _names(saved: Saved, id: str, sites: int) -> list[str]:
+    tensor = saved.of(id, "targets").get("")
+    if tensor is None or not sites:
+        if tensor is None and not sites:
+            return []
+        raise _meaningless("list of targets", id)
+    if tensor.dtype != torch.uint8 or int((tensor == 0).sum()) != sites - 1:
+        raise _meaningless("list of targets", id)
+    try:
+        names = as_bytes(tensor).decode("utf-8", "surrogatepass").split("\0")
+    except UnicodeDecodeError:
+        raise _meaningless("list of targets", id) from None
+    if len(set(names)) != sites:
+        raise _meaningless("list of targets", id)
+    return names
+
+
+def _moves(
+    id: str, said: SavedHook, names: Sequence[str], kinds: Sequence[int], targets: Sequence[Target],
+    renaming: Renaming, report: Report, *, tap: bool,
+) -> dict[int, str]:  # fmt: skip
+    here: dict[str, Target] = {}
+    for target in targets:
+        here[target.name] = target
+        here.update(dict.fromkeys(target.aliases, target))
+    moves: dict[int, str] = {}
+    taken: set[str] = set()
+    lost: list[str] = []
+    for slot, old in enumerate(names):
+        found = here.get(renaming(old)) if renaming else here.get(old)
+        if found is None and tap:
+            moves[slot] = renaming(old)  # taps appear as they run
+            continue
+        if found is None or found.name in taken:
+            lost.append(old)
+            continue
+        taken.add(found.name)
+        moves[slot] = found.name
+        parameter = found.parameter() if kinds[slot] >= 0 and found.kind == "parameter" else None
+        if parameter is not None and kind_of(parameter) != said.kinds[kinds[slot]]:
+            report.add("target", f"saved as {said.kinds[kinds[slot]]}, here it is {kind_of(parameter)}",
+                       hook=id, target=found.name)  # fmt: skip
+            del moves[slot]
+    if lost or len(taken) != len(targets):
+        report.missing(id, lost, [t.name for t in targets if t.name not in taken])
+    return moves
+
+
+def _state(
+    saved: Saved, id: str, definition: Definition, sites: int, report: Report, device: torch.device
+) -> HookState:
+    state = HookState(definition, sites)
+    for kind, table in (("state", state.packed), ("pending", state.pending)):
+        for name, tensor in saved.of(id, kind).items():
+            if tensor.dtype != torch.float64 or list(tensor.shape) != [sites]:
+                raise _meaningless(kind, id)
+            if name in definition.state:
+                table[name] = tensor.to(device, copy=True)
+            else:
+                report.add("state", f"{definition.name!r} has no state {name!r} here", hook=id)
+    if state.packed and state.packed.keys() != definition.state.keys():
+        for name in definition.state.keys() - state.packed.keys():
+            report.add("state", f"the state {name!r} was not saved", hook=id)
+        state.packed.clear()
+    for kind, index, free in (("free", "index", state.free), ("pending_free", "pending_index", state.pending_free)):
+        for group, rows in saved.of(id, index).items():
+            flat = saved.of(id, kind).get(group)
+            free.update(_unjoined(id, group, rows, flat, sites, device))
+        if saved.of(id, kind).keys() - saved.of(id, index).keys():
+            raise _meaningless(kind, id)
+    for name, tensor in saved.of(id, "generator").items():
+        if name not in ("cpu", str(device)):
+            report.add("state", f"its generator was on {name}, this model is on {device}", hook=id)
+            continue
+        state.generators[name] = _generator(id, name, tensor)
+    return state
+
+
+def _unjoined(
+    id: str, group: str, rows: Tensor, flat: Tensor | None, sites: int, device: torch.device
+) -> dict[tuple[int, str], Tensor]:
+    dtype, _, rest = group.partition("/")
+    dims, _, name = rest.partition("/")
+    count = int(dims) if dims.isdecimal() and len(dims) <= 2 else MAX_DIMS + 1
+    shaped = rows.dtype == torch.int64 and rows.dim() == 2 and rows.shape[1] == 1 + count and len(rows) <= sites
+    if count > MAX_DIMS or dtype not in DTYPES or not shaped:
+        raise _meaningless("free state", id)
+    flat = torch.empty(0, dtype=DTYPES[dtype]) if flat is None else flat
+    listed = rows.tolist()
+    sizes = [math.prod(shape) for _, *shape in listed]
+    whole = all(0 <= slot < sites and min(shape, default=0) >= 0 for slot, *shape in listed)
+    distinct = len({slot for slot, *_ in listed}) == len(listed)
+    if not whole or not distinct or flat.dtype != DTYPES[dtype] or flat.dim() != 1 or sum(sizes) != flat.numel():
+        raise _meaningless("free state", id)
+    parts = flat.split(sizes)
+    return {
+        (slot, name): part.reshape(shape).to(device, copy=True)
+        for (slot, *shape), part in zip(listed, parts, strict=True)
+    }
+
+
+def _generator(id: str, device: str, tensor: Tensor) -> torch.Generator:
+    generator = torch.Generator(device)
+    try:
+        generator.set_state(tensor.clone())
+    except (RuntimeError, TypeError):
+        raise _meaningless("generator", id) from None
+    return generator
+
+
+def _partials(saved: Saved, id: str, definition: Definition, sites: int) -> Mapping[str, Tensor]:
+    found = saved.of(id, "partial")
+    widths = {name: partial.width for name, partial in definition.partials.items()}
+    for name, tensor in found.items():
+        if tensor.dtype != torch.float64 or list(tensor.shape) != [sites, widths.get(name, -1)]:
+            raise _meaningless("partial results", id)
+    return found
+
+
+def _fired(saved: Saved, id: str, definition: Definition, sites: int, partials: Mapping[str, Tensor]) -> bytes:
+    tensor = saved.of(id, "fired").get("")
+    if tensor is None and not partials:
+        return b""
+    complete = partials.keys() == definition.partials.keys() and not definition.modifies
+    if tensor is None or not complete or tensor.dtype != torch.uint8 or list(tensor.shape) != [sites]:
+        raise _meaningless("partial results", id)
+    return as_bytes(tensor)
+
+
+def _meaningless(what: str, id: str) -> StateError:
+    return StateError(f"the saved state is damaged: its {what} has no meaning", hook=id,
+                      remedy="load an earlier checkpoint")  # fmt: skip
+
+
+# -- putting in place --------------------------------------------------------------------------------------------------
+
+
+def place(kept: Kept, live: LiveHook, model: nn.Module) -> None:
+    said, slots = kept.said, {site.name: site.slot for site in live.sites}
+    for name in kept.moves.values():
+        if name not in slots:
+            slots[name] = live.add_site(Target(name, "tap", weakref.ref(model))).slot
+    moves = {old: slots[name] for old, name in kept.moves.items()}
+    live.due_steps, live.counted, live.muted, live.standing = said.due, said.counted, said.muted, None
+    live.state.clear()
+    live.state.carry(kept.state, moves)
+    if live.partials is not None:
+        live.partials.clear()
+        if kept.fired:
+            live.partials.carry(kept.partials, kept.fired, moves)
+    for site in live.sites:
+        site.begin_anew()
+    columns = list(zip(*kept.ledger))
+    for old, new in moves.items():
+        due, fired, changed, failed, rebound, first, last, _, muted, *skipped = columns[old]
+        site = live.sites[new]
+        site.begin_anew(due)
+        site.fired, site.changed, site.failed, site.rebound = fired, changed, failed, rebound
+        site.first, site.last = first, last
+        site.skipped = {why: n for why, n in zip(said.skipped, skipped) if n} or None
+        if muted >= 0:
+            site.sleep(said.reasons[muted])
+
+
+def place_clock(said: SavedClock, clock: Clock) -> None:
+    clock.step, clock.tripped, clock.accumulated = said.step, said.tripped, said.accumulated
+    clock.forwards = list(said.forwards)
+    clock.forget()
