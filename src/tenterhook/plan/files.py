@@ -180,7 +180,8 @@ def _hook(read: _Hook) -> Hook:
 
 def _parameters(do: dict[str, Any], hook: str) -> Any:
     """What a hook does, with its parameters as JSON can carry them, if they are not too many."""
-    count, pending = 0, [do]
+    count = 0
+    pending: list[Any] = [do]
     while pending:
         inside = pending.pop()
         values = list(inside.values()) if isinstance(inside, dict) else inside

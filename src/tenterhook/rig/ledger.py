@@ -70,11 +70,11 @@ class Site:
         return self._due_before + (0 if self.dormant else self.live.due_steps - self._due_since)
 
     def begin_anew(self, due: int = 0) -> None:
-        """Zero every counter, and be due as often as is said."""
+        """Every counter at zero, but for the steps it was due in."""
         self.fired = self.changed = self.failed = self.rebound = 0
         self.first = self.last = self.order = -1
         self.skipped = None
-        if self.dormant and self.dormant.startswith(MUTED):
+        if self.dormant is not None and self.dormant.startswith(MUTED):
             self.dormant = None
         self._due_before, self._due_since = due, self.live.due_steps
 

@@ -17,7 +17,18 @@ from tenterhook.plan import Action, Hook, Plan, callable_place
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.saved import FORMAT, NAMES, PREFIX, TENSOR, SavedClock, SavedHook, as_tensor, key_of, kind_of, write
+from tenterhook.rig.saved import (
+    FORMAT,
+    NAMES,
+    PREFIX,
+    TENSOR,
+    SavedClock,
+    SavedHook,
+    as_tensor,
+    key_of,
+    kinds_of,
+    write,
+)
 from tenterhook.rig.state import HookState
 
 #: rows of a hook's ledger, one column for each target; then one more row for each reason in `skipped`
@@ -84,7 +95,8 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     names = [site.name for site in sites]
     if any("\0" in name for name in names):
         raise StateError("the name of a target has a NUL, which cannot be kept", hook=id)
-    kinds: dict[str, int] = {}
+    kinds = kinds_of(site.target for site in sites)
+    numbers = {kind: i for i, kind in enumerate(dict.fromkeys(k for k in kinds if k is not None))}
     reasons: dict[str, int] = {}
     skipped = list(dict.fromkeys(why for site in sites if site.skipped for why in site.skipped))
     entries[key_of("targets", id)] = as_tensor("\0".join(names).encode("utf-8", "surrogatepass"))
@@ -97,8 +109,8 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
             [site.rebound for site in sites],
             [site.first for site in sites],
             [site.last for site in sites],
-            [_kind(site, kinds) for site in sites],
-            [_reason(site, reasons) for site in sites],
+            [-1 if kind is None else numbers[kind] for kind in kinds],
+            [-1 if site.dormant is None else _reason(site, reasons) for site in sites],
             *([site.skipped.get(why, 0) if site.skipped else 0 for site in sites] for why in skipped),
         ]
     )
@@ -114,12 +126,14 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     return SavedHook(
         live.definition.name, live.definition.version, fingerprint_of(live.definition),
         due=live.due_steps, counted=live.counted, muted=live.muted,
-        kinds=list(kinds), reasons=list(reasons), skipped=skipped,
+        kinds=list(numbers), reasons=list(reasons), skipped=skipped,
     )  # fmt: skip
 
 
 def _table(rows: list[list[int]]) -> Tensor:
-    flat = array("q", [number for row in rows for number in row])
+    flat = array("q")
+    for row in rows:
+        flat.extend(row)
     return torch.frombuffer(flat, dtype=torch.int64).reshape(len(rows), -1) if flat else torch.empty(len(rows), 0)
 
 
@@ -127,14 +141,9 @@ def _kept(tensor: Tensor, slots: Tensor | None) -> Tensor:
     return tensor.detach().clone() if slots is None else tensor.detach()[slots.to(tensor.device)]
 
 
-def _kind(site: Site, kinds: dict[str, int]) -> int:
-    parameter = site.target.parameter() if site.target.kind == "parameter" else None
-    return -1 if parameter is None else kinds.setdefault(kind_of(parameter), len(kinds))
-
-
 def _reason(site: Site, reasons: dict[str, int]) -> int:
     """Of a site that muted itself; other reasons to sleep are seen again on the model."""
-    if not site.dormant or not site.dormant.startswith(MUTED):
+    if site.dormant is None or not site.dormant.startswith(MUTED):
         return -1
     return reasons.setdefault(site.dormant, len(reasons))
 

@@ -7,7 +7,7 @@ the very bytes that would be written for what it says, and nothing it says is im
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from tenterhook import ranks
 from tenterhook.errors import StateError, TenterhookError
 from tenterhook.plan import Plan
+from tenterhook.rig.names import Target
 
 FORMAT = 1
 PREFIX = "tenterhook/"
@@ -283,6 +284,23 @@ def as_tensor(data: bytes) -> Tensor:
 def kind_of(tensor: Tensor) -> str:
     """`float32[4, 8]`."""
     return f"{NAMES.get(tensor.dtype, tensor.dtype)}{list(tensor.shape)}"
+
+
+def kinds_of(targets: Iterable[Target]) -> list[str | None]:
+    """The kind of each target that is a parameter; of many, few are different."""
+    known: dict[tuple[torch.dtype, torch.Size], str] = {}
+    kinds: list[str | None] = []
+    for target in targets:
+        parameter = target.parameter() if target.kind == "parameter" else None
+        if parameter is None:
+            kinds.append(None)
+            continue
+        key = (parameter.dtype, parameter.shape)
+        kind = known.get(key)
+        if kind is None:
+            kind = known[key] = kind_of(parameter)
+        kinds.append(kind)
+    return kinds
 
 
 def _canonical(value: Any) -> bytes:

@@ -20,7 +20,7 @@ from tenterhook.rig.names import Target
 from tenterhook.rig.pack import ROWS, fingerprint_of, surroundings
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Report
-from tenterhook.rig.saved import DTYPES, MAX_INTEGER, Saved, SavedClock, SavedHook, as_bytes, digest, kind_of
+from tenterhook.rig.saved import DTYPES, MAX_INTEGER, Saved, SavedClock, SavedHook, as_bytes, digest, kind_of, kinds_of
 from tenterhook.rig.state import HookState
 
 #: as many targets may be saved as are here, times this, before they are not even read
@@ -179,30 +179,28 @@ def _moves(
     id: str, said: SavedHook, names: Sequence[str], kinds: Sequence[int], targets: Sequence[Target],
     renaming: Renaming, report: Report, *, tap: bool,
 ) -> dict[int, str]:  # fmt: skip
-    here: dict[str, Target] = {}
-    for target in targets:
-        here[target.name] = target
-        here.update(dict.fromkeys(target.aliases, target))
+    """Old slots and the targets that they are here."""
+    here = {name: i for i, target in enumerate(targets) for name in (target.name, *target.aliases)}
+    kinds_here = kinds_of(targets)
     moves: dict[int, str] = {}
-    taken: set[str] = set()
+    taken: set[int] = set()
     lost: list[str] = []
     for slot, old in enumerate(names):
-        found = here.get(renaming(old)) if renaming else here.get(old)
+        new = renaming(old) if renaming else old
+        found = here.get(new)
         if found is None and tap:
-            moves[slot] = renaming(old)  # taps appear as they run
-            continue
-        if found is None or found.name in taken:
+            moves[slot] = new  # taps appear as they run
+        elif found is None or found in taken:
             lost.append(old)
-            continue
-        taken.add(found.name)
-        moves[slot] = found.name
-        parameter = found.parameter() if kinds[slot] >= 0 and found.kind == "parameter" else None
-        if parameter is not None and kind_of(parameter) != said.kinds[kinds[slot]]:
-            report.add("target", f"saved as {said.kinds[kinds[slot]]}, here it is {kind_of(parameter)}",
-                       hook=id, target=found.name)  # fmt: skip
-            del moves[slot]
+        else:
+            taken.add(found)
+            then, now = said.kinds[kinds[slot]] if kinds[slot] >= 0 else None, kinds_here[found]
+            if then == now:
+                moves[slot] = targets[found].name
+            else:
+                report.add("target", f"saved as {then}, here it is {now}", hook=id, target=targets[found].name)
     if lost or len(taken) != len(targets):
-        report.missing(id, lost, [t.name for t in targets if t.name not in taken])
+        report.missing(id, lost, [t.name for i, t in enumerate(targets) if i not in taken])
     return moves
 
 
@@ -308,16 +306,19 @@ def place(kept: Kept, live: LiveHook, model: nn.Module) -> None:
         live.partials.clear()
         if kept.fired:
             live.partials.carry(kept.partials, kept.fired, moves)
-    for site in live.sites:
-        site.begin_anew()
     columns = list(zip(*kept.ledger))
-    for old, new in moves.items():
-        due, fired, changed, failed, rebound, first, last, _, muted, *skipped = columns[old]
-        site = live.sites[new]
+    carried = {new: columns[old] for old, new in moves.items()}
+    for site in live.sites:
+        column = carried.get(site.slot)
+        if column is None:
+            site.begin_anew()
+            continue
+        due, fired, changed, failed, rebound, first, last, _, muted, *skipped = column
         site.begin_anew(due)
         site.fired, site.changed, site.failed, site.rebound = fired, changed, failed, rebound
         site.first, site.last = first, last
-        site.skipped = {why: n for why, n in zip(said.skipped, skipped) if n} or None
+        if skipped:
+            site.skipped = {why: n for why, n in zip(said.skipped, skipped, strict=True) if n} or None
         if muted >= 0:
             site.sleep(said.reasons[muted])
 
