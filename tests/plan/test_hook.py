@@ -294,5 +294,5 @@ def test_a_plan_is_made_of_hooks_only():
 
 def test_a_plan_has_at_most_so_many_hooks():
     hooks = [hook(f"h{i}") for i in range(MAX_HOOKS + 1)]
-    assert len(Plan(hooks[1:])) == 512
-    assert refusal(lambda: Plan(hooks)) == "the plan has 513 hooks, the most is 512"
+    assert len(Plan(hooks[1:])) == 1024
+    assert refusal(lambda: Plan(hooks)) == "the plan has 1025 hooks, the most is 1024"

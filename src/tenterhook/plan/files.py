@@ -162,11 +162,13 @@ def _hook(read: _Hook) -> Hook:
         raise PlanFileError(f"do names {len(do)} actions", hook=read.id, remedy="one hook, one action")
     ((name, params),) = _parameters(do, read.id).items()
     _value(read.expect, read.id)
-    try:
-        fields = {} if read.when is None else {f: getattr(read.when, f) for f in _When.__struct_fields__}
-        when = When(**_value(fields, read.id))
-    except PlanError as error:
-        raise error.located(hook=read.id) from None
+    when = ALWAYS
+    if read.when is not None:
+        fields = {f: getattr(read.when, f) for f in _When.__struct_fields__}
+        try:
+            when = When(**_value(fields, read.id))
+        except PlanError as error:
+            raise error.located(hook=read.id) from None
     return Hook(
         read.id,
         on=read.on if isinstance(read.on, str) else tuple(read.on),

@@ -15,7 +15,7 @@ from tenterhook.plan.select import Selector
 Phase = Literal["train", "eval", "any"]
 OnError = Literal["raise", "mute"]
 
-MAX_HOOKS = 512
+MAX_HOOKS = 1024
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,63}")
 
 
