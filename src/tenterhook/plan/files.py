@@ -157,10 +157,12 @@ def _plan(version: int, hooks: list[_Hook]) -> Plan:
 
 
 def _hook(read: _Hook) -> Hook:
-    do = {read.do: {}} if isinstance(read.do, str) else read.do
-    if len(do) != 1:
-        raise PlanFileError(f"do names {len(do)} actions", hook=read.id, remedy="one hook, one action")
-    ((name, params),) = _parameters(do, read.id).items()
+    if isinstance(read.do, str):
+        name, params = read.do, {}
+    elif len(read.do) != 1:
+        raise PlanFileError(f"do names {len(read.do)} actions", hook=read.id, remedy="one hook, one action")
+    else:
+        ((name, params),) = _parameters(read.do, read.id).items()
     _value(read.expect, read.id)
     when = ALWAYS
     if read.when is not None:
