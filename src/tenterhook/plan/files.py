@@ -158,7 +158,7 @@ def _plan(version: int, hooks: list[_Hook]) -> Plan:
 
 def _hook(read: _Hook) -> Hook:
     if isinstance(read.do, str):
-        name, params = read.do, {}
+        name, params = _value(read.do, read.id), {}
     elif len(read.do) != 1:
         raise PlanFileError(f"do names {len(read.do)} actions", hook=read.id, remedy="one hook, one action")
     else:
