@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from array import array
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -131,10 +130,13 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
 
 
 def _table(rows: list[list[int]]) -> Tensor:
-    flat = array("q")
-    for row in rows:
-        flat.extend(row)
-    return torch.frombuffer(flat, dtype=torch.int64).reshape(len(rows), -1) if flat else torch.empty(len(rows), 0)
+    table = torch.empty(len(rows), len(rows[0]), dtype=torch.int64)
+    for numbers, row in zip(rows, table, strict=True):
+        if numbers and numbers.count(numbers[0]) == len(numbers):  # most rows: every site has fired as often
+            row.fill_(numbers[0])
+        else:
+            row.copy_(torch.tensor(numbers))
+    return table
 
 
 def _kept(tensor: Tensor, slots: Tensor | None) -> Tensor:
