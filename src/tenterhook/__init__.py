@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from tenterhook.keep.restore import restore as restore
     from tenterhook.rig import Handle as Handle
     from tenterhook.rig import Rig as Rig
-    from tenterhook.rig import attach as attach
     from tenterhook.rig import detach as detach
     from tenterhook.rig import find_nonfinite as find_nonfinite
     from tenterhook.rig import hook as hook
     from tenterhook.rig import inventory as inventory
     from tenterhook.rig import tap as tap
     from tenterhook.rig import watch as watch
+    from tenterhook.rig.attach import attach as attach
 
 __version__ = "0.1.0"
 

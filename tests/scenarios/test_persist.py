@@ -1,21 +1,21 @@
-"""Persist a hook: P1, P2, P7, P10 and P11, plain PyTorch beside tenterhook."""
+"""Persist a hook by name, saved and loaded: P1 to P4 and P8, plain PyTorch beside tenterhook."""
 
-import copy
 import importlib
 import io
 import json
+import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 import tenterhook as th
 
 X = torch.arange(8.0).reshape(4, 2)
-Change = Callable[[nn.Sequential], object]
 
 
 def net() -> nn.Sequential:
@@ -23,21 +23,26 @@ def net() -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
 
 
-def run(model: nn.Module) -> None:
-    model(X.to(next(model.parameters()).dtype)).sum().backward()
+def run(model: nn.Module, by: float = 1.0) -> None:
+    model.zero_grad()
+    model(X * by).sum().backward()
 
 
 def same_gradients(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(p.grad, q.grad) for p, q in zip(one.parameters(), other.parameters()))
 
 
+def through_torch(saved: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(saved, file)
+    file.seek(0)
+    return torch.load(file)
+
+
 def reloaded(model: nn.Module) -> nn.Sequential:
     """Saved and read back into a new object, as after a restart."""
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
     fresh = net()
-    fresh.load_state_dict(torch.load(file, weights_only=True))
+    fresh.load_state_dict(through_torch(model.state_dict()))
     return fresh
 
 
@@ -129,257 +134,158 @@ def test_p2_a_type_by_name_is_what_isinstance_gives(name: str) -> None:
         assert torch.equal(plain(X), ours(X))
 
 
-# -- P7: the model changes under the hook ------------------------------------------------------------------------------
+# -- P3: an object that holds the function and the path ----------------------------------------------------------------
 
 
-class Twice(nn.Module):
-    def forward(self, weight: Tensor) -> Tensor:
-        return weight * 2
+def double(grad: Tensor) -> Tensor:
+    return grad * 2
 
 
-def assign(model: nn.Sequential) -> None:
-    model.load_state_dict({key: value.clone() for key, value in model.state_dict().items()}, assign=True)
+@dataclass
+class Kept:
+    path: str
+    fn: Callable[[Tensor], Tensor]
 
 
-def convert(model: nn.Sequential) -> None:
-    model.to(torch.float64)
+def test_p3_an_object_with_a_function_is_refused_by_torch_load() -> None:
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        through_torch({"hook": Kept("0.weight", double)})
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        through_torch({"hook": Kept("0.weight", lambda grad: grad * 2)})
 
 
-def set_attribute(model: nn.Sequential) -> None:
-    model[0].weight = nn.Parameter(model[0].weight.detach().clone())
-
-
-def parametrized(model: nn.Sequential) -> None:
-    parametrize.register_parametrization(model[0], "weight", Twice())
-
-
-def swap(model: nn.Sequential) -> None:
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    try:
-        model.to(torch.float64)
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(False)
-
-
-def through_meta(model: nn.Sequential) -> None:
-    state = model.state_dict()
-    model.to("meta").to_empty(device="cpu").load_state_dict(state)
-
-
-def weight(model: nn.Sequential) -> Tensor:
-    if parametrize.is_parametrized(model[0]):
-        return model[0].parametrizations.weight.original
-    return model[0].weight
-
-
-#: a change, whether PyTorch's own hook outlives it, and how often ours is bound anew
-CHANGES = [(assign, False, 1), (convert, True, 0), (set_attribute, False, 1), (parametrized, True, 1), (swap, False, 1),
-           (through_meta, False, 1)]  # fmt: skip
-
-
-@pytest.mark.parametrize("at", ["grad", "grad_accumulated"])
-@pytest.mark.parametrize(("change", "survives", "rebound"), CHANGES, ids=[c.__name__ for c, _, _ in CHANGES])
-def test_p7_a_parameter_hook_is_bound_again(change: Change, survives: bool, rebound: int, at: str) -> None:
+def test_p3_the_state_is_plain_tensors() -> None:
     plain, ours = net(), net()
-    fired: list[Tensor] = []
-    plain[0].weight.register_hook(lambda g: fired.append(g))
-    with th.attach(ours, [th.Hook("double", on="0.weight", at=at, do=th.scale(2.0))]) as rig:
-        for model in (plain, ours):
-            change(model)
-            run(model)
-    site = rig.ledger["double"]["0.weight"]
-    assert bool(fired) == survives
-    assert torch.equal(weight(ours).grad, weight(plain).grad * 2)
-    assert (site.fired, site.changed, site.rebound) == (1, 1, rebound)
-
-
-@pytest.mark.parametrize("change", [convert, parametrized, swap], ids=lambda v: v.__name__)
-@pytest.mark.parametrize("at", ["grad_final", "update"])
-def test_p7_a_parameter_the_optimizer_still_holds_is_followed(change: Change, at: str) -> None:
-    plain, ours = net(), net()
-    for_plain, for_ours = (torch.optim.SGD(m.parameters(), lr=0.5) for m in (plain, ours))
-    seen: list[Tensor] = []
-    with th.attach(ours, [th.Hook("look", on="0.weight", at=at, do=lambda v: seen.append(v))], optimizer=for_ours):
-        change(plain)
-        change(ours)
-        run(plain)
-        run(ours)
-        before = weight(plain).detach().clone()
-        for_plain.step()
-        for_ours.step()
-    truth = weight(plain).grad if at == "grad_final" else weight(plain).detach() - before
-    assert len(seen) == 1
-    assert torch.equal(seen[0], truth)
-
-
-@pytest.mark.parametrize("change", [assign, set_attribute, through_meta], ids=lambda v: v.__name__)
-@pytest.mark.parametrize("at", ["grad_final", "update"])
-def test_p7_a_parameter_the_optimizer_lost_is_dormant_until_it_is_back(change: Change, at: str) -> None:
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    with th.attach(model, [th.Hook("look", on="0.weight", at=at, do=lambda v: None)], optimizer=optimizer) as rig:
-        change(model)
-        run(model)
-        optimizer.step()  # it trains tensors that are no longer the model's
-        site = rig.ledger["look"]["0.weight"]
-        assert (site.fired, site.dormant) == (0, "in no optimizer")
-        optimizer.param_groups[0]["params"] = list(model.parameters())
-        run(model)
-        optimizer.step()
-        assert (site.fired, site.dormant) == (1, None)
-
-
-@pytest.mark.parametrize(("at", "on"), [("output", "0"), ("grad_output", "0"), ("grad", "0.weight")])
-def test_p7_a_module_that_is_set_anew_is_not_lost_in_silence(at: str, on: str) -> None:
-    plain, ours = net(), net()
-    fired: list[str] = []
-    plain[0].register_forward_hook(lambda m, args, out: fired.append("plain"))
-    with th.attach(ours, [th.Hook("look", on=on, at=at, do=lambda v: None)]) as rig:
-        still_held = [plain[0], ours[0]]
-        for model in (plain, ours):
-            model[0] = nn.Linear(2, 3)
-            run(model)
-        site = rig.ledger["look"][on]
-        assert fired == []
-        assert site.fired == 1 or site.dormant
-    assert len(still_held) == 2
-
-
-def test_p7_made_on_meta_and_filled_later() -> None:
-    def on_meta() -> nn.Sequential:
-        with torch.device("meta"):
-            return net()
-
-    plain, ours = on_meta(), on_meta()
-    fired: list[Tensor] = []
-    plain[0].weight.register_hook(lambda g: fired.append(g))
     with th.attach(ours, [th.Hook("double", on="0.weight", at="grad", do=th.scale(2.0))]) as rig:
-        for model in (plain, ours):
-            model.to_empty(device="cpu")
-            for parameter in model.parameters():
-                nn.init.ones_(parameter)
-            run(model)
-    assert fired == []
-    assert torch.equal(ours[0].weight.grad, plain[0].weight.grad * 2)
-    assert rig.ledger["double"]["0.weight"].rebound == 1
+        saved = through_torch({"model": ours.state_dict(), "hooks": rig.state_dict()})
+    assert {type(value) for value in saved["hooks"].values()} == {Tensor}
+    plain[0].weight.register_hook(double)
+    fresh = net()
+    fresh.load_state_dict(saved["model"])
+    with th.restore(fresh, saved["hooks"]):
+        run(plain)
+        run(fresh)
+    assert same_gradients(plain, fresh)
 
 
-PLAN = th.Plan([
-    th.Hook("in", on="2", at="input", do=th.scale(2.0)),
-    th.Hook("out", on="0", at="output", do=th.scale(2.0)),
-    th.Hook("grad_out", on="0", at="grad_output", do=th.scale(2.0)),
-    th.Hook("grad_in", on="2", at="grad_input", do=th.scale(2.0)),
-    th.Hook("grad", on="0.weight", at="grad", do=th.scale(2.0)),
-    th.Hook("sum", on="2.weight", at="grad_accumulated", do=th.scale(2.0)),
-    th.Hook("load", on=".", at="load_pre", do=lambda state: None),
-    th.Hook("save", on=".", at="save_post", do=lambda state: None),
-])  # fmt: skip
-
-
-def test_p7_a_deepcopy_is_inert() -> None:
-    plain, ours, bare = net(), net(), net()
-    fired: list[str] = []
-    plain[0].register_forward_hook(lambda m, args, out: fired.append("plain"))
-    with th.attach(ours, PLAN) as rig:
-        plain_copy, our_copy = copy.deepcopy(plain), copy.deepcopy(ours)
-        for model in (plain_copy, our_copy, bare):
-            run(model)
-            model.load_state_dict(model.state_dict())
-        assert fired == ["plain"]  # PyTorch's module hooks go with the copy
-        assert same_gradients(our_copy, bare)
-        assert {id: account.fired for id, account in rig.ledger.items()} == dict.fromkeys(rig.ledger, 0)
-        run(ours)
-        assert rig.ledger["out"].fired == rig.ledger["grad"].fired == 1
-
-
-def test_p7_a_deepcopy_takes_the_same_plan() -> None:
-    ours = net()
-    with th.attach(ours, PLAN):
-        other = copy.deepcopy(ours)
-        assert th.detach(other) == 0
-        with th.attach(other, PLAN):
-            run(ours)
-            run(other)
-    assert same_gradients(ours, other)
-
-
-def test_p7_the_inventory_of_a_copy_says_that_it_is_inert() -> None:
-    ours = net()
-    with th.attach(ours, PLAN):
-        assert {found.ours for found in th.inventory(copy.deepcopy(ours))} == {("tenterhook, inert",)}
-        assert ("tenterhook, inert",) not in {found.ours for found in th.inventory(ours)}
-
-
-# -- P10: a function of the wrong form ---------------------------------------------------------------------------------
-
-
-def test_p10_a_one_argument_function_fails_in_the_middle_of_backward() -> None:
+def test_p3_a_function_without_a_name_is_refused_before_anything_is_saved() -> None:
     model = net()
-    model[0].register_full_backward_hook(lambda grad: grad * 2)
-    loss = model(X.clone().requires_grad_()).sum()
-    with pytest.raises(TypeError, match="positional argument"):
-        loss.backward()
+    with th.attach(model, [th.Hook("double", on="0.weight", at="grad", do=double)]) as rig:
+        with pytest.raises(th.StateError, match="no name that a checkpoint could keep") as told:
+            rig.state_dict()
+    assert told.value.hook == "double"
+    assert f"{Path(__file__).name}:{double.__code__.co_firstlineno}" in str(told.value)
+    assert told.value.remedy == "register it: put @th.action('double') above a def"
 
 
-def test_p10_a_one_argument_function_is_what_we_take() -> None:
-    plain, ours = net(), net()
-    plain[0].register_full_backward_hook(lambda m, grad_input, grad_output: (grad_input[0] * 2,))
-    x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
-    with th.attach(ours, [th.Hook("double", on="0", at="grad_input", do=lambda grad: grad * 2)]):
-        plain(x).sum().backward()
-        ours(y).sum().backward()
-    assert torch.equal(x.grad, y.grad)
+# -- P4: the module was renamed or moved -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fn", [lambda: None, lambda m, grad_input, grad_output: None], ids=["none", "three"])
-def test_p10_any_other_form_is_refused_at_attach(fn: Callable[..., object]) -> None:
-    model = net()
-    with pytest.raises(th.ActionError, match=r"takes \d arguments") as told:
-        th.attach(model, [th.Hook("wrong", on="0", at="grad_input", do=fn)])
-    assert (told.value.hook, told.value.remedy) == ("wrong", "write fn(value) or fn(value, ctx)")
-    assert len(th.inventory(model)) == 0
-    with pytest.raises(th.ActionError, match=r"takes \d arguments"):
-        th.hook(torch.ones(1, requires_grad=True), fn)
+def named(**modules: nn.Module) -> nn.Sequential:
+    model = nn.Sequential()
+    for name, module in modules.items():
+        model.add_module(name, module)
+    return model
 
 
-# -- P11: the first Linear, all of them, subclasses --------------------------------------------------------------------
+def renamed() -> nn.Sequential:
+    first, relu, last = net()
+    return named(first=first, relu=relu, last=last)
 
 
-class Mine(nn.Linear):
-    pass
+def moved() -> nn.Sequential:
+    return named(body=net())
 
 
-def family() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(2, 2), nn.ReLU(), Mine(2, 2), nn.Linear(2, 1))
+ZSCORE = th.Plan([th.Hook("clip", on="**", at="grad", do=th.clip_zscore(z=0.5, warmup=1))])
+
+
+def clipped(model: nn.Module) -> th.Rig:
+    """Three steps in which the clip learns."""
+    rig = th.attach(model, ZSCORE)
+    for step in range(3):
+        run(model, step + 1)
+    return rig
+
+
+@pytest.mark.parametrize("make", [renamed, moved])
+def test_p4_a_hook_looked_up_by_its_old_name_is_lost_in_silence(make: Callable[[], nn.Module]) -> None:
+    model, bare = make(), make()
+    found = dict(model.named_parameters()).get("0.weight")
+    if found is not None:
+        found.register_hook(double)
+    run(model)
+    run(bare)
+    assert same_gradients(model, bare)
 
 
 @pytest.mark.parametrize(
-    ("on", "meant"),
-    [
-        ("type:Linear", lambda name, module: isinstance(module, nn.Linear)),
-        ("type:torch.nn.Linear", lambda name, module: isinstance(module, nn.Linear)),
-        ("type:Mine", lambda name, module: isinstance(module, Mine)),
-        (("type:Linear", "!type:Mine"), lambda name, module: type(module) is nn.Linear),
-        ("0", lambda name, module: name == "0"),
-    ],
-    ids=["type", "qualified", "subclass", "no subclass", "first"],
+    ("make", "rename", "nearest"),
+    [(renamed, {"0": "first", "2": "last"}, "first.weight"), (moved, {"*": "body.*"}, "body.0.weight")],
 )
-def test_p11_which_layers_a_type_names(on: str, meant: Callable[[str, nn.Module], bool]) -> None:
-    model = family()
-    truth = [name for name, module in model.named_modules() if meant(name, module)]
-    with th.attach(model, [th.Hook("h", on=on, at="output", do=th.stats())]) as rig:
-        assert list(rig.ledger["h"]) == truth
+def test_p4_a_new_name_is_refused_and_a_rename_carries_the_state(
+    make: Callable[[], nn.Module], rename: dict[str, str], nearest: str
+) -> None:
+    ours, fresh = net(), make()
+    state = clipped(ours).state_dict()
+    with pytest.raises(th.MismatchError) as told:
+        th.restore(fresh, state)
+    assert "hook 'clip' on '0.weight': saved, but not here" in str(told.value)
+    assert f"'{nearest}'" in str(told.value)
+    assert len(th.inventory(fresh)) == 0
+    with th.restore(fresh, state, rename=rename) as rig:
+        run(ours, 4)
+        run(fresh, 4)
+    assert same_gradients(ours, fresh)
+    assert rig.ledger["clip"][nearest].fired == 4
 
 
-def test_p11_expect_refuses_more_than_the_first() -> None:
-    model = family()
-    with pytest.raises(th.ExpectError, match="3 targets match, 1 were expected: 0, 2, 3"):
-        th.attach(model, [th.Hook("h", on="type:Linear", at="output", do=th.stats(), expect=1)])
-    assert len(th.inventory(model)) == 0
+def test_p4_the_rename_that_is_proposed_works() -> None:
+    ours, fresh = net(), moved()
+    state = clipped(ours).state_dict()
+    with th.attach(fresh, ZSCORE) as rig:
+        with pytest.raises(th.MismatchError) as told:
+            rig.load_state_dict(state)
+        assert told.value.remedy == 'rename={"*": "body.*"}, or strict=False, which loads what fits'
+        assert not rig.load_state_dict(state, rename={"*": "body.*"})
+        assert rig.step_count == 3
 
 
-def test_p11_a_type_names_the_parameters_of_its_modules() -> None:
-    model = family()
-    truth = [f"{name}.{key}" for name, m in model.named_modules() if isinstance(m, Mine) for key in ("weight", "bias")]
-    with th.attach(model, [th.Hook("h", on="type:Mine", at="grad", do=th.stats())]) as rig:
-        assert list(rig.ledger["h"]) == truth
+def test_p4_a_wrapper_is_no_new_name() -> None:
+    ours, wrapped = net(), nn.DataParallel(net())
+    state = clipped(ours).state_dict()
+    with th.restore(wrapped, state):
+        run(ours, 4)
+        run(wrapped, 4)
+    assert same_gradients(ours, wrapped)
+
+
+# -- P8: the handle ----------------------------------------------------------------------------------------------------
+
+
+def test_p8_a_saved_handle_restores_nothing() -> None:
+    model, bare = net(), net()
+    handle = model[0].weight.register_hook(double)
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        through_torch(handle)
+    fresh, back = reloaded(model), pickle.loads(pickle.dumps(handle))
+    run(fresh)
+    run(bare)
+    assert same_gradients(fresh, bare)
+    back.remove()  # not even that: it points at a dict that is not the model's
+    run(model)
+    assert torch.equal(model[0].weight.grad, 2 * bare[0].weight.grad)
+
+
+def test_p8_a_rig_is_saved_by_its_state_and_not_by_itself() -> None:
+    ours, plain = net(), net()
+    plain[0].weight.register_hook(double)
+    with th.attach(ours, [th.Hook("double", on="0.weight", at="grad", do=th.scale(2.0))]) as rig:
+        with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+            pickle.dumps(rig)
+        state = rig.state_dict()
+    fresh = reloaded(ours)
+    with th.restore(fresh, state):
+        run(fresh)
+        run(plain)
+    assert same_gradients(fresh, plain)

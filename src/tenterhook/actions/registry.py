@@ -149,7 +149,7 @@ class Definition:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the code objects; the source is not needed, comments and line numbers do not count."""
+        """A digest of the code objects: comments, line numbers and the docstring do not count."""
         digest = hashlib.sha256()
         for fn in (self.fn, self.measure):
             if fn is not None:
@@ -189,19 +189,32 @@ def _digest_callable(digest: Any, fn: Callable[..., Any]) -> None:
     if code is None:
         digest.update(callable_name(fn).encode())
         return
-    _digest_code(digest, code)
-    digest.update(repr(getattr(inner, "__defaults__", None)).encode())
-    digest.update(repr(sorted((getattr(inner, "__kwdefaults__", None) or {}).items())).encode())
+    _digest_code(digest, code, doc=getattr(inner, "__doc__", None))
+    digest.update(_stable(getattr(inner, "__defaults__", None)).encode())
+    digest.update(_stable(getattr(inner, "__kwdefaults__", None)).encode())
 
 
-def _digest_code(digest: Any, code: CodeType) -> None:
+def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
+    """Python puts a docstring first among the constants; what it says does not count."""
     digest.update(code.co_code)
-    digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
-    for const in code.co_consts:
+    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    digest.update(repr((code.co_names, arguments, code.co_freevars)).encode())
+    for const in (None, *code.co_consts[1:]) if doc is not None and code.co_consts[:1] == (doc,) else code.co_consts:
         if isinstance(const, CodeType):
             _digest_code(digest, const)
         else:
-            digest.update(repr(sorted(const, key=repr) if isinstance(const, frozenset) else const).encode())
+            digest.update(_stable(const).encode())
+
+
+def _stable(value: Any) -> str:
+    """A text of a constant that is the same in every process: no addresses, no order of a set."""
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(_stable, value)))}}}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_stable, value))})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(f'{_stable(k)}: {_stable(v)}' for k, v in value.items()))}}}"
+    return callable_name(value) if callable(value) else repr(value)
 
 
 class Registry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterable, Mapping
 
@@ -12,13 +13,14 @@ from tenterhook.actions import DEFAULT, Registry
 from tenterhook.errors import ActionError, RefusedError, StateError, TenterhookError
 from tenterhook.plan import Plan
 from tenterhook.record import Sink
+from tenterhook.rig.attach import check_module, clock_name, make_room
 from tenterhook.rig.names import Optimizers, device_of, named_optimizers
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Kind, Report
 from tenterhook.rig.resolve import Claim, Ground, resolve
-from tenterhook.rig.rig import Rig, clock_name, make_room, uncollected
+from tenterhook.rig.rig import Rig, uncollected
 from tenterhook.rig.saved import read
-from tenterhook.rig.unpack import compare
+from tenterhook.rig.unpack import Kept, compare, compare_clocks, compare_tensors
 
 
 def restore(
@@ -39,14 +41,18 @@ def restore(
     `rename` carries it to new names: {"encoder": "backbone"}. `strict=False` takes what fits and warns of the rest.
     The program must have defined the actions it names: nothing is imported.
     """
+    check_module(model)
     saved = read(state)
     if saved is None:
         raise StateError("the checkpoint holds no hooks", remedy="begin anew: th.attach(model, plan, ...)")
     renaming, report = Renaming(rename), Report()
     optimizers = named_optimizers(optimizer)
-    ticking = clock_name(optimizers, clock)
+    counted = saved.header.clock.optimizer
+    ticking = clock_name(optimizers, counted if clock is None and counted in optimizers else clock)
+    compare_clocks(saved, list(optimizers), counted if clock is not None else ticking, report)
     device = device_of(model)
     given = {name: tensor.to(device, copy=True) for name, tensor in saved.tensors.items()} | dict(tensors or {})
+    compare_tensors(saved, tensors or {}, report.notes.append)
     claims: list[Claim] = []
     with uncollected():
         ground = Ground(model, optimizers)
@@ -57,16 +63,24 @@ def restore(
                 told = f"{error.fact}; {error.remedy}" if error.remedy else error.fact
                 report.add(_kind(error), told, hook=hook.id, target=error.target)
         here = {c.hook.id: (c.hook, c.definition, c.targets) for c in claims}
-        kept = compare(saved, here, renaming, report, device)
+        kept = compare(saved, here, renaming, report, model)
     if strict:
         report.refuse()
+    elif report:
+        warnings.warn(f"tenterhook restores what fits: {report}", RuntimeWarning, stacklevel=2)
+    claims = [_ordered(claim, kept.get(claim.hook.id)) for claim in claims]
     plan = Plan(claim.hook for claim in claims)
     make_room(model, plan, replace=replace)
     rig = Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=given)
     rig._take(saved, kept)
-    if report:
-        warnings.warn(f"tenterhook restored what fits: {report}", RuntimeWarning, stacklevel=2)
+    rig.loaded = report
     return rig
+
+
+def _ordered(claim: Claim, kept: Kept | None) -> Claim:
+    """With its targets in the order they had: they fire, and draw random numbers, one after another."""
+    place = {name: i for i, name in enumerate(kept.moves.values())} if kept is not None else {}
+    return dataclasses.replace(claim, targets=tuple(sorted(claim.targets, key=lambda t: place.get(t.name, len(place)))))
 
 
 def _kind(error: TenterhookError) -> Kind:

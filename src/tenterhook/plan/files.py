@@ -67,6 +67,10 @@ class _Plan(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     hooks: list[_Hook]
 
 
+class _Version(msgspec.Struct, frozen=True):
+    tenterhook: int
+
+
 class _Toml(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     tenterhook: int
     hook: list[_Hook] = []
@@ -78,7 +82,7 @@ def from_json(text: str | bytes) -> Plan:
     try:
         read = msgspec.json.decode(raw, type=_Plan)
     except msgspec.MsgspecError as error:
-        raise _not_a_plan(str(error)) from None
+        raise _of_another_format(raw) or _not_a_plan(str(error)) from None
     return _plan(read.tenterhook, read.hooks)
 
 
@@ -152,7 +156,7 @@ def _written(hook: Hook) -> dict[str, Any]:
 
 def _plan(version: int, hooks: list[_Hook]) -> Plan:
     if version != FORMAT:
-        raise PlanFileError(f"the plan is of format {version}; this tenterhook reads format {FORMAT}")
+        raise _other_format(version)
     return Plan(_hook(h) for h in hooks)
 
 
@@ -223,11 +227,28 @@ def _value(value: Any, hook: str, depth: int = 1) -> Any:
     raise PlanFileError(f"a {type(value).__name__} cannot be a parameter", hook=hook, remedy="use JSON's own types")
 
 
+def _other_format(version: int) -> PlanFileError:
+    return PlanFileError(f"the plan is of format {version}; this tenterhook reads format {FORMAT}")
+
+
+def _of_another_format(text: str) -> PlanFileError | None:
+    """A later format may have fields that this one does not know; its number is what matters then."""
+    try:
+        version = msgspec.json.decode(text, type=_Version).tenterhook
+    except msgspec.MsgspecError:
+        return None
+    return None if version == FORMAT else _other_format(version)
+
+
 def _not_a_plan(reason: str, remedy: str = 'a plan reads {"tenterhook": 1, "hooks": [...]}') -> PlanFileError:
     return PlanFileError(f"not a plan: {reason}", remedy=remedy)
 
 
 def _text(raw: str | bytes, most: int) -> str:
+    if not isinstance(raw, str | bytes):
+        raise PlanFileError(
+            f"a {type(raw).__name__} is not a text", remedy="give the plan as text, or th.Plan.load(path)"
+        )
     if len(raw) > most or (isinstance(raw, str) and len(raw.encode("utf-8", "surrogatepass")) > most):
         remedy = f"a plan in JSON may have {MAX_BYTES}" if most < MAX_BYTES else None
         raise PlanFileError(f"the text is longer than {most} bytes", remedy=remedy)

@@ -1,5 +1,6 @@
 """What is installed. The only room that registers hooks or touches private attributes of torch."""
 
+from tenterhook.rig.attach import attach as attach
 from tenterhook.rig.everyday import Handle as Handle
 from tenterhook.rig.everyday import detach as detach
 from tenterhook.rig.everyday import find_nonfinite as find_nonfinite
@@ -10,5 +11,4 @@ from tenterhook.rig.ledger import Site as Site
 from tenterhook.rig.listing import Found as Found
 from tenterhook.rig.listing import inventory as inventory
 from tenterhook.rig.rig import Rig as Rig
-from tenterhook.rig.rig import attach as attach
 from tenterhook.rig.taps import tap as tap

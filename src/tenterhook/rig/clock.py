@@ -81,4 +81,4 @@ class Clock:
     def forget(self) -> None:
         """Let go of the passes that only the clock holds."""
         self.replayed = None
-        self.now = Pass(self.step, 0, frozenset(), True)
+        self.now = Pass(self.now.step, self.now.index, frozenset(), self.now.training)

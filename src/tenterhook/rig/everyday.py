@@ -15,13 +15,14 @@ from tenterhook.actions import DEFAULT, Context, Registry, stats
 from tenterhook.errors import NonFiniteError, RefusedError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When, callable_name
 from tenterhook.record import Sink
+from tenterhook.rig.attach import attach
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import Fire, make_fire
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Optimizers, Target, walk
 from tenterhook.rig.resolve import Claim, check_action, defined
-from tenterhook.rig.rig import Rig, attach
+from tenterhook.rig.rig import Rig
 from tenterhook.rig.root import rigs_on, sweep
 
 

@@ -62,7 +62,7 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
     optimizers = named_optimizers(optimizer)
     found: list[Found] = []
     for name, module in walk(model):
-        for slot, by in private.MODULE_SLOTS.items():
+        for slot, by in private.registered_by(module).items():
             found += [_found(name, by, fn, key, ours) for key, fn in private.hooks_in(module, slot).items()]
     for name, target in names_of(model, {}).parameters.items():
         parameter = target.parameter()

@@ -62,7 +62,6 @@ class LiveHook:
         #: what wants to know that a backward with it has ended
         self.at_backward_end: Callable[[], None] | None = None
         self.sites: list[Site] = []
-        self._before: LiveHook | None = None
         definition, params = claim.definition, dict(claim.params)
         self.call: Callable[..., Any] = partial(definition.fn, **params) if params else definition.fn
         self.measure = definition.measure
@@ -102,10 +101,20 @@ class LiveHook:
 
     def inherit(self, before: LiveHook) -> None:
         """Take over the state of another hook with the same action, target by target."""
-        before._before = None
-        self._before = before if self.hook.point.on == ("tap",) else None  # taps come one by one
+        for site in before.sites if self.hook.point.on == ("tap",) else ():
+            if self.hook.selector.matches(site.name):
+                self.add_site(site.target)
         slots = {s.name: s.slot for s in self.sites}
         self.state.carry(before.state, {s.slot: slots[s.name] for s in before.sites if s.name in slots})
+
+    def begin_anew(self) -> None:
+        """As if it had just been attached."""
+        self.due_steps, self.counted, self.muted, self.standing = 0, -1, False, None
+        self.state.clear()
+        if self.partials is not None:
+            self.partials.clear()
+        for site in self.sites:
+            site.begin_anew()
 
     def add_site(self, target: Target) -> Site:
         site = Site(self, target, len(self.sites))
@@ -114,9 +123,6 @@ class LiveHook:
             self.state.grow(len(self.sites))
             if self.partials is not None:
                 self.partials.grow(len(self.sites))
-            for old in self._before.sites if self._before is not None else ():
-                if old.name == site.name:
-                    self.state.carry(self._before.state, {old.slot: site.slot})  # type: ignore[union-attr]
         if self.wants_ctx:
             site.ctx = self._context(site)
         return site
@@ -148,9 +154,12 @@ class LiveHook:
 
     def _forward_generator(self, target: str, seed: int, device: torch.device) -> torch.Generator:
         """Seeded by the pass, so that a recomputation draws the same, and a resumed run too."""
-        now = self.clock.replayed or self.clock.now
+        clock = self.clock
+        now = clock.replayed or clock.now
+        # A part that is called without the root begins no pass of its own, but the step goes on.
+        step = clock.step if clock.replayed is None else now.step
         generator = torch.Generator(device)
-        generator.manual_seed(mixed(self.hook.id, target, seed, now.step, now.training, now.index))
+        generator.manual_seed(mixed(self.hook.id, target, seed, step, now.training, now.index))
         return generator
 
     def in_phase(self, training: bool | None = None) -> bool:

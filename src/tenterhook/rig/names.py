@@ -188,3 +188,33 @@ def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
 def device_of(model: nn.Module) -> torch.device:
     """Where the model is; of one on several devices, where it begins."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def devices_of(model: nn.Module) -> set[str]:
+    return {"cpu", *(str(p.device) for p in model.parameters())}
+
+
+def kinds_of(targets: Sequence[Target]) -> list[str | None]:
+    """What stands at each target: of a parameter `float32[4, 8]`, of a module its class."""
+    known: dict[tuple[torch.dtype, torch.Size], str] = {}
+    kinds: list[str | None] = []
+    for target in targets:
+        if target.kind == "parameter":
+            parameter = target.parameter()
+            if parameter is None:
+                kinds.append(None)
+                continue
+            key = (parameter.dtype, parameter.shape)
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = kind_of(parameter)
+            kinds.append(kind)
+        else:
+            owner = target.owner() if target.kind == "module" else None
+            kinds.append(None if owner is None else type(owner).__name__)
+    return kinds
+
+
+def kind_of(tensor: Tensor) -> str:
+    """`float32[4, 8]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -13,45 +13,61 @@ from tenterhook import ranks
 from tenterhook.actions import BUILTIN, Definition
 from tenterhook.errors import StateError
 from tenterhook.plan import Action, Hook, Plan, callable_place
-from tenterhook.rig.clock import Clock
 from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
+from tenterhook.rig.names import is_sharded, kinds_of
 from tenterhook.rig.saved import (
-    FORMAT,
     NAMES,
-    PREFIX,
     TENSOR,
     SavedClock,
     SavedHook,
     as_tensor,
     key_of,
-    kinds_of,
     write,
 )
 from tenterhook.rig.state import HookState
+
+#: reasons of one hook, and characters of one, that are kept
+MOST_REASONS, MOST_TOLD = 32, 200
 
 #: rows of a hook's ledger, one column for each target; then one more row for each reason in `skipped`
 ROWS = ("due", "fired", "changed", "failed", "rebound", "first", "last", "kind", "muted")
 
 
-def pack(plan: Plan, lives: Mapping[str, LiveHook], clock: Clock, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def pack(
+    plan: Plan, lives: Mapping[str, LiveHook], tensors: Mapping[str, Tensor], clock: SavedClock, optimizers: list[str]
+) -> dict[str, Tensor]:
     _check_named(plan)
-    entries = {f"{PREFIX}{TENSOR}/{name}": tensor.detach().clone() for name, tensor in tensors.items()}
+    entries: dict[str, Tensor] = {}
     hooks = {id: _pack_hook(live, entries) for id, live in lives.items()}
+    entries = {key: tensor for key, tensor in entries.items() if tensor.numel()}
+    # One that is trained belongs to the program, which has it in its optimizer and in its own checkpoint.
+    entries |= {key_of(TENSOR, name): _plain(name, t) for name, t in tensors.items() if not t.requires_grad}
     header = {
-        "tenterhook": FORMAT,
         **surroundings(),
-        "clock": SavedClock(clock.step, clock.tripped, clock.accumulated, (clock.forwards[0], clock.forwards[1])),
+        "ranks": ranks.world_size(),
+        "sharded": any(is_sharded(t.parameter()) for live in lives.values() for t in live.targets if t.key),
+        "optimizers": optimizers,
+        "clock": clock,
         "plan": msgspec.Raw(plan.to_json().encode()),
         "hooks": hooks,
     }
-    return write(header, {key: t for key, t in entries.items() if t.numel()})
+    return write(header, entries)
 
 
 def tensors_of(lives: Iterable[LiveHook]) -> list[str]:
     """The names of the tensor parameters that hooks use."""
-    return sorted({live.hook.do.params[p] for live in lives if isinstance(live.hook.do, Action)
+    return sorted({live.definition.checked(live.hook.do.params)[p] for live in lives if isinstance(live.hook.do, Action)
                    for p in live.definition.tensor_params})  # fmt: skip
+
+
+def _plain(name: str, tensor: Tensor) -> Tensor:
+    if not name or tensor.layout is not torch.strided or type(tensor) not in (Tensor, torch.nn.Parameter):
+        raise StateError(
+            f"the tensor {name!r} cannot be kept: it is a {type(tensor).__name__} of {tensor.layout}",
+            remedy="give the action a plain tensor with a name",
+        )
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def surroundings() -> dict[str, str | int]:
@@ -94,7 +110,7 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     names = [site.name for site in sites]
     if any("\0" in name for name in names):
         raise StateError("the name of a target has a NUL, which cannot be kept", hook=id)
-    kinds = kinds_of(site.target for site in sites)
+    kinds = kinds_of([site.target for site in sites])
     numbers = {kind: i for i, kind in enumerate(dict.fromkeys(k for k in kinds if k is not None))}
     reasons: dict[str, int] = {}
     skipped = list(dict.fromkeys(why for site in sites if site.skipped for why in site.skipped))
@@ -120,8 +136,8 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
         entries.update({key_of("partial", id, name): _kept(store, slots) for name, store in partials.stores.items()})
         entries[key_of("fired", id)] = _kept(as_tensor(bytes(partials.fired)), slots)
     _pack_free(id, state, {site.slot: i for i, site in enumerate(sites)}, entries)
-    for device, generator in state.generators.items():
-        entries[key_of("generator", id, device, rank=ranks.rank())] = generator.get_state()
+    for (device, seed), generator in state.generators.items():
+        entries[key_of("generator", id, device, str(seed))] = generator.get_state()
     return SavedHook(
         live.definition.name, live.definition.version, fingerprint_of(live.definition),
         due=live.due_steps, counted=live.counted, muted=live.muted,
@@ -130,12 +146,12 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
 
 
 def _table(rows: list[list[int]]) -> Tensor:
-    table = torch.empty(len(rows), len(rows[0]), dtype=torch.int64)
+    table = torch.empty(len(rows), len(rows[0]), dtype=torch.int64, device="cpu")
     for numbers, row in zip(rows, table, strict=True):
         if numbers and numbers.count(numbers[0]) == len(numbers):  # most rows: every site has fired as often
             row.fill_(numbers[0])
         else:
-            row.copy_(torch.tensor(numbers))
+            row.copy_(torch.tensor(numbers, device="cpu"))
     return table
 
 
@@ -147,7 +163,15 @@ def _reason(site: Site, reasons: dict[str, int]) -> int:
     """Of a site that muted itself; other reasons to sleep are seen again on the model."""
     if site.dormant is None or not site.dormant.startswith(MUTED):
         return -1
-    return reasons.setdefault(site.dormant, len(reasons))
+    why = _told(site.dormant)
+    if why not in reasons and len(reasons) >= MOST_REASONS:
+        why = MUTED
+    return reasons.setdefault(why, len(reasons))
+
+
+def _told(why: str) -> str:
+    """A reason as a header can hold it: an exception's text may be anything."""
+    return why.encode("utf-8", "backslashreplace").decode()[:MOST_TOLD]
 
 
 def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: dict[str, Tensor]) -> None:
@@ -163,8 +187,8 @@ def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: di
         for group, found in groups.items():
             found.sort(key=lambda item: item[0])
             device = found[0][1].device
-            entries[key_of(kind, id, group, rank=ranks.rank())] = _joined(t.to(device) for _, t in found)
-            entries[key_of(index, id, group, rank=ranks.rank())] = torch.tensor([[s, *t.shape] for s, t in found])
+            entries[key_of(kind, id, group)] = _joined(t.to(device) for _, t in found)
+            entries[key_of(index, id, group)] = torch.tensor([[s, *t.shape] for s, t in found], device="cpu")
 
 
 def _joined(tensors: Iterable[Tensor]) -> Tensor:

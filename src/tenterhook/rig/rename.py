@@ -17,24 +17,26 @@ class Renaming:
     """
 
     def __init__(self, rules: Mapping[str, str] | None) -> None:
+        if not isinstance(rules, Mapping | None):
+            raise PlanError(f"rename={rules!r} is not a mapping", remedy='write rename={"encoder": "backbone"}')
         self._rules = [(_cut(old), _cut(new)) for old, new in (rules or {}).items()]
         for old, new in self._rules:
-            if len(old) > 1 and len(new) > 1 and old[-1] == new[-1] == "*":
-                old.pop()  # "encoder.*" is "encoder": what is below follows anyway
-                new.pop()
             if old.count("*") != new.count("*"):
                 raise PlanError(
                     f"rename {'.'.join(old)!r} to {'.'.join(new)!r}: the stars do not pair",
                     remedy='a * stands for one part of the name: {"blocks.*.attn": "layers.*.attention"}',
                 )
+            if len(old) > 1 and len(new) > 1 and old[-1] == new[-1] == "*":
+                old.pop()  # "encoder.*" is "encoder": what is below follows anyway
+                new.pop()
 
     def __bool__(self) -> bool:
         return bool(self._rules)
 
     def __call__(self, name: str) -> str:
-        if name == ROOT:
-            return name
         path, colon, tap = name.partition(":")
+        if path in ("", ROOT):  # the root, and its taps
+            return name
         parts = path.split(".")
         for old, new in self._rules:
             if len(parts) < len(old) or not all(o in ("*", p) for o, p in zip(old, parts)):
@@ -46,7 +48,7 @@ class Renaming:
 
     def hook(self, hook: Hook) -> Hook:
         """With its patterns renamed, as if they were names."""
-        if not self._rules:
+        if not self._rules or hook.point.on == ("optimizer",):
             return hook
         return Hook(hook.id, on=tuple(self._pattern(p) for p in hook.selector.patterns), at=hook.at, do=hook.do,
                     when=hook.when, expect=hook.expect, on_error=hook.on_error)  # fmt: skip
@@ -57,7 +59,7 @@ class Renaming:
 
 
 def _cut(name: str) -> list[str]:
-    parts = name.split(".")
+    parts = name.split(".") if isinstance(name, str) and ":" not in name else [""]
     if not all(parts) or any("*" in part and part != "*" for part in parts):
         raise PlanError(f"rename: {name!r} is not a name", remedy='a * stands for one whole part: "blocks.*.attn"')
     return parts

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tenterhook.errors import MismatchError, nearest
+from tenterhook.rig.rename import Renaming
 
-Kind = Literal["hook", "action", "target", "tensor", "state"]
+Kind = Literal["hook", "action", "target", "tensor", "state", "clock"]
 
 #: differences that are written out before the rest is counted
 MOST = 20
@@ -16,6 +17,8 @@ MOST = 20
 ALSO = 4
 #: names looked through for the nearest
 CANDIDATES = 200
+#: rules in a proposal
+RULES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Report:
     differences: list[Difference] = field(default_factory=list)
     #: no obstacles: the plan's parameters, versions, threads
     notes: list[str] = field(default_factory=list)
+    #: whether there was a state to load
+    found: bool = True
     #: a rename that would settle missing targets, as a line of code
     renaming: str | None = None
 
@@ -57,6 +62,7 @@ class Report:
         said += [f"  note: {note}" for note in self.notes[:MOST]]
         count = len(self.differences)
         head = f"{count} difference{'s' if count != 1 else ''}" if count else "all of the state was loaded"
+        head = head if self.found else "nothing was loaded"
         return "\n".join([head, *said])
 
     def _lines(self) -> list[str]:
@@ -71,15 +77,17 @@ class Report:
             lines.append(f"{first}; likewise {also}" if also else str(first))
         return lines
 
-    def missing(self, hook: str, lost: Sequence[str], new: Sequence[str]) -> None:
-        """Targets of a hook that were saved and are not here, and the other way round."""
-        pool = list(new[:CANDIDATES])
+    def missing(self, hook: str, lost: Sequence[str], new: Sequence[str], fits: Sequence[str] = ()) -> None:
+        """Targets of a hook that were saved and are not here, and the other way round; `fits` are those that are."""
+        pool, pairs = list(new[:CANDIDATES]), []
         for name in lost:
             close = nearest(name, pool, 1) if pool and len(self.differences) < MOST else []
             self.add("target", "saved, but not here" + (f"; the nearest is {close[0]!r}" if close else ""),
                      hook=hook, target=name)  # fmt: skip
-            if close and self.renaming is None:
-                self.renaming = _renaming(name, close[0])
+            if close:
+                pairs.append((name, close[0]))
+        if self.renaming is None:
+            self.renaming = _renaming(pairs, lost, new, fits)
         for name in new:
             self.add("target", "here, but not saved", hook=hook, target=name)
 
@@ -92,16 +100,31 @@ class Report:
         raise MismatchError(f"the saved state does not fit: {self}", report=self, remedy=remedy)
 
 
-def _renaming(old: str, new: str) -> str:
-    """The shortest rename that turns one into the other: what they share at the end is left out."""
+def _renaming(
+    pairs: Sequence[tuple[str, str]], lost: Sequence[str], new: Sequence[str], fits: Sequence[str]
+) -> str | None:
+    """A few rules that bring every lost name to one that is here, and leave the others; None if that takes many."""
+    rules = dict(_rule(old, close) for old, close in pairs)
+    if not rules or len(rules) > RULES:
+        return None
+    renaming = Renaming(rules)
+    renamed = {renaming(name) for name in lost}
+    if len(renamed) < len(lost) or not renamed <= set(new) or any(renaming(name) != name for name in fits):
+        return None
+    return "rename={" + ", ".join(f'"{old}": "{new}"' for old, new in rules.items()) + "}"
+
+
+def _rule(old: str, new: str) -> tuple[str, str]:
+    """The shortest rename that turns one into the other: without what they share at the end, a shared number as *."""
     if new.endswith(f".{old}"):
-        rule = ("*", new.removesuffix(old) + "*")
-    elif old.endswith(f".{new}"):
-        rule = (old.removesuffix(new) + "*", "*")
-    else:
-        before, after = old.split("."), new.split(".")
-        while len(before) > 1 and len(after) > 1 and before[-1] == after[-1]:
-            before.pop()
-            after.pop()
-        rule = (".".join(before), ".".join(after))
-    return f'rename={{"{rule[0]}": "{rule[1]}"}}'
+        return "*", new.removesuffix(old) + "*"
+    if old.endswith(f".{new}"):
+        return old.removesuffix(new) + "*", "*"
+    before, after = old.split("."), new.split(".")
+    while len(before) > 1 and len(after) > 1 and before[-1] == after[-1]:
+        before.pop()
+        after.pop()
+    for i, (one, other) in enumerate(zip(before, after)):
+        if one == other and one.isdecimal():
+            before[i] = after[i] = "*"
+    return ".".join(before), ".".join(after)

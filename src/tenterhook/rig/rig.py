@@ -7,64 +7,40 @@ import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from tenterhook import ranks
-from tenterhook.actions import DEFAULT, Registry
-from tenterhook.errors import AttachedError, ResolveError, nearest
+from tenterhook.actions import Registry
+from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import Recorder, Row, Sink, Table
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.names import Optimizers, device_of, named_optimizers
 from tenterhook.rig.pack import pack, tensors_of
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Report
 from tenterhook.rig.resolve import Claim, Ground, resolve
 from tenterhook.rig.rigging import Rigging
 from tenterhook.rig.root import Root, rigs_on
-from tenterhook.rig.saved import Saved, read
+from tenterhook.rig.saved import Saved, SavedClock, read
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.taps import Taps
-from tenterhook.rig.unpack import Kept, compare, compare_hooks, compare_tensors, place, place_clock
+from tenterhook.rig.unpack import (
+    Kept,
+    compare,
+    compare_clocks,
+    compare_hooks,
+    compare_tensors,
+    place,
+    place_clock,
+)
 
 _numbers = itertools.count()
-
-
-def attach(
-    model: nn.Module,
-    plan: Plan | Hook | Iterable[Hook],
-    *,
-    optimizer: Optimizers = None,
-    clock: str | Optimizer | None = None,
-    sinks: Sink | Iterable[Sink] = (),
-    actions: Registry = DEFAULT,
-    tensors: Mapping[str, Tensor] | None = None,
-    replace: bool = False,
-) -> Rig:
-    """Install a plan on a model: all of it, or nothing and an error that says why.
-
-    `clock` names the optimizer whose step ends a step, of several the last. `replace=True` takes the place of hooks
-    of the same id.
-    """
-    if not isinstance(model, nn.Module):
-        raise ResolveError(f"a {type(model).__name__} is not a module", remedy="th.attach(model, plan, optimizer=...)")
-    if isinstance(plan, str | Path):
-        raise ResolveError(f"the plan is the text {str(plan)!r}", remedy="read the file: th.Plan.load(path)")
-    plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
-    optimizers = named_optimizers(optimizer)
-    ticking = clock_name(optimizers, clock)
-    with uncollected():
-        ground = Ground(model, optimizers)
-        claims = resolve(plan.hooks, ground, actions=actions, tensors=tensors or {})
-    make_room(model, plan, replace=replace)
-    return Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=tensors)
 
 
 @contextmanager
@@ -77,19 +53,6 @@ def uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def make_room(model: nn.Module, plan: Plan, *, replace: bool) -> None:
-    wanted = {hook.id for hook in plan}
-    for rig in rigs_on(model):
-        for id in wanted.intersection(rig.ledger):
-            if not replace:
-                raise AttachedError(
-                    "a hook of this id is on the model already",
-                    hook=id,
-                    remedy="attach(..., replace=True) swaps it; th.detach(model) removes all",
-                )
-            rig.remove(id)
 
 
 class Rig:
@@ -123,6 +86,11 @@ class Rig:
         #: the backward whose end ends the step, where there is no optimizer
         self._backward_task = -1
         self._steps: list[Steps] = []
+        #: names of the optimizers, and of the one whose steps are counted
+        self._optimizers = list(optimizers)
+        self._ticking = clock
+        #: what the last restore or load found
+        self.loaded: Report | None = None
         self._root = Root(self, model)
         self._taps = Taps(self._rigging.model, self._clock)
         with ExitStack() as undo:
@@ -267,8 +235,12 @@ class Rig:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The plan and all running state as plain tensors, copied: for torch.save, safetensors or DCP as they are."""
-        lives = self._rigging.lives
-        return pack(self.plan, lives, self._clock, {n: self._tensors[n] for n in tensors_of(lives.values())})
+        clock, now = self._clock, self._clock.now
+        saved = SavedClock(
+            clock.step, clock.tripped, clock.accumulated, (clock.forwards[0], clock.forwards[1]),
+            last=(now.step, now.index, now.training), optimizer=self._ticking, manual=self._manual,
+        )  # fmt: skip
+        return pack(self.plan, self._rigging.lives, self._used_tensors(), saved, self._optimizers)
 
     def load_state_dict(
         self, state: Mapping[str, Tensor], *, rename: Mapping[str, str] | None = None, strict: bool = True
@@ -278,17 +250,19 @@ class Rig:
         `strict` raises MismatchError if state would be lost or missed, and loads nothing then.
         """
         model = self._attached_model()
-        report = Report()
+        self.loaded = report = Report()
         saved = read(state)
         if saved is None:
-            report.notes.append("the checkpoint holds no state of hooks: all of them begin anew")
+            report.found = False
+            report.notes.append("the checkpoint holds no state of hooks: they stay as they are")
             warnings.warn(f"tenterhook: {report.notes[0]}", RuntimeWarning, stacklevel=2)
             return report
         lives = self._rigging.lives
         here = {id: (live.hook, live.definition, live.targets) for id, live in lives.items()}
-        kept = compare(saved, here, Renaming(rename), report, device_of(model))
+        kept = compare(saved, here, Renaming(rename), report, model)
         compare_hooks(saved, here, report)
-        compare_tensors(saved, {n: self._tensors[n] for n in tensors_of(lives.values())}, report)
+        compare_clocks(saved, self._optimizers, self._ticking, report)
+        compare_tensors(saved, self._used_tensors(), partial(report.add, "tensor"))
         if strict:
             report.refuse()
         self._take(saved, kept)
@@ -298,9 +272,16 @@ class Rig:
         """Put what was compared in place."""
         model = self._attached_model()
         place_clock(saved.header.clock, self._clock)
-        for id, one in kept.items():
-            place(one, self._live(id), model)
+        self._manual = saved.header.clock.manual
+        for id, live in self._rigging.lives.items():
+            if id in kept:
+                place(kept[id], live, model)
+            else:
+                live.begin_anew()
         self._arm()
+
+    def _used_tensors(self) -> dict[str, Tensor]:
+        return {name: self._tensors[name] for name in tensors_of(self._rigging.lives.values())}
 
     # -- as it runs --------------------------------------------------------------------------------------------------
 
@@ -387,15 +368,3 @@ class Rig:
                 remedy=f"the nearest is {close[0]!r}" if close else f"it has {', '.join(self.ledger) or 'none'}",
             )  # fmt: skip
         return live
-
-
-def clock_name(optimizers: Mapping[str, Optimizer], clock: str | Optimizer | None) -> str | None:
-    if clock is None:
-        return next(reversed(list(optimizers)), None)
-    for name, optimizer in optimizers.items():
-        if clock is optimizer or clock in (name, name.removeprefix("optimizer.")):
-            return name
-    raise ResolveError(
-        f"clock={clock!r} is none of the optimizers",
-        remedy=f"name one of {', '.join(map(repr, optimizers)) or 'none'}",
-    )

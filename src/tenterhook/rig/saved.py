@@ -7,7 +7,7 @@ the very bytes that would be written for what it says, and nothing it says is im
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,11 +18,11 @@ from torch import Tensor
 from tenterhook import ranks
 from tenterhook.errors import StateError, TenterhookError
 from tenterhook.plan import Plan
-from tenterhook.rig.names import Target
+from tenterhook.rig.names import kind_of
 
 FORMAT = 1
 PREFIX = "tenterhook/"
-HEADER = PREFIX + "header"
+HEADER = "header"
 MAX_HEADER = 1 << 20
 #: bytes that are copied at once to be digested
 CHUNK = 1 << 20
@@ -41,10 +41,12 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 #: a step, or -1 for none
 Step = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INTEGER)]
 
-#: what an entry may be: TENSOR is of the whole state, the others of a hook; LOCAL ones are of one rank
+#: what an entry may be: a tensor parameter of the whole state, or a hook's
 TENSOR = "tensor"
-SHARED = ("targets", "ledger", "state", "pending", "partial", "fired")
-LOCAL = ("free", "index", "pending_free", "pending_index", "generator")
+OF_A_HOOK = (
+    "targets", "ledger", "state", "pending", "partial", "fired", "free", "index", "pending_free", "pending_index",
+    "generator",
+)  # fmt: skip
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -63,6 +65,12 @@ class SavedClock(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     accumulated: bool
     #: forwards of the root within the step, in evaluation and in training
     forwards: tuple[Count, Count]
+    #: the last forward: its step, its number, whether in training
+    last: tuple[Count, Count, bool]
+    #: the optimizer whose step it counts; None without one
+    optimizer: str | None
+    #: the program says what a step is
+    manual: bool
 
 
 class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -74,7 +82,7 @@ class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     due: Count
     counted: Step
     muted: bool
-    #: of parameters: "float32[4, 8]"; the ledger's `kind` counts into it
+    #: of parameters "float32[4, 8]", of modules the class; the ledger's `kind` counts into it
     kinds: list[str]
     #: why sites muted themselves; the ledger's `muted` counts into it
     reasons: list[str]
@@ -83,11 +91,14 @@ class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    tenterhook: int
     torch: str
     python: str
     cpu: str
     threads: Count
+    #: how many ranks there were, and whether they held shards, so that each rank's state is its own
+    ranks: Count
+    sharded: bool
+    optimizers: list[str]
     clock: SavedClock
     plan: msgspec.Raw
     hooks: dict[str, SavedHook]
@@ -95,6 +106,7 @@ class Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class _Sealed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    tenterhook: int
     digest: str
     state: msgspec.Raw
 
@@ -118,29 +130,35 @@ class Saved:
         return self.parts.get((hook, kind), {})
 
 
-def key_of(kind: str, hook: str, name: str = "", *, rank: int = 0) -> str:
+def prefix(rank: int) -> str:
+    """Every rank has a state of its own, under its own keys: a container may keep one of several equal keys."""
+    return f"{PREFIX}rank{rank}/"
+
+
+def key_of(kind: str, *parts: str) -> str:
     """Ids of hooks have no slash, so that the parts of a key can be told apart; names come last and may have some."""
-    local = f"rank{rank}/" if kind in LOCAL else ""
-    return f"{PREFIX}{local}{kind}/{hook}{'/' + name if name else ''}"
+    return "/".join((kind, *parts))
 
 
 def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict of these tensors, with the header that vouches for them."""
     entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
     state = _canonical(Header(**header, entries=entries))
-    text = _canonical(_Sealed(digest(state), msgspec.Raw(state)))
+    text = _canonical(_Sealed(FORMAT, digest(state), msgspec.Raw(state)))
     if len(text) > MAX_HEADER:
         raise StateError(f"the header has {len(text)} bytes, the most is {MAX_HEADER}", remedy="use fewer hooks")
-    return {HEADER: as_tensor(text), **tensors}
+    before = prefix(ranks.rank())
+    return {before + HEADER: as_tensor(text), **{before + key: tensor for key, tensor in tensors.items()}}
 
 
 def read(given: Mapping[str, Tensor]) -> Saved | None:
     """The state among the entries of a mapping; None if there is none. A damaged one is a StateError."""
     if not isinstance(given, Mapping):
         raise StateError(f"a {type(given).__name__} is not a state dict", remedy="give what rig.state_dict() returned")
-    own = {key: value for key, value in given.items() if isinstance(key, str) and key.startswith(PREFIX)}
+    rank = ranks.rank()
+    own = _own(given, rank) or _own(given, 0)
     if not own:
-        _look_below(given)
+        _look_around(given)
         return None
     header = _header(own)
     plan = _plan(header)
@@ -153,28 +171,44 @@ def read(given: Mapping[str, Tensor]) -> Saved | None:
     for key, entry in header.entries.items():
         if digest(own[key]) != entry.digest:
             raise _damaged(f"the entry {_shown(key)} is not what was saved")
+    if header.sharded and header.ranks != ranks.world_size():
+        raise StateError(
+            f"the hooks were saved on {header.ranks} ranks that held shards; here are {ranks.world_size()}",
+            remedy="load on as many ranks as saved",
+        )
     return _sorted(header, plan, {key: own[key].detach() for key in header.entries})
 
 
+def _own(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """The entries of a rank, by their keys within it."""
+    own, mine = {}, prefix(rank)
+    for key, value in given.items():
+        if not isinstance(key, str) or not key.startswith(PREFIX):
+            continue
+        if key.startswith(mine):
+            own[key.removeprefix(mine)] = value
+        elif not _is_rank(key.removeprefix(PREFIX).partition("/")[0]):
+            raise _damaged(f"the entry {_shown(key)} has no meaning")
+    return own
+
+
+def _is_rank(part: str) -> bool:
+    return part.startswith("rank") and part[4:].isdecimal()
+
+
 def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
-    """By hook and kind; what belongs to another rank is left out."""
+    """By hook and kind."""
     tensors: dict[str, Tensor] = {}
     parts: dict[tuple[str, str], dict[str, Tensor]] = {}
-    mine = f"rank{ranks.rank()}"
     for key, tensor in entries.items():
-        kind, _, rest = key.removeprefix(PREFIX).partition("/")
+        kind, _, rest = key.partition("/")
         if kind == TENSOR and rest:
             tensors[rest] = tensor
             continue
-        local = kind.startswith("rank") and kind[4:].isdecimal()
-        rank = kind if local else mine
-        if local:
-            kind, _, rest = rest.partition("/")
         hook, _, name = rest.partition("/")
-        if kind not in (LOCAL if local else SHARED) or hook not in header.hooks:
+        if kind not in OF_A_HOOK or hook not in header.hooks:
             raise _damaged(f"the entry {_shown(key)} has no meaning")
-        if rank == mine:
-            parts.setdefault((hook, kind), {})[name] = tensor
+        parts.setdefault((hook, kind), {})[name] = tensor
     return Saved(header, plan, tensors, parts)
 
 
@@ -188,17 +222,17 @@ def _header(own: Mapping[str, Any]) -> Header:
     if tensor.numel() > MAX_HEADER:
         raise StateError(f"the header has {tensor.numel()} bytes, the most is {MAX_HEADER}")
     text = as_bytes(tensor)
-    sealed = _decoded(text, _Sealed)
-    if digest(bytes(sealed.state)) != sealed.digest:
-        raise _damaged("the header is not what was saved")
-    version = _decoded(bytes(sealed.state), _Version).tenterhook
+    version = _decoded(text, _Version).tenterhook
     if version != FORMAT:
         raise StateError(
             f"the state is of format {version}; this tenterhook reads format {FORMAT}",
             remedy="read it with the tenterhook that wrote it, or a later one",
         )
+    sealed = _decoded(text, _Sealed)
+    if digest(bytes(sealed.state)) != sealed.digest:
+        raise _damaged("the header is not what was saved")
     header: Header = _decoded(bytes(sealed.state), Header)
-    if _canonical(_Sealed(sealed.digest, msgspec.Raw(_canonical(header)))) != text:
+    if _canonical(_Sealed(FORMAT, sealed.digest, msgspec.Raw(_canonical(header)))) != text:
         raise _damaged("the header is not canonical JSON")
     return header
 
@@ -245,10 +279,19 @@ def _check_plain(key: str, tensor: Any) -> None:
         raise _damaged(f"the entry {_shown(key)} is not a plain, contiguous tensor")
 
 
-def _look_below(given: Mapping[str, Any]) -> None:
+def _look_around(given: Mapping[str, Any], path: str = "") -> None:
+    """Say where the hooks are, if they are elsewhere in what was given."""
     for key, value in given.items():
-        if isinstance(value, Mapping) and HEADER in value:
-            raise StateError("the hooks are one level below", remedy=f"give its entry {_shown(key)}: sd[{_shown(key)}]")
+        if isinstance(value, Mapping) and path.count("[") < 3:
+            _look_around(value, f"{path}[{_shown(key)}]")
+        elif isinstance(key, str) and key.endswith(f"/{HEADER}") and PREFIX in key:
+            before = key[: key.index(PREFIX)]
+            if before:
+                raise StateError(
+                    f"the keys of the hooks begin with {_shown(before)}",
+                    remedy=f"take it off: {{k.removeprefix({_shown(before)}): t for k, t in sd{path}.items()}}",
+                )
+            raise StateError("the hooks are further inside of what was given", remedy=f"give its entry: sd{path}")
 
 
 def _entry(key: str, tensor: Tensor) -> Entry:
@@ -258,7 +301,7 @@ def _entry(key: str, tensor: Tensor) -> Entry:
 
 
 def digest(data: Tensor | bytes) -> str:
-    """Against damage, not against forgery: BLAKE2b of the bytes in memory order, 128 bits."""
+    """Against damage, not against forgery: BLAKE2b of the bytes, 128 bits."""
     made = hashlib.blake2b(digest_size=16)
     for part in _parts(data) if isinstance(data, Tensor) else (data,):
         made.update(part)
@@ -279,28 +322,6 @@ def as_bytes(tensor: Tensor) -> bytes:
 
 def as_tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-
-
-def kind_of(tensor: Tensor) -> str:
-    """`float32[4, 8]`."""
-    return f"{NAMES.get(tensor.dtype, tensor.dtype)}{list(tensor.shape)}"
-
-
-def kinds_of(targets: Iterable[Target]) -> list[str | None]:
-    """The kind of each target that is a parameter; of many, few are different."""
-    known: dict[tuple[torch.dtype, torch.Size], str] = {}
-    kinds: list[str | None] = []
-    for target in targets:
-        parameter = target.parameter() if target.kind == "parameter" else None
-        if parameter is None:
-            kinds.append(None)
-            continue
-        key = (parameter.dtype, parameter.shape)
-        kind = known.get(key)
-        if kind is None:
-            kind = known[key] = kind_of(parameter)
-        kinds.append(kind)
-    return kinds
 
 
 def _canonical(value: Any) -> bytes:

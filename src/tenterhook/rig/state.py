@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tenterhook.actions import Definition, Partial
+from tenterhook.errors import ContractError
 
 
 class Partials:
@@ -93,7 +94,8 @@ class HookState:
         #: writes at forward points, which take effect when the step ends
         self.pending: dict[str, Tensor] = {}
         self.pending_free: dict[tuple[int, str], Tensor] = {}
-        self.generators: dict[str, torch.Generator] = {}
+        #: by device and seed
+        self.generators: dict[tuple[str, int], torch.Generator] = {}
 
     def __bool__(self) -> bool:
         return bool(self.declared or self.free or self.pending_free)
@@ -140,9 +142,10 @@ class HookState:
         self.generators = {}
 
     def generator(self, hook: str, seed: int, device: torch.device) -> torch.Generator:
-        found = self.generators.get(str(device))
+        key = (str(device), seed)
+        found = self.generators.get(key)
         if found is None:
-            found = self.generators[str(device)] = torch.Generator(device)
+            found = self.generators[key] = torch.Generator(device)
             found.manual_seed(mixed(hook, seed))
         return found
 
@@ -188,7 +191,10 @@ class SiteState(MutableMapping[str, Tensor]):
                 live[name][self._slot] = value
         else:
             table = state.pending_free if self._frozen else state.free
-            table[self._slot, name] = value.clone()
+            if not isinstance(name, str):
+                raise ContractError(f"a state is named by a text, not by {name!r}", remedy='ctx.state["name"] = ...')
+            # Laid out as it will be when it comes back: the layout decides the last bits of a sum.
+            table[self._slot, name] = value.clone(memory_format=torch.contiguous_format)
 
     def __delitem__(self, name: str) -> None:
         del self._state.free[self._slot, name]

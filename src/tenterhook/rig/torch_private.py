@@ -107,6 +107,13 @@ MODULE_SLOTS = {
 }
 
 
+def registered_by(module: nn.Module) -> dict[str, str]:
+    """The dicts of this module: its backward hooks are of the legacy kind or of the full one, never both. 2.13."""
+    if module._is_full_backward_hook is False:
+        return MODULE_SLOTS | {"_backward_hooks": "register_backward_hook"}
+    return MODULE_SLOTS
+
+
 def forget_hook(module: nn.Module, slot: str, key: int) -> None:
     """Remove a hook whose handle is not at hand, with what is noted of it beside. 2.13."""
     for name in (slot, f"{slot}_with_kwargs", f"{slot}_always_called"):

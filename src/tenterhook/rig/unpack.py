@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from tenterhook.actions import Definition
 from tenterhook.errors import StateError, nearest
 from tenterhook.plan import Hook
-from tenterhook.rig.clock import Clock
+from tenterhook.rig.clock import Clock, Pass
 from tenterhook.rig.ledger import MUTED
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.names import Target
+from tenterhook.rig.names import Target, device_of, devices_of, kind_of, kinds_of
 from tenterhook.rig.pack import ROWS, fingerprint_of, surroundings
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Report
-from tenterhook.rig.saved import DTYPES, MAX_INTEGER, Saved, SavedClock, SavedHook, as_bytes, digest, kind_of, kinds_of
+from tenterhook.rig.saved import DTYPES, MAX_INTEGER, Saved, SavedClock, SavedHook, as_bytes, digest
 from tenterhook.rig.state import HookState
 
 #: as many targets may be saved as are here, times this, before they are not even read
@@ -47,12 +47,12 @@ class Kept:
 Here = Mapping[str, tuple[Hook, Definition, Sequence[Target]]]
 
 
-def compare(saved: Saved, here: Here, renaming: Renaming, report: Report, device: torch.device) -> dict[str, Kept]:
+def compare(saved: Saved, here: Here, renaming: Renaming, report: Report, model: nn.Module) -> dict[str, Kept]:
     """What of the state goes into which hook; what does not fit is put into the report. Nothing is changed."""
     kept = {}
     for hook in saved.plan:
         if hook.id in here:
-            found = _keep(saved, renaming.hook(hook), here[hook.id], renaming, report, device)
+            found = _keep(saved, renaming.hook(hook), here[hook.id], renaming, report, model)
             if found is not None:
                 kept[hook.id] = found
     _compare_surroundings(saved, report)
@@ -79,16 +79,29 @@ def compare_hooks(saved: Saved, here: Here, report: Report) -> None:
             report.notes.append(f"hook {id!r}: {fact}")
 
 
-def compare_tensors(saved: Saved, tensors: Mapping[str, Tensor], report: Report) -> None:
+def compare_tensors(saved: Saved, tensors: Mapping[str, Tensor], told: Callable[[str], None]) -> None:
     for name, tensor in tensors.items():
         kept = saved.tensors.get(name)
         if kept is not None and (kind_of(kept) != kind_of(tensor) or digest(kept) != digest(tensor.contiguous())):
-            report.add("tensor", f"the tensor {name!r} is another than the saved one")
+            told(f"the tensor {name!r} is another than the saved one")
+
+
+def compare_clocks(saved: Saved, optimizers: Sequence[str], clock: str | None, report: Report) -> None:
+    """What ends a step here, and what ended it there."""
+    then = saved.header.optimizers
+    if then != list(optimizers):
+        report.add("clock", f"saved with {_listed(then)}, here it has {_listed(optimizers)}")
+    elif saved.header.clock.optimizer != clock:
+        report.add("clock", f"the steps of {saved.header.clock.optimizer!r} were counted, here those of {clock!r} are")
+
+
+def _listed(optimizers: Sequence[str]) -> str:
+    return ", ".join(map(repr, optimizers)) or "no optimizer"
 
 
 def _keep(
     saved: Saved, was: Hook, found: tuple[Hook, Definition, Sequence[Target]], renaming: Renaming, report: Report,
-    device: torch.device,
+    model: nn.Module,
 ) -> Kept | None:  # fmt: skip
     hook, definition, targets = found
     id, said = hook.id, saved.header.hooks[hook.id]
@@ -109,10 +122,11 @@ def _keep(
         report.add("target", f"saved for {sites} targets, here are {len(targets)}", hook=id)
         return None
     rows, names = ledger.tolist(), _names(saved, id, sites)
-    tap = hook.point.on == ("tap",)
-    moves = _moves(id, said, names, rows[ROWS.index("kind")], targets, renaming, report, tap=tap)
-    state = _state(saved, id, definition, sites, report, device)
-    partials = _partials(saved, id, definition, sites)
+    if hook.point.on == ("optimizer",):
+        renaming = Renaming(None)  # an optimizer is no part of the model
+    moves = _moves(hook, said, names, rows[ROWS.index("kind")], targets, renaming, report)
+    state = _state(saved, id, definition, sites, report, model)
+    partials = _partials(saved, id, definition, sites, device_of(model))
     return Kept(said, moves, rows, state, partials, _fired(saved, id, definition, sites, partials))
 
 
@@ -145,12 +159,13 @@ def _ledger(saved: Saved, id: str, said: SavedHook) -> Tensor:
     rows = len(ROWS) + len(said.skipped)
     ledger = saved.of(id, "ledger").get("")
     if ledger is None:
-        return torch.empty(rows, 0, dtype=torch.int64)
+        return torch.empty(rows, 0, dtype=torch.int64, device="cpu")
     if ledger.dtype != torch.int64 or ledger.dim() != 2 or ledger.shape[0] != rows:
         raise _meaningless("ledger", id)
-    top = torch.full((rows, 1), MAX_INTEGER)
+    ledger = ledger.cpu()
+    top = torch.full((rows, 1), MAX_INTEGER, device="cpu")
     top[ROWS.index("kind")], top[ROWS.index("muted")] = len(said.kinds) - 1, len(said.reasons) - 1
-    low = torch.zeros(rows, 1, dtype=torch.int64)
+    low = torch.zeros(rows, 1, dtype=torch.int64, device="cpu")
     for name in ("first", "last", "kind", "muted"):
         low[ROWS.index(name)] = -1
     if bool(((ledger < low) | (ledger > top)).any()) or not all(why.startswith(MUTED) for why in said.reasons):
@@ -164,7 +179,7 @@ def _names(saved: Saved, id: str, sites: int) -> list[str]:
         if tensor is None and not sites:
             return []
         raise _meaningless("list of targets", id)
-    if tensor.dtype != torch.uint8 or int((tensor == 0).sum()) != sites - 1:
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1 or int((tensor == 0).sum()) != sites - 1:
         raise _meaningless("list of targets", id)
     try:
         names = as_bytes(tensor).decode("utf-8", "surrogatepass").split("\0")
@@ -176,38 +191,42 @@ def _names(saved: Saved, id: str, sites: int) -> list[str]:
 
 
 def _moves(
-    id: str, said: SavedHook, names: Sequence[str], kinds: Sequence[int], targets: Sequence[Target],
-    renaming: Renaming, report: Report, *, tap: bool,
+    hook: Hook, said: SavedHook, names: Sequence[str], kinds: Sequence[int], targets: Sequence[Target],
+    renaming: Renaming, report: Report,
 ) -> dict[int, str]:  # fmt: skip
     """Old slots and the targets that they are here."""
     here = {name: i for i, target in enumerate(targets) for name in (target.name, *target.aliases)}
-    kinds_here = kinds_of(targets)
+    kinds_here, taps = kinds_of(targets), hook.point.on == ("tap",)
     moves: dict[int, str] = {}
-    taken: set[int] = set()
+    taken: set[str] = set()
     lost: list[str] = []
+    others: list[str] = []
     for slot, old in enumerate(names):
         new = renaming(old) if renaming else old
         found = here.get(new)
-        if found is None and tap:
-            moves[slot] = new  # taps appear as they run
-        elif found is None or found in taken:
-            lost.append(old)
-        else:
-            taken.add(found)
-            then, now = said.kinds[kinds[slot]] if kinds[slot] >= 0 else None, kinds_here[found]
-            if then == now:
-                moves[slot] = targets[found].name
-            else:
-                report.add("target", f"saved as {then}, here it is {now}", hook=id, target=targets[found].name)
-    if lost or len(taken) != len(targets):
-        report.missing(id, lost, [t.name for i, t in enumerate(targets) if i not in taken])
+        name = targets[found].name if found is not None else new
+        if name in taken or (found is None and not (taps and hook.selector.matches(new))):
+            lost.append(new)
+            continue
+        taken.add(name)
+        then = said.kinds[kinds[slot]] if kinds[slot] >= 0 else None
+        now = kinds_here[found] if found is not None else None
+        if then is not None and now is not None and then != now:
+            if targets[found or 0].kind == "parameter":
+                report.add("target", f"saved as {then}, here it is {now}", hook=hook.id, target=name)
+                continue
+            others.append(f"{name!r} was a {then}, is a {now}")
+        moves[slot] = name
+    if others:
+        more = f", and {len(others) - 1} more are of another class" if len(others) > 1 else ""
+        report.notes.append(f"hook {hook.id!r}: {others[0]}{more}")
+    new_here = [t.name for t in targets if t.name not in taken] if lost or len(taken) < len(targets) else []
+    report.missing(hook.id, lost, new_here, list(taken))
     return moves
 
 
-def _state(
-    saved: Saved, id: str, definition: Definition, sites: int, report: Report, device: torch.device
-) -> HookState:
-    state = HookState(definition, sites)
+def _state(saved: Saved, id: str, definition: Definition, sites: int, report: Report, model: nn.Module) -> HookState:
+    state, device = HookState(definition, sites), device_of(model)
     for kind, table in (("state", state.packed), ("pending", state.pending)):
         for name, tensor in saved.of(id, kind).items():
             if tensor.dtype != torch.float64 or list(tensor.shape) != [sites]:
@@ -219,19 +238,28 @@ def _state(
     if state.packed and state.packed.keys() != definition.state.keys():
         for name in definition.state.keys() - state.packed.keys():
             report.add("state", f"the state {name!r} was not saved", hook=id)
-        state.packed.clear()
+            state.packed[name] = torch.full((sites,), definition.state[name], dtype=torch.float64, device=device)
     for kind, index, free in (("free", "index", state.free), ("pending_free", "pending_index", state.pending_free)):
         for group, rows in saved.of(id, index).items():
-            flat = saved.of(id, kind).get(group)
-            free.update(_unjoined(id, group, rows, flat, sites, device))
+            found = _unjoined(id, group, rows, saved.of(id, kind).get(group), sites, device)
+            if found.keys() & free.keys():
+                raise _meaningless("free state", id)
+            free.update(found)
         if saved.of(id, kind).keys() - saved.of(id, index).keys():
             raise _meaningless(kind, id)
     for name, tensor in saved.of(id, "generator").items():
-        if name not in ("cpu", str(device)):
-            report.add("state", f"its generator was on {name}, this model is on {device}", hook=id)
-            continue
-        state.generators[name] = _generator(id, name, tensor)
+        where, _, seed = name.rpartition("/")
+        if where not in devices_of(model):
+            report.add("state", f"its generator was on {where}, where this model is not", hook=id)
+        else:
+            state.generators[where, _seed(id, seed)] = _generator(id, where, tensor)
     return state
+
+
+def _seed(id: str, text: str) -> int:
+    if not text.removeprefix("-").isdecimal() or len(text) > 20:
+        raise _meaningless("generator", id)
+    return int(text)
 
 
 def _unjoined(
@@ -250,29 +278,29 @@ def _unjoined(
     distinct = len({slot for slot, *_ in listed}) == len(listed)
     if not whole or not distinct or flat.dtype != DTYPES[dtype] or flat.dim() != 1 or sum(sizes) != flat.numel():
         raise _meaningless("free state", id)
-    parts = flat.split(sizes)
-    return {
-        (slot, name): part.reshape(shape).to(device, copy=True)
-        for (slot, *shape), part in zip(listed, parts, strict=True)
-    }
+    try:
+        parts = [part.reshape(shape) for (_, *shape), part in zip(listed, flat.split(sizes), strict=True)]
+    except RuntimeError:  # sizes without a single element may be larger than torch can count
+        raise _meaningless("free state", id) from None
+    return {(slot, name): part.to(device, copy=True) for (slot, *_), part in zip(listed, parts, strict=True)}
 
 
 def _generator(id: str, device: str, tensor: Tensor) -> torch.Generator:
     generator = torch.Generator(device)
     try:
-        generator.set_state(tensor.clone())
+        generator.set_state(tensor.cpu().clone())
     except (RuntimeError, TypeError):
         raise _meaningless("generator", id) from None
     return generator
 
 
-def _partials(saved: Saved, id: str, definition: Definition, sites: int) -> Mapping[str, Tensor]:
+def _partials(saved: Saved, id: str, definition: Definition, sites: int, device: torch.device) -> Mapping[str, Tensor]:
     found = saved.of(id, "partial")
     widths = {name: partial.width for name, partial in definition.partials.items()}
     for name, tensor in found.items():
         if tensor.dtype != torch.float64 or list(tensor.shape) != [sites, widths.get(name, -1)]:
             raise _meaningless("partial results", id)
-    return found
+    return {name: tensor.to(device, copy=True) for name, tensor in found.items()}
 
 
 def _fired(saved: Saved, id: str, definition: Definition, sites: int, partials: Mapping[str, Tensor]) -> bytes:
@@ -327,3 +355,5 @@ def place_clock(said: SavedClock, clock: Clock) -> None:
     clock.step, clock.tripped, clock.accumulated = said.step, said.tripped, said.accumulated
     clock.forwards = list(said.forwards)
     clock.forget()
+    step, index, training = said.last
+    clock.now = Pass(step, index, frozenset(), training)

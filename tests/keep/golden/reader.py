@@ -1,0 +1,25 @@
+"""The reader that docs/format.md holds, taken from the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.docs.run_page import blocks
+
+PAGE = Path(__file__).parents[3] / "docs" / "format.md"
+
+
+def source() -> str:
+    (found,) = (block.text for block in blocks(PAGE.read_text()) if "def read(file):" in block.text)
+    return found
+
+
+@cache
+def reader() -> tuple[Callable[[bytes], dict[str, Any]], type[Exception]]:
+    """What reads a state from the bytes of a safetensors file, and what it raises if it refuses."""
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(source(), PAGE.name, "exec", dont_inherit=True), names)
+    return names["read"], names["Refused"]
