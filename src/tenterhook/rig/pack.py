@@ -16,15 +16,7 @@ from tenterhook.plan import Action, Hook, Plan, callable_place
 from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import is_sharded, kinds_of
-from tenterhook.rig.saved import (
-    NAMES,
-    TENSOR,
-    SavedClock,
-    SavedHook,
-    as_tensor,
-    key_of,
-    write,
-)
+from tenterhook.rig.saved import NAMES, TENSOR, SavedClock, SavedHook, as_tensor, is_plain, key_of, write
 from tenterhook.rig.state import HookState
 
 #: reasons of one hook, and characters of one, that are kept
@@ -62,12 +54,15 @@ def tensors_of(lives: Iterable[LiveHook]) -> list[str]:
 
 
 def _plain(name: str, tensor: Tensor) -> Tensor:
-    if not name or tensor.layout is not torch.strided or type(tensor) not in (Tensor, torch.nn.Parameter):
+    if not name or not is_plain(tensor) or tensor.dtype not in NAMES:
         raise StateError(
-            f"the tensor {name!r} cannot be kept: it is a {type(tensor).__name__} of {tensor.layout}",
-            remedy="give the action a plain tensor with a name",
+            f"the tensor {name!r} cannot be kept: it is {_form(tensor)}", remedy="give the action a plain, named tensor"
         )
     return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _form(tensor: Tensor) -> str:
+    return f"a {type(tensor).__name__} of {tensor.dtype}, {tensor.layout}, on {tensor.device}"
 
 
 def surroundings() -> dict[str, str | int]:
@@ -181,8 +176,11 @@ def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: di
         for (slot, name), tensor in table.items():
             if slot in places:
                 dtype = NAMES.get(tensor.dtype)
-                if dtype is None or tensor.layout is not torch.strided:
-                    raise StateError(f"its state {name!r} is a tensor that cannot be kept: {tensor.dtype}", hook=id)
+                if dtype is None or not is_plain(tensor):
+                    raise StateError(
+                        f"its state {name!r} cannot be kept: it is {_form(tensor)}", hook=id,
+                        remedy="keep a plain tensor, or mend the action that put it there",
+                    )  # fmt: skip
                 groups.setdefault(f"{dtype}/{tensor.dim()}/{name}", []).append((places[slot], tensor.detach()))
         for group, found in groups.items():
             found.sort(key=lambda item: item[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -60,6 +61,8 @@ class Report:
         if len(lines) > MOST:
             said.append(f"  ... and {len(lines) - MOST} lines more")
         said += [f"  note: {note}" for note in self.notes[:MOST]]
+        if len(self.notes) > MOST:
+            said.append(f"  ... and {len(self.notes) - MOST} notes more")
         count = len(self.differences)
         head = f"{count} difference{'s' if count != 1 else ''}" if count else "all of the state was loaded"
         head = head if self.found else "nothing was loaded"
@@ -77,17 +80,20 @@ class Report:
             lines.append(f"{first}; likewise {also}" if also else str(first))
         return lines
 
-    def missing(self, hook: str, lost: Sequence[str], new: Sequence[str], fits: Sequence[str] = ()) -> None:
-        """Targets of a hook that were saved and are not here, and the other way round; `fits` are those that are."""
+    def missing(self, hook: str, lost: Sequence[tuple[str, str]], new: Sequence[str], fits: Sequence[str] = ()) -> None:
+        """Targets of a hook that were saved (with what they were renamed to) and are not here, and the other way round.
+
+        `fits` are those that are on both sides.
+        """
         pool, pairs = list(new[:CANDIDATES]), []
-        for name in lost:
+        for old, name in lost:
             close = nearest(name, pool, 1) if pool and len(self.differences) < MOST else []
-            self.add("target", "saved, but not here" + (f"; the nearest is {close[0]!r}" if close else ""),
-                     hook=hook, target=name)  # fmt: skip
-            if close:
+            fact = "saved, but not here" if old == name else f"saved, but not here as {name!r}"
+            self.add("target", fact + (f"; the nearest is {close[0]!r}" if close else ""), hook=hook, target=old)
+            if close and old == name:
                 pairs.append((name, close[0]))
         if self.renaming is None:
-            self.renaming = _renaming(pairs, lost, new, fits)
+            self.renaming = _renaming(pairs, [name for _, name in lost], new, fits)
         for name in new:
             self.add("target", "here, but not saved", hook=hook, target=name)
 
@@ -111,7 +117,7 @@ def _renaming(
     renamed = {renaming(name) for name in lost}
     if len(renamed) < len(lost) or not renamed <= set(new) or any(renaming(name) != name for name in fits):
         return None
-    return "rename={" + ", ".join(f'"{old}": "{new}"' for old, new in rules.items()) + "}"
+    return f"rename={json.dumps(rules, ensure_ascii=False)}"
 
 
 def _rule(old: str, new: str) -> tuple[str, str]:

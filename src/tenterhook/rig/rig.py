@@ -235,6 +235,8 @@ class Rig:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The plan and all running state as plain tensors, copied: for torch.save, safetensors or DCP as they are."""
+        if self._rigging.model() is None:
+            raise AttachedError("the model of this rig is gone", remedy="save before the model is dropped")
         clock, now = self._clock, self._clock.now
         saved = SavedClock(
             clock.step, clock.tripped, clock.accumulated, (clock.forwards[0], clock.forwards[1]),

@@ -155,20 +155,22 @@ def read(given: Mapping[str, Tensor]) -> Saved | None:
     """The state among the entries of a mapping; None if there is none. A damaged one is a StateError."""
     if not isinstance(given, Mapping):
         raise StateError(f"a {type(given).__name__} is not a state dict", remedy="give what rig.state_dict() returned")
-    rank = ranks.rank()
-    own = _own(given, rank) or _own(given, 0)
+    before, own = prefix(ranks.rank()), _own(given, ranks.rank())
+    if not own:
+        before, own = prefix(0), _own(given, 0)
     if not own:
         _look_around(given)
         return None
-    header = _header(own)
+    header = _header(own, before + HEADER)
     plan = _plan(header)
-    for key in own.keys() - header.entries.keys() - {HEADER}:
+    named = {before + key: entry for key, entry in header.entries.items()}
+    for key in own.keys() - named.keys() - {before + HEADER}:
         raise _damaged(f"the entry {_shown(key)} is not of this state")
-    for key, entry in header.entries.items():
+    for key, entry in named.items():
         if key not in own:
             raise _damaged(f"the entry {_shown(key)} is missing")
         _check(key, own[key], entry)
-    for key, entry in header.entries.items():
+    for key, entry in named.items():
         if digest(own[key]) != entry.digest:
             raise _damaged(f"the entry {_shown(key)} is not what was saved")
     if header.sharded and header.ranks != ranks.world_size():
@@ -176,17 +178,17 @@ def read(given: Mapping[str, Tensor]) -> Saved | None:
             f"the hooks were saved on {header.ranks} ranks that held shards; here are {ranks.world_size()}",
             remedy="load on as many ranks as saved",
         )
-    return _sorted(header, plan, {key: own[key].detach() for key in header.entries})
+    return _sorted(header, plan, {key: own[before + key].detach() for key in header.entries})
 
 
 def _own(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """The entries of a rank, by their keys within it."""
+    """The entries of a rank."""
     own, mine = {}, prefix(rank)
     for key, value in given.items():
         if not isinstance(key, str) or not key.startswith(PREFIX):
             continue
         if key.startswith(mine):
-            own[key.removeprefix(mine)] = value
+            own[key] = value
         elif not _is_rank(key.removeprefix(PREFIX).partition("/")[0]):
             raise _damaged(f"the entry {_shown(key)} has no meaning")
     return own
@@ -212,11 +214,11 @@ def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
     return Saved(header, plan, tensors, parts)
 
 
-def _header(own: Mapping[str, Any]) -> Header:
-    tensor = own.get(HEADER)
+def _header(own: Mapping[str, Any], key: str) -> Header:
+    tensor = own.get(key)
     if tensor is None:
-        raise _damaged(f"the entry {HEADER!r} is missing")
-    _check_plain(HEADER, tensor)
+        raise _damaged(f"the entry {key!r} is missing")
+    _check_plain(key, tensor)
     if tensor.dtype != torch.uint8 or tensor.dim() != 1:
         raise _damaged("the header is not a row of bytes")
     if tensor.numel() > MAX_HEADER:
@@ -273,10 +275,15 @@ def _check(key: str, tensor: Any, entry: Entry) -> None:
 def _check_plain(key: str, tensor: Any) -> None:
     if type(tensor) not in (Tensor, torch.nn.Parameter):
         raise _damaged(f"the entry {_shown(key)} is a {type(tensor).__name__}, not a tensor")
-    plain = tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta"
     # An expanded tensor may claim far more elements than there are bytes behind it.
-    if not plain or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+    if not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
         raise _damaged(f"the entry {_shown(key)} is not a plain, contiguous tensor")
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is nothing but numbers in memory."""
+    strided = tensor.layout is torch.strided and not tensor.is_quantized
+    return strided and tensor.device.type != "meta" and type(tensor) in (Tensor, torch.nn.Parameter)
 
 
 def _look_around(given: Mapping[str, Any], path: str = "") -> None:

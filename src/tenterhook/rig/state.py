@@ -194,7 +194,7 @@ class SiteState(MutableMapping[str, Tensor]):
             if not isinstance(name, str):
                 raise ContractError(f"a state is named by a text, not by {name!r}", remedy='ctx.state["name"] = ...')
             # Laid out as it will be when it comes back: the layout decides the last bits of a sum.
-            table[self._slot, name] = value.clone(memory_format=torch.contiguous_format)
+            table[self._slot, name] = value.contiguous().clone() if value.layout is torch.strided else value.clone()
 
     def __delitem__(self, name: str) -> None:
         del self._state.free[self._slot, name]

@@ -199,14 +199,14 @@ def _moves(
     kinds_here, taps = kinds_of(targets), hook.point.on == ("tap",)
     moves: dict[int, str] = {}
     taken: set[str] = set()
-    lost: list[str] = []
+    lost: list[tuple[str, str]] = []
     others: list[str] = []
     for slot, old in enumerate(names):
         new = renaming(old) if renaming else old
         found = here.get(new)
         name = targets[found].name if found is not None else new
         if name in taken or (found is None and not (taps and hook.selector.matches(new))):
-            lost.append(new)
+            lost.append((old, new))
             continue
         taken.add(name)
         then = said.kinds[kinds[slot]] if kinds[slot] >= 0 else None
