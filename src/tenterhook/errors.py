@@ -23,6 +23,9 @@ An error carries `hook`, `target`, `point`, `rank` and `remedy` as attributes, N
 
 from __future__ import annotations
 
+#: characters of an error's text that are shown
+MOST_FACT, MOST_REMEDY = 4000, 600
+
 
 class TenterhookError(Exception):
     """The root of every error raised here."""
@@ -48,16 +51,16 @@ class TenterhookError(Exception):
     def _text(self) -> str:
         place = []
         if self.hook is not None:
-            place.append(f"hook {self.hook!r}")
+            place.append(f"hook {brief(repr(self.hook))}")
         if self.point is not None:
-            place.append(f"at {self.point}")
+            place.append(f"at {brief(self.point)}")
         if self.target is not None:
-            place.append(f"on {self.target!r}")
+            place.append(f"on {brief(repr(self.target))}")
         if self.rank is not None:
             place.append(f"(rank {self.rank})")
-        head = " ".join(place)
-        text = f"{head}: {self.fact}" if head else self.fact
-        return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
+        head, fact = " ".join(place), brief(self.fact, MOST_FACT)
+        text = f"{head}: {fact}" if head else fact
+        return f"{text}\n  remedy: {brief(self.remedy, MOST_REMEDY)}" if self.remedy else text
 
     def __str__(self) -> str:
         return self._text()
@@ -140,6 +143,15 @@ class MismatchError(StateError):
     def __init__(self, fact: str, *, report: object = None, **place: object) -> None:
         self.report = report
         super().__init__(fact, **place)  # type: ignore[arg-type]
+
+
+def brief(text: str, most: int = 200) -> str:
+    """As it may be shown: what a text from elsewhere says may be long, or meant for the terminal rather than for us."""
+    if len(text) > most:
+        text = f"{text[: most - 3]}..."
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def nearest(name: str, names: list[str] | tuple[str, ...], count: int = 3) -> list[str]:

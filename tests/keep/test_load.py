@@ -20,6 +20,7 @@ from tests.keep.conftest import (
     build,
     copied,
     counters,
+    fired,
     fresh,
     header,
     identical,
@@ -264,6 +265,27 @@ def test_a_muted_hook_stays_muted(run: Run):
     same(twin.state(), run.state())
 
 
+@pytest.mark.filterwarnings("ignore:tenterhook muted a hook:RuntimeWarning")
+def test_a_site_falls_silent_and_speaks_again_with_the_state():
+    broken = False
+
+    def fail(g: Tensor, ctx: th.Context) -> None:
+        if broken and ctx.target == "weight":
+            raise ValueError("no")
+
+    run = fired(fail)
+    site, before = run.rig.ledger["h"]["weight"], run.rig.state_dict()
+    broken = True
+    run.model(torch.ones(1, 2)).sum().backward()
+    silent = run.rig.state_dict()
+    assert (site.state, site.installed, site.fired) == ("dormant", False, 1)
+    broken = False
+    for state, expected in ((before, ("installed", True, 2)), (silent, ("dormant", False, 1))):
+        run.rig.load_state_dict(state)
+        run.model(torch.ones(1, 2)).sum().backward()
+        assert (site.state, site.installed, site.fired) == expected
+
+
 @pytest.mark.parametrize("step", [3, 4, 5, 6])
 def test_when_goes_on(step):
     """A trigger that trips in step 3 switches a hook on for two steps; another is due in every third."""
@@ -349,32 +371,6 @@ def test_notes_on_what_else_decides_the_bits(run: Run):
         f"cpu was AVX2, is {here}: the last bits of a run may differ",
         f"threads was 64, is {torch.get_num_threads()}: the last bits of a run may differ",
     ]
-
-
-def test_by_other_names(run: Run):
-    class Renamed(Net):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.layers = self.embed, self.blocks
-            del self.embed, self.blocks
-
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.stem(x)
-            for layer in self.layers:
-                x = layer(x)
-            return self.head(x)
-
-    names = {"embed": "stem", "blocks": "layers"}
-    plan = th.Plan.from_json(PLAN.to_json().replace('"embed.', '"stem.').replace('"blocks.', '"layers.'))
-    model, optimizer = build(Renamed)
-    rig = th.attach(model, plan, optimizer=optimizer, actions=ACTIONS, tensors=TENSORS)
-    report = rig.load_state_dict(run.rig.state_dict(), rename=names)
-    assert not report and not report.notes
-    assert list(rig.ledger["taps"]) == ["layers.0:act", "layers.1:act"]
-    back = {"stem": "embed", "layers": "blocks"}
-    found = {(id, ".".join([back.get(t.split(".")[0], t.split(".")[0]), *t.split(".")[1:]])): c
-             for (id, t), c in counters(rig).items()}  # fmt: skip
-    assert found == counters(run.rig)
 
 
 # -- no state, or not where it is looked for --------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import tenterhook as th
 from tests.keep.conftest import (
     ACTIONS,
     PLAN,
+    TENSORS,
     Net,
     Run,
     attached,
@@ -273,6 +274,11 @@ def test_the_proposed_rename_settles_it(make, line, run: Run):
     rename = ast.literal_eval(error.value.report.renaming.removeprefix("rename="))
     rig = th.restore(model, state, optimizer=optimizer, actions=ACTIONS, rename=rename)
     twin = Run(model, optimizer, rig)
+    other, another = build(make)
+    loaded = th.attach(other, rig.plan, optimizer=another, actions=ACTIONS, tensors=TENSORS)
+    report = loaded.load_state_dict(state, rename=rename)
+    assert not report and not report.notes
+    same(loaded.state_dict(), rig.state_dict())
     assert [site.fired for account in rig.ledger.values() for site in account.values()] == [
         site.fired for account in run.rig.ledger.values() for site in account.values()
     ]

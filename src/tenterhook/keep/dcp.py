@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from tenterhook import ranks
 from tenterhook.errors import StateError
 from tenterhook.rig.rig import Rig
-from tenterhook.rig.saved import DTYPES, HEADER, MAX_HEADER, PREFIX, prefix
+from tenterhook.rig.saved import DTYPES, HEADER, MAX_HEADER, PREFIX, is_of_a_rank, prefix
 
 
 class DcpState:
@@ -67,6 +67,9 @@ def _places(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
         )
     before = found[names.index(under) if under is not None else 0]
     own = {key.removeprefix(before): e for key, e in entries.items() if key.startswith(before + PREFIX)}
+    for key in own:
+        if not is_of_a_rank(key):
+            raise StateError(f"the saved state is damaged: the entry {key!r} has no meaning")
     mine = prefix(ranks.rank()) if prefix(ranks.rank()) + HEADER in own else prefix(0)
     own = {key: entry for key, entry in own.items() if key.startswith(mine)}
     for key, entry in own.items():

@@ -22,6 +22,9 @@ from tenterhook.rig.rig import Rig, uncollected
 from tenterhook.rig.saved import read
 from tenterhook.rig.unpack import Kept, compare, compare_clocks, compare_tensors
 
+#: differences after which the rest of a plan is not looked at
+ENOUGH = 100
+
 
 def restore(
     model: nn.Module,
@@ -56,7 +59,10 @@ def restore(
     claims: list[Claim] = []
     with uncollected():
         ground = Ground(model, optimizers)
-        for hook in saved.plan:
+        for number, hook in enumerate(saved.plan):
+            if len(report.differences) >= ENOUGH:
+                report.add("hook", f"{len(saved.plan) - number} more hooks were not looked at")
+                break
             try:
                 claims += resolve((renaming.hook(hook),), ground, actions=actions, tensors=given)
             except TenterhookError as error:

@@ -57,9 +57,17 @@ class Clock:
 
     def begin_pass(self, modifiers: frozenset[LiveHook], *, training: bool) -> None:
         self.forwards[training] += 1
-        self.now = Pass(self.step, self.forwards[training], modifiers, training)
-        if modifiers:
-            self._passes.add(self.now)
+        self._begin(Pass(self.step, self.forwards[training], modifiers, training))
+
+    def widen_pass(self, modifiers: frozenset[LiveHook]) -> None:
+        """The same forward once more, with more that modified it: it is not counted as another."""
+        now = self.now
+        self._begin(Pass(now.step, now.index, now.modifiers | modifiers, now.training))
+
+    def _begin(self, now: Pass) -> None:
+        self.now = now
+        if now.modifiers:
+            self._passes.add(now)
 
     def recomputed(self) -> Pass | None:
         """The pass that is being recomputed; None if it cannot be told."""

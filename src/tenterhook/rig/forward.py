@@ -122,7 +122,7 @@ class Visitor:
             return
         clock = self._clock
         if not self._modifiers <= clock.now.modifiers:  # a part of the model was called without its root
-            clock.begin_pass(clock.now.modifiers | self._modifiers, training=clock.now.training)
+            clock.widen_pass(self._modifiers)
         forward = clock.now
         forward.recomputes = True
         for tensor in leaves(new):

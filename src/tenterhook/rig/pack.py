@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tenterhook import ranks
 from tenterhook.actions import BUILTIN, Definition
-from tenterhook.errors import StateError
+from tenterhook.errors import StateError, brief
 from tenterhook.plan import Action, Hook, Plan, callable_place
 from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
@@ -136,7 +136,7 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     return SavedHook(
         live.definition.name, live.definition.version, fingerprint_of(live.definition),
         due=live.due_steps, counted=live.counted, muted=live.muted,
-        kinds=list(numbers), reasons=list(reasons), skipped=skipped,
+        kinds=list(numbers), reasons=list(reasons), skipped=[_told(why) for why in skipped],
     )  # fmt: skip
 
 
@@ -165,8 +165,8 @@ def _reason(site: Site, reasons: dict[str, int]) -> int:
 
 
 def _told(why: str) -> str:
-    """A reason as a header can hold it: an exception's text may be anything."""
-    return why.encode("utf-8", "backslashreplace").decode()[:MOST_TOLD]
+    """A word as a header can hold it: an exception's text may be anything."""
+    return brief(why.replace("\n", " "), MOST_TOLD)[:MOST_TOLD]
 
 
 def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: dict[str, Tensor]) -> None:

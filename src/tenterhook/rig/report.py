@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tenterhook.errors import MismatchError, nearest
+from tenterhook.errors import MismatchError, brief, nearest
 from tenterhook.rig.rename import Renaming
 
 Kind = Literal["hook", "action", "target", "tensor", "state", "clock"]
 
 #: differences that are written out before the rest is counted
 MOST = 20
+#: characters of one that are shown
+MOST_TOLD = 300
 #: targets named in one line
 ALSO = 4
 #: names looked through for the nearest
@@ -33,8 +35,9 @@ class Difference:
 
     def __str__(self) -> str:
         place = [f"hook {self.hook!r}"] if self.hook is not None else []
-        place += [f"on {self.target!r}"] if self.target is not None else []
-        return f"{' '.join(place)}: {self.fact}" if place else self.fact
+        place += [f"on {brief(repr(self.target))}"] if self.target is not None else []
+        fact = brief(self.fact, MOST_TOLD)
+        return f"{' '.join(place)}: {fact}" if place else fact
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ class Report:
         said = [f"  {line}" for line in lines[:MOST]]
         if len(lines) > MOST:
             said.append(f"  ... and {len(lines) - MOST} lines more")
-        said += [f"  note: {note}" for note in self.notes[:MOST]]
+        said += [f"  note: {brief(note, MOST_TOLD)}" for note in self.notes[:MOST]]
         if len(self.notes) > MOST:
             said.append(f"  ... and {len(self.notes) - MOST} notes more")
         count = len(self.differences)
@@ -75,7 +78,7 @@ class Report:
             groups.setdefault((one.hook, one.fact, one.target is None), []).append(one)
         lines = []
         for first, *others in groups.values():
-            also = ", ".join(repr(o.target) for o in others[:ALSO])
+            also = ", ".join(brief(repr(o.target)) for o in others[:ALSO])
             also += f" and {len(others) - ALSO} more" if len(others) > ALSO else ""
             lines.append(f"{first}; likewise {also}" if also else str(first))
         return lines

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tenterhook import ranks
 from tenterhook.errors import StateError, TenterhookError
-from tenterhook.plan import Plan
+from tenterhook.plan import Action, Plan
 from tenterhook.rig.names import kind_of
 
 FORMAT = 1
@@ -47,6 +47,11 @@ OF_A_HOOK = (
     "targets", "ledger", "state", "pending", "partial", "fired", "free", "index", "pending_free", "pending_index",
     "generator",
 )  # fmt: skip
+
+#: those of which a hook has one
+UNNAMED = ("targets", "ledger", "fired")
+#: a word that may be shown
+MOST_WORD = 256
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -143,7 +148,11 @@ def key_of(kind: str, *parts: str) -> str:
 def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict of these tensors, with the header that vouches for them."""
     entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
-    state = _canonical(Header(**header, entries=entries))
+    made = Header(**header, entries=entries)
+    for word in _words(made):
+        if not _is_shown(word):
+            raise StateError(f"the name {word!r} cannot be kept", remedy=f"use up to {MOST_WORD} printable characters")
+    state = _canonical(made)
     text = _canonical(_Sealed(FORMAT, digest(state), msgspec.Raw(state)))
     if len(text) > MAX_HEADER:
         raise StateError(f"the header has {len(text)} bytes, the most is {MAX_HEADER}", remedy="use fewer hooks")
@@ -189,13 +198,16 @@ def _own(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
             continue
         if key.startswith(mine):
             own[key] = value
-        elif not _is_rank(key.removeprefix(PREFIX).partition("/")[0]):
+        elif not is_of_a_rank(key):
             raise _damaged(f"the entry {_shown(key)} has no meaning")
     return own
 
 
-def _is_rank(part: str) -> bool:
-    return part.startswith("rank") and part[4:].isdecimal()
+def is_of_a_rank(key: str) -> bool:
+    rank, _, rest = key.removeprefix(PREFIX).partition("/")
+    number = rank.removeprefix("rank")
+    plain = number.isascii() and number.isdecimal() and (number == "0" or number[0] != "0")
+    return rank != number and plain and bool(rest)
 
 
 def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
@@ -208,7 +220,7 @@ def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
             tensors[rest] = tensor
             continue
         hook, _, name = rest.partition("/")
-        if kind not in OF_A_HOOK or hook not in header.hooks:
+        if kind not in OF_A_HOOK or hook not in header.hooks or bool(name) == (kind in UNNAMED):
             raise _damaged(f"the entry {_shown(key)} has no meaning")
         parts.setdefault((hook, kind), {})[name] = tensor
     return Saved(header, plan, tensors, parts)
@@ -255,9 +267,22 @@ def _plan(header: Header) -> Plan:
         raise StateError(f"the saved plan cannot be read: {error.fact}", hook=error.hook) from None
     if canonical != text:
         raise _damaged("the saved plan is not canonical JSON")
-    if {hook.id for hook in plan} != header.hooks.keys():
+    if not all(map(_is_shown, _words(header))):
+        raise _damaged("the header has a word that cannot be shown")
+    actions = {hook.id: hook.do.name for hook in plan if isinstance(hook.do, Action)}
+    if actions != {id: hook.action for id, hook in header.hooks.items()}:
         raise _damaged("the header speaks of other hooks than its plan")
     return plan
+
+
+def _is_shown(word: str) -> bool:
+    return len(word) <= MOST_WORD and word.isprintable()
+
+
+def _words(header: Header) -> Iterator[str]:
+    yield from (header.torch, header.python, header.cpu, header.clock.optimizer or "", *header.optimizers)
+    for hook in header.hooks.values():
+        yield from (hook.action, hook.fingerprint or "", *hook.kinds, *hook.reasons, *hook.skipped)
 
 
 def _check(key: str, tensor: Any, entry: Entry) -> None:
@@ -316,7 +341,10 @@ def digest(data: Tensor | bytes) -> str:
 
 
 def _parts(tensor: Tensor) -> Iterator[bytearray]:
-    flat = tensor.detach().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() < 2:  # any stride counts as contiguous then, but not to `view`
+        flat = torch.empty_like(flat.cpu(), memory_format=torch.contiguous_format).copy_(flat)
+    flat = flat.view(torch.uint8)
     for part in flat.split(CHUNK) if flat.numel() else ():
         held = bytearray(part.numel())
         torch.frombuffer(held, dtype=torch.uint8).copy_(part)

@@ -257,7 +257,7 @@ def _state(saved: Saved, id: str, definition: Definition, sites: int, report: Re
 
 
 def _seed(id: str, text: str) -> int:
-    if not text.removeprefix("-").isdecimal() or len(text) > 20:
+    if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 20:
         raise _meaningless("generator", id)
     return int(text)
 
@@ -267,7 +267,7 @@ def _unjoined(
 ) -> dict[tuple[int, str], Tensor]:
     dtype, _, rest = group.partition("/")
     dims, _, name = rest.partition("/")
-    count = int(dims) if dims.isdecimal() and len(dims) <= 2 else MAX_DIMS + 1
+    count = int(dims) if dims.isdecimal() and dims.isascii() and len(dims) <= 2 else MAX_DIMS + 1
     shaped = rows.dtype == torch.int64 and rows.dim() == 2 and rows.shape[1] == 1 + count and len(rows) <= sites
     if count > MAX_DIMS or dtype not in DTYPES or not shaped:
         raise _meaningless("free state", id)
@@ -286,6 +286,8 @@ def _unjoined(
 
 
 def _generator(id: str, device: str, tensor: Tensor) -> torch.Generator:
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1:
+        raise _meaningless("generator", id)
     generator = torch.Generator(device)
     try:
         generator.set_state(tensor.cpu().clone())

@@ -1,0 +1,216 @@
+"""Resuming is exact, by induction over every point of a run; and whatever is left out is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+import tenterhook as th
+from tenterhook.rig.clock import Clock
+from tests.keep.containers import CONTAINERS, WAYS, resume
+from tests.keep.training import DIM, Run, differences
+
+PAIRS = tuple(product(CONTAINERS, WAYS))
+
+
+@contextmanager
+def resumed(path: Path, container: str, way: str, **options: Any) -> Iterator[Run]:
+    """For a while, beside a run that goes on afterwards with its own random numbers."""
+    rng = torch.get_rng_state()
+    run = resume(path, container, way, **options)
+    try:
+        yield run
+    finally:
+        run.rig.detach()
+        torch.set_rng_state(rng)
+
+
+# -- the proof ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Proof:
+    points: int = 0
+    resumed: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def prove(steps: int, *, by_turns: bool = False) -> Proof:
+    """At each point: what is saved and restored is the same, and one part later it still is, to the bit.
+
+    Through every container and way back at each point, or `by_turns` through one of them.
+    """
+    live, proof = Run(), Proof()
+    live.attach()
+    then = live.bits()
+    while live.step < steps:
+        pairs = [PAIRS[proof.points % len(PAIRS)]] if by_turns else PAIRS
+        where = f"step {live.step}, before {live.next}"
+        with TemporaryDirectory() as folder:
+            for container in {container for container, _ in pairs}:
+                CONTAINERS[container].save(live, Path(folder, container))
+            live.advance()
+            now, then = then, live.bits()
+            for container, way in pairs:
+                with resumed(Path(folder, container), container, way) as run:
+                    wrong = differences(now, run.bits())
+                    run.advance()
+                    wrong += differences(then, run.bits())
+                proof.resumed += 1
+                proof.wrong += [f"{where}, {container}, {way}: {name}" for name in wrong]
+        proof.points += 1
+    if live.digest() != undisturbed(steps):
+        proof.wrong.append("the run that was saved is not the run that was not")
+    return proof
+
+
+def undisturbed(steps: int) -> str:
+    """The digest of a run that was never saved."""
+    run = Run()
+    run.attach()
+    while run.step < steps:
+        run.advance()
+    return run.digest()
+
+
+# -- the counter-proof -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One thing that is left out of what is restored, and must be missed."""
+
+    what: str
+    #: tried at the first point of which this is true, once every hook is under way
+    where: Callable[[Run], bool]
+    #: the component of the run that must come to differ
+    shows_in: str
+    #: what of the hooks goes back to what a fresh attach has
+    drop: Callable[[th.Rig], object] | None = None
+    #: what else is done otherwise
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def between(before: str, after: str) -> Callable[[Run], bool]:
+    """After one part of a step and before another."""
+    return lambda run: (run.last, run.next) == (before, after)
+
+
+def _of(hook: str, table: str) -> Callable[[th.Rig], object]:
+    return lambda rig: getattr(rig._live(hook).state, table).clear()
+
+
+def _partials(hook: str) -> Callable[[th.Rig], object]:
+    return lambda rig: rig._live(hook).partials.clear()
+
+
+def _clock(**fresh: Any) -> Callable[[th.Rig], object]:
+    def drop(rig: th.Rig) -> None:
+        for name, value in fresh.items():
+            setattr(rig._clock, name, value)
+        rig._arm()
+
+    return drop
+
+
+def _counters(rig: th.Rig) -> None:
+    for site in rig._live("noise").sites:
+        site.begin_anew()
+
+
+def _due(rig: th.Rig) -> None:
+    rig._live("clip").due_steps = 0
+
+
+def _counted(rig: th.Rig) -> None:
+    rig._live("window").counted = -1
+
+
+STEP = between("update", "arrange")
+MICRO = between("micro", "micro")
+EVALUATED = between("evaluate", "micro")
+
+ABLATIONS = [
+    *(Ablation(name, STEP, "model", options={"without": name})
+      for name in ("model", "optimizer", "scheduler", "loader", "rng")),
+    Ablation("gradients", MICRO, "model", options={"without": "gradients"}),
+    *(Ablation(f"packed state of {hook}", STEP, "model", _of(hook, "packed"))
+      for hook in ("zscore", "probs_grad", "level", "spike")),
+    *(Ablation(f"packed state of {hook}", STEP, "progress", _of(hook, "packed")) for hook in ("level_eval", "brittle")),
+    *(Ablation(f"free state of {hook}", STEP, "model", _of(hook, "free")) for hook in ("average", "center")),
+    Ablation("free state of center_eval", STEP, "progress", _of("center_eval", "free")),
+    Ablation("generator of noise", STEP, "model", _of("noise", "generators")),
+    Ablation("generator of noise, in the middle of a step", MICRO, "model", _of("noise", "generators")),
+    Ablation("pending state of level", between("micro", "update"), "model", _of("level", "pending")),
+    Ablation("pending free state of center", between("micro", "update"), "model", _of("center", "pending_free")),
+    Ablation("pending state of level_eval", EVALUATED, "progress", _of("level_eval", "pending")),
+    Ablation("pending free state of center_eval", EVALUATED, "progress", _of("center_eval", "pending_free")),
+    *(Ablation(f"partial results of {hook}", EVALUATED, "progress", _partials(hook)) for hook in ("outputs", "probs")),
+    Ablation("partial results of grads", MICRO, "progress", _partials("grads")),
+    Ablation("clock: step", STEP, "model", _clock(step=0)),
+    Ablation("clock: forwards in training", lambda run: MICRO(run) and run.rig._live("jitter").active, "model",
+             _clock(forwards=[0, 0])),
+    Ablation("clock: forwards in evaluation", between("evaluate", "evaluate"), "progress", _clock(forwards=[0, 0])),
+    Ablation("clock: accumulated", between("micro", "abandon"), "progress", _clock(accumulated=False)),
+    Ablation("clock: tripped", lambda run: STEP(run) and run.rig._clock.tripped == run.step - 1, "model",
+             _clock(tripped=-1)),
+    Ablation("clock: last forward", between("evaluate", "peek"), "progress", _clock(now=Clock().now)),
+    Ablation("tensor parameter", STEP, "model", options={"tensors": {"direction": torch.zeros(DIM)}}),
+    Ablation("mute", lambda run: run.rig._live("damp").muted, "model", lambda rig: rig.unmute("damp")),
+    Ablation("mute by failure", lambda run: run.rig.ledger["brittle"].failed > 0, "progress",
+             lambda rig: rig.unmute("brittle")),
+    Ablation("ledger", STEP, "hooks", _counters),
+    Ablation("steps due", STEP, "hooks", _due),
+    Ablation("step counted last", lambda run: STEP(run) and run.step > 8, "hooks", _counted),
+]  # fmt: skip
+
+
+class Trail:
+    """A run that was saved at every point of its first steps."""
+
+    def __init__(self, folder: Path, *, start: int = 4, steps: int = 12) -> None:
+        live = Run()
+        live.attach()
+        self.folder = folder
+        #: the state at each point
+        self.bits: list[dict[str, tuple[str, bytes]]] = []
+        #: the point at which each ablation is tried
+        self.places: dict[str, int] = {}
+        while live.step < steps:
+            if live.step >= start:
+                point = len(self.bits)
+                CONTAINERS["safetensors"].save(live, self.path(point))
+                self.bits.append(live.bits())
+                for one in ABLATIONS:
+                    if one.where(live):
+                        self.places.setdefault(one.what, point)
+            live.advance()
+        self.bits.append(live.bits())
+        self.rig = live.rig
+
+    def path(self, point: int) -> Path:
+        return self.folder / f"{point}.safetensors"
+
+    def first_difference(self, one: Ablation) -> int | None:
+        """How many parts later the ablation is seen where it must be; None if it never is."""
+        point = self.places[one.what]
+        for later, wrong in self.follow(point, one):
+            if any(name.split("/")[0] == one.shows_in for name in wrong):
+                return later
+        return None
+
+    def follow(self, point: int, one: Ablation | None = None) -> Iterator[tuple[int, list[str]]]:
+        """What differs at each point after this one, to the end."""
+        with resumed(self.path(point), "safetensors", "restore", **(one.options if one else {})) as run:
+            if one is not None and one.drop is not None:
+                one.drop(run.rig)
+            for later, then in enumerate(self.bits[point + 1 :], start=1):
+                run.advance()
+                yield later, differences(then, run.bits())

@@ -1,0 +1,250 @@
+"""The gate: nothing in the package could turn data into code, whatever is fed to it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tenterhook
+
+PACKAGE = Path(tenterhook.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+#: every top-level package that is imported anywhere, at the top or inside a function
+IMPORTS = {
+    "__future__", "argparse", "collections", "contextlib", "copy", "dataclasses", "difflib", "functools", "gc",
+    "hashlib", "html", "inspect", "itertools", "json", "math", "msgspec", "os", "pathlib", "re", "sys", "tenterhook",
+    "threading", "tomllib", "torch", "types", "typing", "warnings", "weakref",
+}  # fmt: skip
+
+#: builtins that make code of text, or reach what has a name; not even to be handed on
+NAMES = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "__builtins__",
+    "__loader__",
+    "globals",
+    "locals",
+    "breakpoint",
+    "input",
+}
+
+#: what is reached through a module, by the module's own name whatever it is called here
+PATHS = {
+    "torch.load", "torch.save", "torch.hub", "torch.jit", "torch.package", "torch.serialization", "torch.from_file",
+    "torch.classes", "torch.export.load", "torch.distributed.checkpoint.load", "torch.distributed.checkpoint.save",
+    "torch.utils.cpp_extension", "msgspec.yaml", "sys.modules", "sys.path", "sys.meta_path", "types.FunctionType",
+    "types.LambdaType", "os.system", "os.popen",
+}  # fmt: skip
+
+#: attributes of whatever object: templates filled with data, ways from an object to the interpreter
+ATTRIBUTES = {
+    "format", "format_map", "vformat", "attrgetter", "methodcaller", "import_module", "load_module", "find_spec",
+    "exec_module", "__subclasses__", "__globals__", "__builtins__", "__loader__", "__reduce__", "__reduce_ex__",
+    "__setstate__", "write_text", "write_bytes",
+}  # fmt: skip
+
+#: what stands under getattr and setattr
+UNDER = {"__getattribute__", "__getattr__", "__setattr__", "__delattr__"}
+
+#: families of functions: os.execv, os.spawnl, posix_spawn
+STARTS = ("os.exec", "os.spawn", "os.posix_spawn")
+
+REGULAR = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer", "template"}
+
+#: where an attribute is looked up by a name that is no literal: each takes it from a tuple or a class in the source
+BY_NAME = {
+    "__init__.py: __getattr__", "actions/registry.py: checked", "errors.py: located", "plan/files.py: _hook",
+    "plan/files.py: _written", "plan/hook.py: __post_init__", "plan/hook.py: __repr__", "rig/leaves.py: map_leaves",
+    "rig/torch_private.py: drop_empty_tensor_hooks", "rig/torch_private.py: forget_hook",
+    "rig/torch_private.py: hooks_in", "rig/torch_private.py: reinstall_tensor_hooks",
+    "rig/torch_private.py: tensor_hooks", "rig/unpack.py: _compare_surroundings", "rig/unpack.py: _keep",
+}  # fmt: skip
+#: where the module's own names are asked for: the facade
+OWN_NAMES = {"__init__.py: __getattr__"}
+
+
+class Gate(ast.NodeVisitor):
+    """Walks over one file; `found` has what it may not do, `by_name` where it looks attributes up by name."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.found: list[str] = []
+        self.imports: set[str] = set()
+        self.by_name: set[str] = set()
+        self.own_names: set[str] = set()
+        self._within = "module"
+        #: local name to dotted path
+        self._known: dict[str, str] = {}
+        self.visit(ast.parse(text))
+
+    def _say(self, node: ast.AST, what: str) -> None:
+        self.found.append(f"{self.file}:{getattr(node, 'lineno', 0)}: {what}")
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        before, self._within = self._within, node.name
+        self.generic_visit(node)
+        self._within = before
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            self._imported(node, alias.name)
+            self._known[alias.asname or top] = alias.name if alias.asname else top
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module = node.module or "" if not node.level else "tenterhook"
+        for alias in node.names:
+            if alias.name == "*":
+                self._say(node, f"from {module} import *")
+            self._imported(node, f"{module}.{alias.name}")
+            self._known[alias.asname or alias.name] = f"{module}.{alias.name}"
+
+    def _imported(self, node: ast.AST, path: str) -> None:
+        top = path.partition(".")[0]
+        self.imports.add(top)
+        if top not in IMPORTS:
+            self._say(node, f"imports {top}")
+        self._check_path(node, path)
+        if path.startswith("re.") and path.removeprefix("re.") in REGULAR:
+            self._say(node, f"{path} by another name")
+
+    def visit_Name(self, node: ast.Name) -> None:
+        place = f"{self.file}: {self._within}"
+        if node.id == "globals" and place in OWN_NAMES:
+            self.own_names.add(place)
+        elif node.id in NAMES:
+            self._say(node, node.id)
+        elif node.id in ("getattr", "setattr", "delattr"):
+            self._say(node, f"{node.id} is handed on")  # a call's own name is not visited
+        self._check_path(node, self._known.get(node.id, ""))
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr in ATTRIBUTES:
+            self._say(node, f".{node.attr}")
+        path = self._path(node)
+        self._check_path(node, path)
+        if path.startswith("re.") and path.removeprefix("re.") in REGULAR:
+            self._say(node, f"{path} is handed on")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        path, first = self._path(node.func), node.args[0] if node.args else None
+        if isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr", "delattr", "hasattr"):
+            if len(node.args) < 2 or not _is_text(node.args[1]):
+                self.by_name.add(f"{self.file}: {self._within}")
+        elif path.startswith("re.") and path.removeprefix("re.") in REGULAR:
+            if first is None or not _is_text(first):
+                self._say(node, f"{path} of what is no literal")
+        else:
+            if isinstance(node.func, ast.Attribute) and node.func.attr in UNDER and not any(map(_is_text, node.args)):
+                self.by_name.add(f"{self.file}: {self._within}")
+            self.visit(node.func)
+        for part in (*node.args, *node.keywords):
+            self.visit(part)
+
+    def _path(self, node: ast.AST) -> str:
+        """The dotted path that an expression is, as far as its first name was imported."""
+        if isinstance(node, ast.Name):
+            return self._known.get(node.id, "")
+        if isinstance(node, ast.Attribute):
+            before = self._path(node.value)
+            return f"{before}.{node.attr}" if before else ""
+        return ""
+
+    def _check_path(self, node: ast.AST, path: str) -> None:
+        if any(path == p or path.startswith(f"{p}.") for p in PATHS) or path.startswith(STARTS):
+            self._say(node, path)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
+@pytest.fixture(scope="module")
+def gates() -> list[Gate]:
+    return [Gate(path.relative_to(PACKAGE).as_posix(), path.read_text()) for path in FILES]
+
+
+def test_nothing_dangerous_is_in_the_package(gates: list[Gate]):
+    assert len(gates) > 30
+    assert [said for gate in gates for said in gate.found] == []
+
+
+def test_the_imports_are_the_ones_on_the_list(gates: list[Gate]):
+    assert set().union(*(gate.imports for gate in gates)) == IMPORTS
+
+
+def test_attributes_are_looked_up_by_name_only_where_the_names_are_the_sources_own(gates: list[Gate]):
+    assert set().union(*(gate.by_name for gate in gates)) == BY_NAME
+    assert set().union(*(gate.own_names for gate in gates)) == OWN_NAMES
+
+
+#: every rule, broken
+VIOLATIONS = r"""
+eval(x) | exec(x) | compile(x, "f", "exec") | __import__(x) | f = eval | run(exec) | globals()[x] | locals()[x]
+__builtins__["eval"] | breakpoint() | [f(x) for f in (eval,)] | from tenterhook.plan import *
+import torch; torch.load(x) | import torch as t; t.load(x) | from torch import load | import torch; f = torch.load
+from torch import load as read | import torch; torch.hub.load(x) | from torch.hub import load | import torch.jit
+import torch; torch.save(x, y) | import torch; torch.jit.load(x) | from torch import serialization
+from torch.utils.cpp_extension import load | import torch.utils.cpp_extension as c; c.load(x)
+from torch.distributed.checkpoint import load | import msgspec; msgspec.yaml.decode(x) | from msgspec import yaml
+import os; os.system(x) | import os; os.popen(x) | from os import system | import os; os.execv(x, y)
+import os as o; o.spawnl(x) | import sys; sys.modules[x] | from sys import modules | import types; types.FunctionType(x)
+x.format(y) | "{}".format(y) | x.format_map(y) | str.format(x, y) | op.attrgetter(x) | x.import_module(y)
+x.__subclasses__() | f.__globals__[x] | o.methodcaller(x) | path.write_text(x) | f = x.format
+import re; re.compile(x) | import re; re.match(f"{x}", y) | import re; re.sub("a" + x, "", y)
+import re as r; r.search(x, y) | from re import compile | from re import search as s; s(x, y)
+import re; f = re.compile; f(x) | import re; map(re.compile, x) | import re; re.compile(pattern=x)
+import re; re.compile("%s" % x) | import re; re.fullmatch(",".join(x), y)
+functools.reduce(getattr, x.split("."), y) | f = getattr | map(setattr, x, y, z)
+"""
+
+FOREIGN = (
+    "pickle", "cloudpickle", "dill", "marshal", "shelve", "importlib", "yaml", "subprocess", "operator", "ctypes",
+    "socket", "builtins", "code", "runpy", "pkgutil", "joblib", "numpy", "tempfile", "shutil", "urllib", "requests",
+    "string", "_pickle", "copyreg", "multiprocessing",
+)  # fmt: skip
+
+BY_DATA = """
+getattr(x, y) | getattr(x, f"{y}") | setattr(x, y, 1) | delattr(x, y) | getattr(x, "a" + y) | getattr(*x)
+hasattr(x, y)
+object.__setattr__(x, y, 1) | x.__getattribute__(y) | object.__getattribute__(x, y)
+"""
+
+HARMLESS = r"""
+import re; re.compile("a|b") | import re; re.sub(r"a" "b", x, y) | getattr(x, "name", None) | self._compile()
+x.load(y)
+import json; json.loads(x) | import torch; torch.empty(3) | f"{x!r}" | from tenterhook.plan.files import load; load(x)
+import torch; torch.compile(x) | import os; os.environ | x.evaluate() | "%s" % x | object.__setattr__(x, "a", y)
+"""
+
+
+def _snippets(text: str) -> list[str]:
+    return [one.strip().replace("; ", "\n") for line in text.strip().splitlines() for one in line.split(" | ")]
+
+
+@pytest.mark.parametrize("text", _snippets(VIOLATIONS))
+def test_the_gate_sees_every_rule_broken(text: str):
+    assert Gate("bad.py", text).found
+
+
+@pytest.mark.parametrize("module", FOREIGN)
+def test_the_gate_sees_every_foreign_import(module: str):
+    for text in (f"import {module}", f"import {module}.x as y", f"from {module} import x", f"from {module}.y import x"):
+        assert Gate("bad.py", f"def f():\n    {text}").found
+
+
+@pytest.mark.parametrize("text", _snippets(BY_DATA))
+def test_the_gate_sees_an_attribute_looked_up_by_data(text: str):
+    assert Gate("bad.py", f"def f():\n    {text}").by_name == {"bad.py: f"}
+
+
+@pytest.mark.parametrize("text", _snippets(HARMLESS))
+def test_the_gate_lets_the_harmless_pass(text: str):
+    gate = Gate("good.py", text)
+    assert gate.found == [] and gate.by_name == set()
