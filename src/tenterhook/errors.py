@@ -151,7 +151,7 @@ def brief(text: str, most: int = 200) -> str:
         text = f"{text[: most - 3]}..."
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)
 
 
 def nearest(name: str, names: list[str] | tuple[str, ...], count: int = 3) -> list[str]:

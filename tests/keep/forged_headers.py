@@ -96,7 +96,7 @@ def _hooks() -> Iterator[tuple[str, Change]]:
 
 #: keys of entries that are of no hook or no kind, or of one by a name that it has not
 MEANINGLESS = (
-    "", "x", "state", "state/", "state/nobody/mean", "ledger/nobody", "tensor", "tensor/", "tensor/unused", "code/m",
+    "", "x", "state", "state/", "state/nobody/mean", "ledger/nobody", "tensor", "tensor/", "code/m",
     "free", "free/nobody/float32/1/x", "rank0/state/z/mean", "../../etc/passwd", "state/../m/x", "ledger/m/",
     "header/1", "ledger/m/more", "targets/m/more", "fired/p/more",
     "ledger/m\0", "generator/m", "STATE/z/mean", *CODE[:3],

@@ -198,7 +198,7 @@ def crowds() -> Iterator[tuple[str, Change]]:
         ("a generator", "generator/n/cpu/0", torch.uint8), ("a state", "state/z/mean", torch.float64),
         ("a free state", "free/m/float32/1/momentum", torch.float32), ("a ledger", "ledger/m", torch.int64),
         ("an index", "index/m/float32/1/momentum", torch.int64), ("a partial", "partial/p/norm", torch.float64),
-        ("an unused tensor", "tensor/unused", torch.float32), ("a ledger of nobody", "ledger/nobody", torch.int64),
+        ("a ledger of nobody", "ledger/nobody", torch.int64),
     ):  # fmt: skip
         yield (
             f"{name} of 64 MiB",

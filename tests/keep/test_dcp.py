@@ -216,6 +216,21 @@ def test_a_key_that_need_not_be_said_may_be_said(run: Run, tmp_path: Path):
     same(held.state_dict(), run.rig.state_dict())
 
 
+def test_what_is_loaded_as_rename_and_strict_say(tmp_path: Path):
+    saved, run, other = count(2), count(0), count(0, id="m")
+    save(tmp_path, hooks=saved.rig)
+    load(tmp_path, hooks=th.DcpState(tmp_path, other.rig, strict=False))
+    assert other.rig.step_count == 2 and other.rig.loaded and other.rig.ledger["m"].fired == 0
+    with pytest.raises(th.MismatchError):
+        load(tmp_path, hooks=th.DcpState(tmp_path, run.rig, rename={"head": "tail"}))
+
+
+def test_only_this_ranks_entries_have_a_place(run: Run, tmp_path: Path):
+    state = run.rig.state_dict()
+    save(tmp_path, hooks=state | {key.replace("rank0", "rank1"): tensor for key, tensor in state.items()})
+    assert th.DcpState(tmp_path).state_dict().keys() == state.keys()
+
+
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 

@@ -355,6 +355,37 @@ def test_the_plan_of_the_code_stays_and_what_it_changed_is_noted(run: Run):
     assert rig.ledger["new"].fired == 0 and rig.step_count == 6
 
 
+def test_a_module_of_another_class_is_noted():
+    class Own(nn.Linear):
+        pass
+
+    class Other(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = Own(3, 4), Own(4, 2)
+
+    hook = th.Hook("n", on=("embed", "head", "blocks.0"), at="output", do=ACTIONS.get("count")())
+    run, other = attached(hook).train(range(2)), attached(hook, Other)
+    report = other.rig.load_state_dict(run.rig.state_dict())
+    assert not report and report.notes == [
+        "hook 'n': 'embed' was a Linear, is a Own, and 1 more are of another class"
+    ]  # fmt: skip
+    assert counters(other.rig) == counters(run.rig)
+
+
+def test_steps_that_the_program_counts_are_counted_by_it_again():
+    run, other = (attached(th.Hook("n", on="**", at="grad", do=ACTIONS.get("count")())) for _ in range(2))
+    for i in range(2):
+        with run.rig.step():
+            run.train([i])
+    assert not other.rig.load_state_dict(run.rig.state_dict())
+    other.train([2])
+    assert other.rig.step_count == 2
+    with other.rig.step():
+        other.train([2])
+    assert other.rig.step_count == 3
+
+
 def test_notes_on_what_else_decides_the_bits(run: Run):
     def elsewhere(said: dict[str, Any], entries: dict[str, Tensor]) -> None:
         said.update(torch="2.12.1", cpu="AVX2", threads=64, python="3.10")
@@ -386,6 +417,7 @@ def test_a_checkpoint_without_hooks_is_said_once(given):
         (RuntimeWarning, "tenterhook: the checkpoint holds no state of hooks: they stay as they are", __file__)
     ]
     assert not report and report.notes == ["the checkpoint holds no state of hooks: they stay as they are"]
+    assert str(report).startswith("nothing was loaded\n  note: ") and run.rig.loaded is report
     same(run.rig.state_dict(), before)
 
 

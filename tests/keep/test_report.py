@@ -213,7 +213,8 @@ def hook(id: str = "n", on: Any = "**.bias", at: str = "grad", do: Any = th.Acti
 
 def small(steps: int = 0, *, make: Any = Net, actions: th.Registry = ACTIONS, plan: Any = (), **given: Any) -> Run:
     model, optimizer = build(make)
-    rig = th.attach(model, plan or hook(), optimizer=optimizer, actions=actions, **given)
+    counted = given.pop("counted", lambda optimizer: optimizer)(optimizer)
+    rig = th.attach(model, plan or hook(), optimizer=counted, actions=actions, **given)
     return Run(model, optimizer, rig).train(range(steps))
 
 
@@ -269,6 +270,8 @@ class Case(NamedTuple):
     steps: int = 1
 
 
+#: held by an optimizer that never steps
+BESIDE = torch.zeros(1, requires_grad=True)
 ALL, NONE = [6, 6, 6, 6], [0, 0, 0, 0]
 NOISY = {"plan": [hook(), hook("r", do=th.noise(0.1))]}
 
@@ -316,6 +319,13 @@ CASES = {
         ["hook 'n': the state 'm' was not saved"], ALL, ALL),
     "a generator of another device": Case(NOISY, NOISY,
         ["hook 'r': its generator was on cuda:0, where this model is not"], ALL, ALL, change=to_cuda),
+    "no optimizer": Case({}, {"counted": lambda _: None},
+        ["saved with 'optimizer', here it has no optimizer"], ALL, ALL),
+    "other optimizers": Case({}, {"counted": lambda optimizer: {"a": optimizer, "b": torch.optim.SGD([BESIDE])}},
+        ["saved with 'optimizer', here it has 'optimizer.a', 'optimizer.b'"], ALL, ALL),
+    "another clock": Case({"counted": lambda one: [one, torch.optim.SGD([BESIDE])], "clock": "0"},
+        {"counted": lambda one: [one, torch.optim.SGD([BESIDE])]},
+        ["the steps of 'optimizer.0' were counted, here those of 'optimizer.1' are"], ALL, ALL),
     "a crowd": Case({}, {}, ["hook 'n': saved for 4097 targets, here are 4"], NONE, None, change=crowded),
 }  # fmt: skip
 
@@ -398,6 +408,10 @@ DAMAGE = {
         "the header cannot be read: Object contains unknown field `more`"),
     "hooks that are not planned": (sealed_with(lambda said, _: said["hooks"].update(m=said["hooks"]["n"])),
         "the header speaks of other hooks than its plan"),
+    "a hook of another action": (sealed_with(lambda said, _: said["hooks"]["n"].update(action="stats")),
+        "the header speaks of other hooks than its plan"),
+    "a word for the terminal": (sealed_with(lambda said, _: said["hooks"]["n"].update(reasons=["muted\x1b[31m"])),
+        "the header has a word that cannot be shown"),
     "a plan that we write otherwise": (sealed_with(unwritten), "the saved plan is not canonical JSON"),
     "a dtype that is none": (put(HEADER, partial(reworded, old='"float64"', new='"float46"')),
         f"the entry '{N}' is of an unknown dtype 'float46'"),
@@ -412,6 +426,8 @@ DAMAGE = {
         f"the entry '{N}' is float64[2, 2], not float64[4]"),
     "an entry of strides": (put(N, lambda t: t[:1].expand(4)), f"the entry '{N}' is not a plain, contiguous tensor"),
     "an entry that is no tensor": (put(N, Tensor.tolist), f"the entry '{N}' is a list, not a tensor"),
+    "a ledger more": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/ledger/n/more": torch.ones(1)})),
+        "the entry 'ledger/n/more' has no meaning"),
     "an entry of no kind": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/what/n": torch.ones(1)})),
         "the entry 'what/n' has no meaning"),
 }  # fmt: skip
@@ -440,6 +456,11 @@ MEANINGLESS = {
     "free state of no target": ("free state", lambda _, entries: entries.update(
         {"tenterhook/rank0/free/n/float32/1/v": torch.zeros(1),
          "tenterhook/rank0/index/n/float32/1/v": torch.tensor([[4, 1]])})),
+    "free state twice of one name": ("free state", lambda _, entries: entries.update(
+        {"tenterhook/rank0/index/n/float32/1/v": torch.tensor([[0, 0]]),
+         "tenterhook/rank0/index/n/int64/1/v": torch.tensor([[0, 0]])})),
+    "a generator of no seed": ("generator", lambda _, entries: entries.update(
+        {"tenterhook/rank0/generator/n/cpu/x": torch.Generator().get_state()})),
     "half a generator": ("generator", lambda _, entries: entries.update(
         {"tenterhook/rank0/generator/n/cpu/0": torch.zeros(9, dtype=torch.uint8)})),
     "partial results of no action": ("partial results", lambda _, entries: entries.update(
@@ -455,6 +476,13 @@ UNREADABLE = {
         "  remedy: read it with the tenterhook that wrote it, or a later one"),
     "the whole checkpoint": (lambda state: [inner := dict(state), state.clear(), state.update({"my hooks": inner})],
         "the hooks are further inside of what was given\n  remedy: give its entry: sd['my hooks']"),
+    "a checkpoint of checkpoints": (
+        lambda state: [inner := dict(state), state.clear(), state.update({"a": {"b": {"c": inner}}})],
+        "the hooks are further inside of what was given\n  remedy: give its entry: sd['a']['b']['c']"),
+    "keys that begin otherwise": (
+        lambda state: [inner := dict(state), state.clear(), state.update({f"my.{k}": t for k, t in inner.items()})],
+        "the keys of the hooks begin with 'my.'\n"
+        "  remedy: take it off: {k.removeprefix('my.'): t for k, t in sd.items()}"),
     "a header of any size": (put(HEADER, lambda _: torch.zeros(2 << 20, dtype=torch.uint8)),
         "the header has 2097152 bytes, the most is 1048576"),
     "a plan that cannot be": (sealed_with(lambda said, _: said["plan"]["hooks"][0].update(at="gradient")),

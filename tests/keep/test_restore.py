@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import tenterhook as th
+from tenterhook.keep.restore import ENOUGH
 from tests.keep.conftest import (
     ACTIONS,
     PLAN,
@@ -86,8 +87,41 @@ def test_tensors_come_with_the_state_or_are_given(run: Run):
     assert identical(twin.model(x), run.model(x))
     shift = other.model(x) - run.model(x)
     torch.testing.assert_close(shift, torch.tensor([[6.5, 8.25]]))
+    assert twin.rig.loaded.notes == []
+    assert other.rig.loaded.notes == ["the tensor 'v' is another than the saved one"]
     assert other.rig.state_dict()["tenterhook/rank0/tensor/v"].tolist() == [7.0, 8.0]
     assert "tenterhook/rank0/tensor/unused" not in other.rig.state_dict()
+
+
+def test_a_tensor_that_is_trained_is_the_programs_to_give():
+    def attach(by: Tensor) -> Run:
+        model, optimizer = build()
+        hook = th.Hook("m", on="head.bias", at="grad", do=th.mask(by="v"))
+        return Run(model, optimizer, th.attach(model, hook, optimizer=optimizer, tensors={"v": by}))
+
+    run = attach(torch.ones(2, requires_grad=True))
+    assert not any("/tensor/" in key for key in run.rig.state_dict())
+    with pytest.raises(th.MismatchError) as error:
+        restored(run)
+    assert "hook 'm': mask wants the tensor 'v', which was not given" in str(error.value)
+    assert not restored(run, tensors={"v": torch.ones(2)}).rig.loaded
+
+
+def test_targets_fire_in_the_order_they_had():
+    class Reversed(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self._modules = dict(reversed(self._modules.items()))
+
+    hook = th.Hook("r", on="**", at="grad_final", do=th.noise(1.0))
+    run, model = attached(hook).train(range(2)), Reversed()
+    model.load_state_dict(run.model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    twin = Run(model, optimizer, th.restore(model, run.rig.state_dict(), optimizer=optimizer))
+    assert list(twin.rig.ledger["r"]) == list(run.rig.ledger["r"])
+    run.train([2])
+    twin.train([2])
+    assert all(identical(p.grad, run.model.get_parameter(n).grad) for n, p in model.named_parameters())
 
 
 def test_sinks_hear_of_the_steps_that_follow(run: Run):
@@ -397,6 +431,15 @@ def test_every_kind_of_mismatch_is_in_one_report():
         ("aged", "embed.bias"): 4, ("grown", "embed.bias"): 4, ("edited", "embed.bias"): 4,
         ("widened", "embed.bias"): 4, ("steer", "head"): 4,
     }  # fmt: skip
+
+
+def test_of_a_plan_that_does_not_fit_at_all_the_rest_is_not_looked_at():
+    count = ACTIONS.get("count")()
+    run = attached(th.Hook(f"h{i}", on="head.bias", at="grad", do=count) for i in range(ENOUGH + 10))
+    with pytest.raises(th.MismatchError) as error:
+        th.restore(run.model, run.rig.state_dict(), optimizer=run.optimizer)
+    assert len(error.value.report.differences) == ENOUGH + 1
+    assert str(error.value.report.differences[-1]) == "10 more hooks were not looked at"
 
 
 def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps():

@@ -76,4 +76,7 @@ def _places(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
         known = isinstance(entry, TensorStorageMetadata) and entry.properties.dtype in DTYPES.values()
         if not known or (key.endswith("/" + HEADER) and entry.size.numel() > MAX_HEADER):
             raise StateError(f"the saved state is damaged: the entry {key!r} is not a tensor of ours")
-    return {key: torch.empty(e.size, dtype=e.properties.dtype, device="cpu") for key, e in own.items()}
+    try:
+        return {key: torch.empty(e.size, dtype=e.properties.dtype, device="cpu") for key, e in own.items()}
+    except RuntimeError:
+        raise StateError("the saved state is damaged: an entry is said to be larger than memory") from None

@@ -23,7 +23,7 @@ from tenterhook.rig.saved import read
 from tenterhook.rig.unpack import Kept, compare, compare_clocks, compare_tensors
 
 #: differences after which the rest of a plan is not looked at
-ENOUGH = 100
+ENOUGH = 32
 
 
 def restore(

@@ -103,13 +103,13 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     sites = [site for site in live.sites if site.dormant != GONE]
     slots = None if len(sites) == len(live.sites) else torch.tensor([site.slot for site in sites])
     names = [site.name for site in sites]
-    if any("\0" in name for name in names):
-        raise StateError("the name of a target has a NUL, which cannot be kept", hook=id)
+    if not all(map(str.isprintable, names)):
+        raise StateError("the name of a target has a character that cannot be shown, nor kept", hook=id)
     kinds = kinds_of([site.target for site in sites])
     numbers = {kind: i for i, kind in enumerate(dict.fromkeys(k for k in kinds if k is not None))}
     reasons: dict[str, int] = {}
     skipped = list(dict.fromkeys(why for site in sites if site.skipped for why in site.skipped))
-    entries[key_of("targets", id)] = as_tensor("\0".join(names).encode("utf-8", "surrogatepass"))
+    entries[key_of("targets", id)] = as_tensor("\0".join(names).encode())
     entries[key_of("ledger", id)] = _table(
         [
             [site.due for site in sites],

@@ -216,11 +216,12 @@ def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
     parts: dict[tuple[str, str], dict[str, Tensor]] = {}
     for key, tensor in entries.items():
         kind, _, rest = key.partition("/")
-        if kind == TENSOR and rest:
+        if kind == TENSOR and rest and key.isprintable():
             tensors[rest] = tensor
             continue
         hook, _, name = rest.partition("/")
-        if kind not in OF_A_HOOK or hook not in header.hooks or bool(name) == (kind in UNNAMED):
+        known = kind in OF_A_HOOK and hook in header.hooks and key.isprintable()
+        if not known or bool(name) == (kind in UNNAMED):
             raise _damaged(f"the entry {_shown(key)} has no meaning")
         parts.setdefault((hook, kind), {})[name] = tensor
     return Saved(header, plan, tensors, parts)
@@ -327,6 +328,8 @@ def _look_around(given: Mapping[str, Any], path: str = "") -> None:
 
 
 def _entry(key: str, tensor: Tensor) -> Entry:
+    if not key.isprintable():
+        raise StateError(f"the entry {key!r} has a character that cannot be shown, nor kept")
     if tensor.dtype not in NAMES:
         raise StateError(f"the entry {key!r} is of {tensor.dtype}, which cannot be kept")
     return Entry(NAMES[tensor.dtype], list(tensor.shape), digest(tensor))

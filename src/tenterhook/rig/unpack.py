@@ -25,7 +25,7 @@ from tenterhook.rig.state import HookState
 
 #: as many targets may be saved as are here, times this, before they are not even read
 FEW, TIMES = 4096, 4
-MAX_DIMS = 16
+MAX_DIMS, MAX_LENGTH = 16, 1 << 31
 #: entries that are more than the ledger
 STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
 
@@ -182,10 +182,10 @@ def _names(saved: Saved, id: str, sites: int) -> list[str]:
     if tensor.dtype != torch.uint8 or tensor.dim() != 1 or int((tensor == 0).sum()) != sites - 1:
         raise _meaningless("list of targets", id)
     try:
-        names = as_bytes(tensor).decode("utf-8", "surrogatepass").split("\0")
+        names = as_bytes(tensor).decode().split("\0")
     except UnicodeDecodeError:
         raise _meaningless("list of targets", id) from None
-    if len(set(names)) != sites:
+    if len(set(names)) != sites or not all(map(str.isprintable, names)):
         raise _meaningless("list of targets", id)
     return names
 
@@ -257,7 +257,8 @@ def _state(saved: Saved, id: str, definition: Definition, sites: int, report: Re
 
 
 def _seed(id: str, text: str) -> int:
-    if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 20:
+    plain = text.removeprefix("-").isdecimal() and text.isascii() and len(text) <= 20
+    if not plain or str(int(text)) != text:
         raise _meaningless("generator", id)
     return int(text)
 
@@ -269,12 +270,13 @@ def _unjoined(
     dims, _, name = rest.partition("/")
     count = int(dims) if dims.isdecimal() and dims.isascii() and len(dims) <= 2 else MAX_DIMS + 1
     shaped = rows.dtype == torch.int64 and rows.dim() == 2 and rows.shape[1] == 1 + count and len(rows) <= sites
-    if count > MAX_DIMS or dtype not in DTYPES or not shaped:
+    if count > MAX_DIMS or dtype not in DTYPES or not name or not shaped:
         raise _meaningless("free state", id)
     flat = torch.empty(0, dtype=DTYPES[dtype]) if flat is None else flat
     listed = rows.tolist()
     sizes = [math.prod(shape) for _, *shape in listed]
-    whole = all(0 <= slot < sites and min(shape, default=0) >= 0 for slot, *shape in listed)
+    whole = all(0 <= slot < sites and min(shape, default=0) >= 0 and max(shape, default=0) <= MAX_LENGTH
+                for slot, *shape in listed)  # fmt: skip
     distinct = len({slot for slot, *_ in listed}) == len(listed)
     if not whole or not distinct or flat.dtype != DTYPES[dtype] or flat.dim() != 1 or sum(sizes) != flat.numel():
         raise _meaningless("free state", id)
