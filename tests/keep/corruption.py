@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 import tenterhook as th
-from tenterhook.rig.saved import DTYPES, PREFIX, as_bytes, as_tensor, read
+from tenterhook.rig.saved import DTYPES, PREFIX, Room, as_bytes, as_tensor, read
 from tests.keep.specimen import same, specimen
 
 State = dict[str, Tensor]
 RANK = PREFIX + "rank0/"
+ROOM = Room(1000, torch.nn.Module())
 HEADER = RANK + "header"
 #: so wide that there are more than 25,000 bytes
 WIDTH = 400
@@ -41,7 +42,7 @@ def size(state: Mapping[str, Tensor]) -> int:
 def verdict(state: Mapping[str, Tensor]) -> str:
     """What reading says of a state: noticed, silent, or an exception that is not ours."""
     try:
-        read(state)
+        read(state, ROOM)
     except th.StateError:
         return "noticed"
     except Exception as error:

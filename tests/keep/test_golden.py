@@ -22,11 +22,13 @@ from torch import Tensor
 import tenterhook as th
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.pack import surroundings
+from tenterhook.rig.saved import Room
 from tenterhook.rig.saved import read as read_state
 from tests.keep.golden.reader import reader, source
 from tests.keep.golden.recipes import ACTIONS, PLANS, RECIPES, Job
 
 FOLDER = Path(__file__).with_name("golden")
+ROOM = Room(64, torch.nn.Module())
 SHA256 = {
     "1/packed.safetensors": "31999b39001e52b1788bd79443e69b821485db0ae4f525f62487f18531865621",
     "1/packed.expected.json": "407615edb5e4706b72636c89b42ad8002d3f8285cd07ebd553762428bc85cf66",
@@ -109,7 +111,7 @@ def test_both_readers_refuse_every_damage(state: str) -> None:
         with pytest.raises(refused):
             read(one)
         with pytest.raises((th.StateError, SafetensorError)):
-            read_state(load(one))
+            read_state(load(one), ROOM)
 
 
 # -- read by tenterhook ------------------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ def test_a_state_goes_on_as_if_it_had_never_stopped(state: str) -> None:
     here = straight.rig.state_dict()
     exact = all(same(saved[key], here[key]) for key in saved if key != "tenterhook/rank0/header")
     # Another machine may make other last bits on the way here; the one that wrote the file must not.
-    assert exact or {name: getattr(read_state(saved).header, name) for name in surroundings()} != surroundings()
+    assert exact or {name: getattr(read_state(saved, ROOM).header, name) for name in surroundings()} != surroundings()
     resumed = job_of(state)
     with torch.no_grad():
         for mine, theirs in zip(resumed.model.parameters(), straight.model.parameters(), strict=True):

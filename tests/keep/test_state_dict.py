@@ -398,13 +398,15 @@ def test_what_an_observer_said_when_it_failed_does_not_stop_a_checkpoint(message
         assert again.ledger["h"][target].dormant.startswith("muted: its action own raised ValueError: ")
 
 
-def test_a_header_that_would_be_too_long_is_refused():
-    run = fired(lambda g, ctx: ctx.state.update({f"{i}": g[:1] for i in range(4000)}))
+def test_more_entries_than_a_state_may_have_are_refused():
+    run = fired(lambda g, ctx: ctx.state.update({f"{i}": g[:1] for i in range(2500)}))
     with pytest.raises(th.StateError) as error:
         run.rig.state_dict()
-    size = int(str(error.value).split()[3])
-    assert size > 1 << 20
-    assert str(error.value) == f"the header has {size} bytes, the most is 1048576\n  remedy: use fewer hooks"
+    count = int(str(error.value).split()[3])
+    assert count > 2048
+    assert str(error.value) == (
+        f"the state has {count} entries, the most is 2048\n  remedy: use fewer hooks, or fewer names of state"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:tenterhook muted a hook:RuntimeWarning")

@@ -19,7 +19,7 @@ from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Kind, Report
 from tenterhook.rig.resolve import Claim, Ground, resolve
 from tenterhook.rig.rig import Rig, uncollected
-from tenterhook.rig.saved import read
+from tenterhook.rig.saved import Room, read
 from tenterhook.rig.unpack import Kept, compare, compare_clocks, compare_tensors
 
 #: differences after which the rest of a plan is not looked at
@@ -45,11 +45,13 @@ def restore(
     The program must have defined the actions it names: nothing is imported.
     """
     check_module(model)
-    saved = read(state)
+    with uncollected():
+        optimizers = named_optimizers(optimizer)
+        ground = Ground(model, optimizers)
+    saved = read(state, Room(len(ground.names.modules) + len(ground.names.parameters), model))
     if saved is None:
         raise StateError("the checkpoint holds no hooks", remedy="begin anew: th.attach(model, plan, ...)")
     renaming, report = Renaming(rename), Report()
-    optimizers = named_optimizers(optimizer)
     counted = saved.header.clock.optimizer
     ticking = clock_name(optimizers, counted if clock is None and counted in optimizers else clock)
     compare_clocks(saved, list(optimizers), counted if clock is not None else ticking, report)
@@ -58,7 +60,6 @@ def restore(
     compare_tensors(saved, tensors or {}, report.notes.append)
     claims: list[Claim] = []
     with uncollected():
-        ground = Ground(model, optimizers)
         for number, hook in enumerate(saved.plan):
             if len(report.differences) >= ENOUGH:
                 report.add("hook", f"{len(saved.plan) - number} more hooks were not looked at")

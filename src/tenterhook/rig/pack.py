@@ -16,7 +16,18 @@ from tenterhook.plan import Action, Hook, Plan, callable_place
 from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import is_sharded, kinds_of
-from tenterhook.rig.saved import NAMES, TENSOR, SavedClock, SavedHook, as_tensor, is_plain, key_of, write
+from tenterhook.rig.saved import (
+    MAX_REASONS,
+    NAMES,
+    TENSOR,
+    Room,
+    SavedClock,
+    SavedHook,
+    as_tensor,
+    is_plain,
+    key_of,
+    write,
+)
 from tenterhook.rig.state import HookState
 
 #: reasons of one hook, and characters of one, that are kept
@@ -27,8 +38,9 @@ ROWS = ("due", "fired", "changed", "failed", "rebound", "first", "last", "kind",
 
 
 def pack(
-    plan: Plan, lives: Mapping[str, LiveHook], tensors: Mapping[str, Tensor], clock: SavedClock, optimizers: list[str]
-) -> dict[str, Tensor]:
+    plan: Plan, lives: Mapping[str, LiveHook], tensors: Mapping[str, Tensor], clock: SavedClock,
+    optimizers: list[str], room: Room,
+) -> dict[str, Tensor]:  # fmt: skip
     _check_named(plan)
     entries: dict[str, Tensor] = {}
     hooks = {id: _pack_hook(live, entries) for id, live in lives.items()}
@@ -44,7 +56,7 @@ def pack(
         "plan": msgspec.Raw(plan.to_json().encode()),
         "hooks": hooks,
     }
-    return write(header, entries)
+    return write(header, entries, room)
 
 
 def tensors_of(lives: Iterable[LiveHook]) -> list[str]:
@@ -108,7 +120,7 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     kinds = kinds_of([site.target for site in sites])
     numbers = {kind: i for i, kind in enumerate(dict.fromkeys(k for k in kinds if k is not None))}
     reasons: dict[str, int] = {}
-    skipped = list(dict.fromkeys(why for site in sites if site.skipped for why in site.skipped))
+    skipped = list(dict.fromkeys(why for site in sites if site.skipped for why in site.skipped))[:MAX_REASONS]
     entries[key_of("targets", id)] = as_tensor("\0".join(names).encode())
     entries[key_of("ledger", id)] = _table(
         [

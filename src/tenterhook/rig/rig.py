@@ -27,7 +27,7 @@ from tenterhook.rig.report import Report
 from tenterhook.rig.resolve import Claim, Ground, resolve
 from tenterhook.rig.rigging import Rigging
 from tenterhook.rig.root import Root, rigs_on
-from tenterhook.rig.saved import Saved, SavedClock, read
+from tenterhook.rig.saved import Room, Saved, SavedClock, read
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.taps import Taps
 from tenterhook.rig.unpack import (
@@ -235,14 +235,15 @@ class Rig:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The plan and all running state as plain tensors, copied: for torch.save, safetensors or DCP as they are."""
-        if self._rigging.model() is None:
+        model = self._rigging.model()
+        if model is None:
             raise AttachedError("the model of this rig is gone", remedy="save before the model is dropped")
         clock, now = self._clock, self._clock.now
         saved = SavedClock(
             clock.step, clock.tripped, clock.accumulated, (clock.forwards[0], clock.forwards[1]),
             last=(now.step, now.index, now.training), optimizer=self._ticking, manual=self._manual,
         )  # fmt: skip
-        return pack(self.plan, self._rigging.lives, self._used_tensors(), saved, self._optimizers)
+        return pack(self.plan, self._rigging.lives, self._used_tensors(), saved, self._optimizers, self._room(model))
 
     def load_state_dict(
         self, state: Mapping[str, Tensor], *, rename: Mapping[str, str] | None = None, strict: bool = True
@@ -253,7 +254,7 @@ class Rig:
         """
         model = self._attached_model()
         self.loaded = report = Report()
-        saved = read(state)
+        saved = read(state, self._room(model))
         if saved is None:
             report.found = False
             report.notes.append("the checkpoint holds no state of hooks: they stay as they are")
@@ -281,6 +282,9 @@ class Rig:
             else:
                 live.begin_anew()
         self._arm()
+
+    def _room(self, model: nn.Module) -> Room:
+        return Room(max((len(live.sites) for live in self._rigging.lives.values()), default=0), model)
 
     def _used_tensors(self) -> dict[str, Tensor]:
         return {name: self._tensors[name] for name in tensors_of(self._rigging.lives.values())}

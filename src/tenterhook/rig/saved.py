@@ -7,13 +7,14 @@ the very bytes that would be written for what it says, and nothing it says is im
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tenterhook import ranks
 from tenterhook.errors import StateError, TenterhookError
@@ -52,6 +53,13 @@ OF_A_HOOK = (
 UNNAMED = ("targets", "ledger", "fired")
 #: a word that may be shown
 MOST_WORD = 256
+MAX_KINDS, MAX_REASONS = 4096, 64
+#: keys of a mapping that are gone through, and entries of a state
+MAX_KEYS, MAX_ENTRIES = 1 << 19, 2048
+#: bytes of a generator; of all else that a hook has for a target; of a target's name, on average
+MAX_GENERATOR, MAX_FOR_A_TARGET, MAX_NAME = 1 << 16, 2048, 1024
+#: what any model may have: targets, and bytes of state of its own shape
+FEW_TARGETS, FEW_BYTES = 4096, 8 << 20
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -88,11 +96,11 @@ class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     counted: Step
     muted: bool
     #: of parameters "float32[4, 8]", of modules the class; the ledger's `kind` counts into it
-    kinds: list[str]
+    kinds: Annotated[list[str], msgspec.Meta(max_length=MAX_KINDS)]
     #: why sites muted themselves; the ledger's `muted` counts into it
-    reasons: list[str]
+    reasons: Annotated[list[str], msgspec.Meta(max_length=MAX_REASONS)]
     #: why firings were let pass; one more row of the ledger for each
-    skipped: list[str]
+    skipped: Annotated[list[str], msgspec.Meta(max_length=MAX_REASONS)]
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -121,6 +129,44 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """How large a state may be: what is far larger than its model is refused before it is looked into."""
+
+    #: targets that a hook may have
+    targets: int
+    model: nn.Module
+
+    def check(self, entries: Mapping[str, Entry]) -> None:
+        if len(entries) > MAX_ENTRIES:
+            raise StateError(
+                f"the state has {len(entries)} entries, the most is {MAX_ENTRIES}",
+                remedy="use fewer hooks, or fewer names of state",
+            )
+        targets, free = max(FEW_TARGETS, 4 * self.targets), 0
+        for key, entry in entries.items():
+            kind = key.partition("/")[0]
+            size = math.prod(entry.shape) * (DTYPES[entry.dtype].itemsize if entry.dtype in DTYPES else 1)
+            if kind in (TENSOR, "free", "pending_free"):
+                free += size
+            elif size > {"generator": MAX_GENERATOR, "targets": (targets + 64) * MAX_NAME}.get(
+                kind, targets * MAX_FOR_A_TARGET
+            ):
+                raise StateError(
+                    f"the entry {_shown(key)} has {size} bytes, more than this model can need",
+                    remedy="give the state that was saved with this model",
+                )
+        if free > FEW_BYTES and free > (most := 16 * _size_of(self.model)):
+            raise StateError(
+                f"the hooks' own tensors have {free} bytes, 16 times the model is {most}",
+                remedy="keep what is so large in a file of its own",
+            )
+
+
+def _size_of(model: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A state that was read and verified."""
 
@@ -145,9 +191,10 @@ def key_of(kind: str, *parts: str) -> str:
     return "/".join((kind, *parts))
 
 
-def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], room: Room) -> dict[str, Tensor]:
     """The state dict of these tensors, with the header that vouches for them."""
     entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
+    room.check(entries)
     made = Header(**header, entries=entries)
     for word in _words(made):
         if not _is_shown(word):
@@ -160,10 +207,12 @@ def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str,
     return {before + HEADER: as_tensor(text), **{before + key: tensor for key, tensor in tensors.items()}}
 
 
-def read(given: Mapping[str, Tensor]) -> Saved | None:
+def read(given: Mapping[str, Tensor], room: Room) -> Saved | None:
     """The state among the entries of a mapping; None if there is none. A damaged one is a StateError."""
     if not isinstance(given, Mapping):
         raise StateError(f"a {type(given).__name__} is not a state dict", remedy="give what rig.state_dict() returned")
+    if len(given) > MAX_KEYS:
+        raise StateError(f"{len(given)} entries are too many to look through", remedy="give those of the hooks alone")
     before, own = prefix(ranks.rank()), _own(given, ranks.rank())
     if not own:
         before, own = prefix(0), _own(given, 0)
@@ -172,6 +221,7 @@ def read(given: Mapping[str, Tensor]) -> Saved | None:
         return None
     header = _header(own, before + HEADER)
     plan = _plan(header)
+    room.check(header.entries)
     named = {before + key: entry for key, entry in header.entries.items()}
     for key in own.keys() - named.keys() - {before + HEADER}:
         raise _damaged(f"the entry {_shown(key)} is not of this state")
@@ -198,6 +248,8 @@ def _own(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
             continue
         if key.startswith(mine):
             own[key] = value
+            if len(own) > MAX_ENTRIES + 1:
+                raise StateError(f"the state has more than {MAX_ENTRIES} entries")
         elif not is_of_a_rank(key):
             raise _damaged(f"the entry {_shown(key)} has no meaning")
     return own
@@ -299,7 +351,7 @@ def _check(key: str, tensor: Any, entry: Entry) -> None:
 
 
 def _check_plain(key: str, tensor: Any) -> None:
-    if type(tensor) not in (Tensor, torch.nn.Parameter):
+    if type(tensor) not in (Tensor, nn.Parameter):
         raise _damaged(f"the entry {_shown(key)} is a {type(tensor).__name__}, not a tensor")
     # An expanded tensor may claim far more elements than there are bytes behind it.
     if not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
@@ -309,7 +361,7 @@ def _check_plain(key: str, tensor: Any) -> None:
 def is_plain(tensor: Tensor) -> bool:
     """Whether it is nothing but numbers in memory."""
     strided = tensor.layout is torch.strided and not tensor.is_quantized
-    return strided and tensor.device.type != "meta" and type(tensor) in (Tensor, torch.nn.Parameter)
+    return strided and tensor.device.type != "meta" and type(tensor) in (Tensor, nn.Parameter)
 
 
 def _look_around(given: Mapping[str, Any], path: str = "") -> None:
@@ -371,5 +423,6 @@ def _damaged(fact: str) -> StateError:
 
 
 def _shown(value: Any, *, quoted: bool = True) -> str:
+    value = value[:100] if isinstance(value, str | list) else value
     text = repr(value) if quoted else str(value)
     return text if len(text) <= 100 else text[:97] + "..."
