@@ -43,7 +43,7 @@ def test_every_artefact_of_the_slice_is_refused_as_it_should_be(verdicts: list[d
 
 
 def test_the_slice_comes_to_every_door(verdicts: list[dict[str, Any]]):
-    assert len(verdicts) > 350
+    assert len(verdicts) > 250
     assert {v["reader"] for v in verdicts} == set(READERS)
     assert {v["carrier"] for v in verdicts} == set(CARRIERS)
 

@@ -428,6 +428,9 @@ DAMAGE = {
     "an entry that is no tensor": (put(N, Tensor.tolist), f"the entry '{N}' is a list, not a tensor"),
     "a ledger more": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/ledger/n/more": torch.ones(1)})),
         "the entry 'ledger/n/more' has no meaning"),
+    "an entry of no kind, named": (
+        sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/what/n/x": torch.ones(1)})),
+        "the entry 'what/n/x' has no meaning"),
     "an entry of no kind": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/what/n": torch.ones(1)})),
         "the entry 'what/n' has no meaning"),
 }  # fmt: skip

@@ -13,21 +13,11 @@ from tenterhook import ranks
 from tenterhook.actions import BUILTIN, Definition
 from tenterhook.errors import StateError, brief
 from tenterhook.plan import Action, Hook, Plan, callable_place
+from tenterhook.rig.header import MAX_REASONS, NAMES, TENSOR, SavedClock, SavedHook
 from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import is_sharded, kinds_of
-from tenterhook.rig.saved import (
-    MAX_REASONS,
-    NAMES,
-    TENSOR,
-    Room,
-    SavedClock,
-    SavedHook,
-    as_tensor,
-    is_plain,
-    key_of,
-    write,
-)
+from tenterhook.rig.saved import Room, as_tensor, is_plain, key_of, write
 from tenterhook.rig.state import HookState
 
 #: reasons of one hook, and characters of one, that are kept

@@ -19,6 +19,7 @@ from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import Recorder, Row, Sink, Table
+from tenterhook.rig.header import SavedClock
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.pack import pack, tensors_of
@@ -27,7 +28,7 @@ from tenterhook.rig.report import Report
 from tenterhook.rig.resolve import Claim, Ground, resolve
 from tenterhook.rig.rigging import Rigging
 from tenterhook.rig.root import Root, rigs_on
-from tenterhook.rig.saved import Room, Saved, SavedClock, read
+from tenterhook.rig.saved import Room, Saved, read
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.taps import Taps
 from tenterhook.rig.unpack import (

@@ -14,13 +14,14 @@ from tenterhook.actions import Definition
 from tenterhook.errors import StateError, nearest
 from tenterhook.plan import Hook
 from tenterhook.rig.clock import Clock, Pass
+from tenterhook.rig.header import DTYPES, MAX_INTEGER, SavedClock, SavedHook
 from tenterhook.rig.ledger import MUTED
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target, device_of, devices_of, kind_of, kinds_of
 from tenterhook.rig.pack import ROWS, fingerprint_of, surroundings
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Report
-from tenterhook.rig.saved import DTYPES, MAX_INTEGER, Saved, SavedClock, SavedHook, as_bytes, digest
+from tenterhook.rig.saved import Saved, as_bytes, digest
 from tenterhook.rig.state import HookState
 
 #: as many targets may be saved as are here, times this, before they are not even read
