@@ -51,7 +51,7 @@ def _plans() -> Iterator[tuple[str, Change]]:
     yield "plan of a later format", say("plan", "tenterhook", to=2)
     yield "plan of another id", say("plan", "hooks", 0, "id", to="zz")
     yield "plan with an unknown point", say("plan", "hooks", 0, "at", to="nowhere")
-    yield "plan with another point", say("plan", "hooks", 0, "at", to="grad")
+    yield "plan with a point of modules", say("plan", "hooks", 0, "at", to="output")
     for action in ("", "scale", *CODE[:4]):
         yield f"plan with the action {action!r}", say("plan", "hooks", 0, "do", to={action: {}})
 

@@ -35,8 +35,8 @@ OF_A_HOOK = (
 
 #: those of which a hook has one
 UNNAMED = ("targets", "ledger", "fired")
-#: a word that may be shown
-MOST_WORD = 256
+#: characters of a word that may be shown, and of a target's name
+MOST_WORD, LONGEST_NAME = 256, 8192
 MAX_KINDS, MAX_REASONS = 4096, 64
 #: keys of a mapping that are gone through, and entries of a state
 MAX_KEYS, MAX_ENTRIES = 1 << 19, 2048

@@ -17,7 +17,7 @@ from tenterhook.rig.header import MAX_REASONS, NAMES, TENSOR, SavedClock, SavedH
 from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import is_sharded, kinds_of
-from tenterhook.rig.saved import Room, as_tensor, is_plain, key_of, write
+from tenterhook.rig.saved import NAMED, Room, as_tensor, is_name, is_plain, key_of, write
 from tenterhook.rig.state import HookState
 
 #: reasons of one hook, and characters of one, that are kept
@@ -105,8 +105,9 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     sites = [site for site in live.sites if site.dormant != GONE]
     slots = None if len(sites) == len(live.sites) else torch.tensor([site.slot for site in sites])
     names = [site.name for site in sites]
-    if not all(map(str.isprintable, names)):
-        raise StateError("the name of a target has a character that cannot be shown, nor kept", hook=id)
+    for name in names:
+        if not is_name(name):
+            raise StateError(f"the name {brief(repr(name), 80)} cannot be kept", hook=id, remedy=NAMED)
     kinds = kinds_of([site.target for site in sites])
     numbers = {kind: i for i, kind in enumerate(dict.fromkeys(k for k in kinds if k is not None))}
     reasons: dict[str, int] = {}

@@ -25,6 +25,7 @@ from tenterhook.rig.header import (
     FEW_TARGETS,
     FORMAT,
     HEADER,
+    LONGEST_NAME,
     MAX_ENTRIES,
     MAX_FOR_A_TARGET,
     MAX_GENERATOR,
@@ -44,6 +45,8 @@ from tenterhook.rig.names import kind_of
 
 #: bytes that are copied at once to be digested
 CHUNK = 1 << 20
+
+NAMED = f"let names have 1 to {LONGEST_NAME} printable characters"
 
 
 class _Sealed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -254,6 +257,11 @@ def _plan(header: Header) -> Plan:
     if actions != {id: hook.action for id, hook in header.hooks.items()}:
         raise _damaged("the header speaks of other hooks than its plan")
     return plan
+
+
+def is_name(name: str) -> bool:
+    """Whether a target's name may be kept."""
+    return 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
 def _is_shown(word: str) -> bool:

@@ -21,7 +21,7 @@ from tenterhook.rig.names import Target, device_of, devices_of, kind_of, kinds_o
 from tenterhook.rig.pack import ROWS, fingerprint_of, surroundings
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Report
-from tenterhook.rig.saved import Saved, as_bytes, digest
+from tenterhook.rig.saved import Saved, as_bytes, digest, is_name
 from tenterhook.rig.state import HookState
 
 #: as many targets may be saved as are here, times this, before they are not even read
@@ -186,7 +186,7 @@ def _names(saved: Saved, id: str, sites: int) -> list[str]:
         names = as_bytes(tensor).decode().split("\0")
     except UnicodeDecodeError:
         raise _meaningless("list of targets", id) from None
-    if len(set(names)) != sites or not all(map(str.isprintable, names)):
+    if len(set(names)) != sites or not all(map(is_name, names)):
         raise _meaningless("list of targets", id)
     return names
 
@@ -212,7 +212,9 @@ def _moves(
         taken.add(name)
         then = said.kinds[kinds[slot]] if kinds[slot] >= 0 else None
         now = kinds_here[found] if found is not None else None
-        if then is not None and now is not None and then != now:
+        if found is not None and (then is None) != (now is None):
+            raise _meaningless("ledger", hook.id)
+        if then != now and found is not None:
             if targets[found or 0].kind == "parameter":
                 report.add("target", f"saved as {then}, here it is {now}", hook=hook.id, target=name)
                 continue
@@ -258,10 +260,15 @@ def _state(saved: Saved, id: str, definition: Definition, sites: int, report: Re
 
 
 def _seed(id: str, text: str) -> int:
-    plain = text.removeprefix("-").isdecimal() and text.isascii() and len(text) <= 20
-    if not plain or str(int(text)) != text:
+    if not _is_plain(text):
         raise _meaningless("generator", id)
     return int(text)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it is an integer as we write it."""
+    digits = text.removeprefix("-").isdecimal() and text.isascii() and len(text) <= 20
+    return digits and str(int(text)) == text
 
 
 def _unjoined(
@@ -269,9 +276,9 @@ def _unjoined(
 ) -> dict[tuple[int, str], Tensor]:
     dtype, _, rest = group.partition("/")
     dims, _, name = rest.partition("/")
-    count = int(dims) if dims.isdecimal() and dims.isascii() and len(dims) <= 2 else MAX_DIMS + 1
+    count = int(dims) if _is_plain(dims) else MAX_DIMS + 1
     shaped = rows.dtype == torch.int64 and rows.dim() == 2 and rows.shape[1] == 1 + count and len(rows) <= sites
-    if count > MAX_DIMS or dtype not in DTYPES or not name or not shaped:
+    if not 0 <= count <= MAX_DIMS or dtype not in DTYPES or not name or not shaped:
         raise _meaningless("free state", id)
     flat = torch.empty(0, dtype=DTYPES[dtype]) if flat is None else flat
     listed = rows.tolist()
@@ -314,6 +321,8 @@ def _fired(saved: Saved, id: str, definition: Definition, sites: int, partials: 
         return b""
     complete = partials.keys() == definition.partials.keys() and not definition.modifies
     if tensor is None or not complete or tensor.dtype != torch.uint8 or list(tensor.shape) != [sites]:
+        raise _meaningless("partial results", id)
+    if bool((tensor > 1).any()):
         raise _meaningless("partial results", id)
     return as_bytes(tensor)
 
