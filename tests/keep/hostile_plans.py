@@ -305,7 +305,7 @@ def _toml_texts() -> Iterator[tuple[str, bytes]]:
                        "headers": b"".join(b"[a%d.b.c.d.e.f]\n" % i for i in range(800)),
                        "lines": b"\n" * 16000 + b"x", "comments": b"#" * 16000, "strings": b"x = '''" + b"'" * 16000,
                        "multi": b'x = """' + b'""\\' * 5000, "arrays": b"x = [" + b"1," * 8000}.items():  # fmt: skip
-        yield f"16 KB of TOML {name}", text[: 1 << 14]
+        yield f"12 KB of TOML {name}", text[: 12 << 10]
 
 
 def _bombs() -> Iterator[tuple[str, Callable[[], bytes]]]:

@@ -23,7 +23,7 @@ FORMAT = 1
 #: so small that the worst text of that size is refused within 50 ms
 MAX_BYTES = 1 << 16
 #: TOML is read by Python, and by people
-MAX_TOML = 1 << 14
+MAX_TOML = 12 << 10
 #: strings and brackets in a text
 MAX_PARTS = 1 << 15
 MAX_DEPTH = 16
