@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from tenterhook import ranks
 from tenterhook.errors import StateError
-from tenterhook.rig.header import DTYPES, HEADER, MAX_HEADER, PREFIX
+from tenterhook.rig.header import DTYPES, HEADER, MAX_ENTRIES, MAX_HEADER, MAX_KEYS, PREFIX
 from tenterhook.rig.rig import Rig
 from tenterhook.rig.saved import is_of_a_rank, prefix
 
@@ -52,6 +52,8 @@ class DcpState:
 
 def _places(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
     entries: dict[str, Any] = metadata.state_dict_metadata
+    if len(entries) > MAX_KEYS:
+        raise StateError(f"the checkpoint's {len(entries)} entries are too many to look through")
     header = prefix(0) + HEADER
     found = sorted(key.removesuffix(header) for key in entries if key.endswith(header))
     names = [f.removesuffix(".") for f in found]
@@ -73,6 +75,8 @@ def _places(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
             raise StateError(f"the saved state is damaged: the entry {key!r} has no meaning")
     mine = prefix(ranks.rank()) if prefix(ranks.rank()) + HEADER in own else prefix(0)
     own = {key: entry for key, entry in own.items() if key.startswith(mine)}
+    if len(own) > MAX_ENTRIES + 1:
+        raise StateError(f"the state has more than {MAX_ENTRIES} entries")
     for key, entry in own.items():
         known = isinstance(entry, TensorStorageMetadata) and entry.properties.dtype in DTYPES.values()
         if not known or (key.endswith("/" + HEADER) and entry.size.numel() > MAX_HEADER):
