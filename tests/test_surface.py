@@ -20,12 +20,13 @@ ACTIONS = {
 }  # fmt: skip
 DATA = {"Action", "Hook", "Plan", "When"}
 RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch"}
+DOCTOR = {"Exam", "Finding", "Findings", "check", "effect", "examine"}
 KEEP = {"DcpState", "restore"}
 OWN = {"Context", "Partial", "Registry", "action"}
 
 
 def test_the_names():
-    assert set(th.__all__) == ERRORS | ACTIONS | DATA | RIG | KEEP | OWN
+    assert set(th.__all__) == ERRORS | ACTIONS | DATA | RIG | KEEP | DOCTOR | OWN
     assert all(getattr(th, name) is not None for name in th.__all__)
     assert set(dir(th)) == set(th.__all__)
 
@@ -43,7 +44,8 @@ def test_the_rig():
 
 
 def test_only_the_first_arguments_are_positional():
-    firsts = {th.attach: 2, th.hook: 2, th.watch: 2, th.tap: 2, th.restore: 2, th.detach: 1, th.inventory: 1}
+    firsts = {th.attach: 2, th.hook: 2, th.watch: 2, th.tap: 2, th.restore: 2, th.detach: 1, th.inventory: 1,
+              th.check: 2, th.effect: 2, th.examine: 1}  # fmt: skip
     for fn, first in firsts.items():
         kinds = [p.kind for p in inspect.signature(fn).parameters.values()]
         assert kinds[:first] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * first

@@ -49,6 +49,12 @@ if TYPE_CHECKING:
     from tenterhook.actions import stats as stats
     from tenterhook.actions import steer as steer
     from tenterhook.actions import watch_nonfinite as watch_nonfinite
+    from tenterhook.doctor import Exam as Exam
+    from tenterhook.doctor import Finding as Finding
+    from tenterhook.doctor import Findings as Findings
+    from tenterhook.doctor import check as check
+    from tenterhook.doctor import examine as examine
+    from tenterhook.doctor.effect import effect as effect
     from tenterhook.keep.dcp import DcpState as DcpState
     from tenterhook.keep.restore import restore as restore
     from tenterhook.rig import Handle as Handle
@@ -70,11 +76,13 @@ _ACTIONS = (
 )  # fmt: skip
 _RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch")
 _KEEP = ("DcpState", "restore")
+_DOCTOR = ("Exam", "Finding", "Findings", "check", "effect", "examine")
 
 __all__ = [
     "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
     "InPlaceError", "MismatchError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError",
-    "RefusedError", "ResolveError", "ReturnError", "StateError", "TenterhookError", "When", *_ACTIONS, *_KEEP, *_RIG,
+    "RefusedError", "ResolveError", "ReturnError", "StateError", "TenterhookError", "When", *_ACTIONS, *_DOCTOR, *_KEEP,
+    *_RIG,
 ]  # fmt: skip
 
 
@@ -85,6 +93,8 @@ def __getattr__(name: str) -> Any:
         import tenterhook.rig as room  # type: ignore[no-redef]
     elif name in _KEEP:
         import tenterhook.keep as room  # type: ignore[no-redef]
+    elif name in _DOCTOR:
+        import tenterhook.doctor as room  # type: ignore[no-redef]
     else:
         raise AttributeError(f"module 'tenterhook' has no attribute {name!r}")
     found = getattr(room, name)

@@ -324,7 +324,7 @@ class Named(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["a\0b", "é\n", "\ud800", "\x1b[2J", "x" * 8190])
-def test_a_name_that_cannot_be_shown_is_refused(name):
+def test_a_target_of_such_a_name_is_refused(name):
     model = Named(name)
     rig = model.count()
     with pytest.raises(th.StateError) as error:

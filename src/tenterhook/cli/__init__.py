@@ -23,7 +23,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "points", help="the signals a hook can be at, and what PyTorch function each stands on"
     )
     points.add_argument("--json", action="store_true", help="as JSON, for scripts")
+    doctor = commands.add_parser(
+        "doctor", help="run a script as it is, and say what is wrong with its hooks",
+        description="Run a script as `python script.py` would. Every hook it registers is watched; what is wrong with "
+        "them is said at the end. The exit code is 1 if the doctor found an error or a warning.",
+    )  # fmt: skip
+    doctor.add_argument("--json", action="store_true", help="the findings as JSON, for scripts")
+    doctor.add_argument("--hooks", action="store_true", help="every hook with its fate, too")
+    doctor.add_argument("-m", dest="module", action="store_true", help="a module's name rather than a path")
+    doctor.add_argument("script")
+    doctor.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
     given = parser.parse_args(argv)
+    if given.command == "doctor":
+        return _doctor(given)
     if given.command == "points":
         try:
             print(_points_json() if given.json else _points_text(), flush=True)
@@ -32,6 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     parser.print_help(sys.stderr)
     return 2
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    from tenterhook.doctor.script import run
+
+    if not given.module and not os.path.exists(given.script):
+        print(f"tenterhook doctor: there is no file {given.script!r}", file=sys.stderr)
+        return 2
+    exam, code = run(given.script, given.arguments, module=given.module)
+    sys.stdout.flush()
+    if given.json:
+        print(exam.findings.to_json())
+    else:
+        print(exam if given.hooks else exam.findings, file=sys.stderr)
+    return code or exam.findings.exit_code
 
 
 def _points_json() -> str:

@@ -64,6 +64,46 @@ def version_counter(tensor: Tensor) -> Tensor:
 is_functorch: Callable[[Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
 
 
+def version(tensor: Tensor) -> int | None:
+    """How often it was changed in place; an inference tensor does not count. 2.13."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def memory_users(tensor: Tensor) -> int:
+    """How many tensors and views use its memory; 0 where that cannot be told. 2.13."""
+    if tensor.layout is not torch.strided:
+        return 0
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+
+
+def versions(tensors: list[Tensor]) -> list[int]:
+    return [t._version for t in tensors]
+
+
+def set_versions(tensors: list[Tensor], versions: list[int]) -> None:
+    """Say that tensors are what they were, so that a graph which holds them may still be run. 2.13."""
+    torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
+
+
+#: where Python enters the engine, for `backward` and `grad` alike. 2.13
+ENGINE_ENTRY = (torch.autograd, "_engine_run_backward")
+#: where `clip_grad_norm_` scales the gradients, however it was imported. 2.13
+CLIP_ENTRY = (torch.nn.utils.clip_grad, "_clip_grads_with_norm_")
+#: where `torch.func.functional_call` puts other tensors in. 2.13
+FUNCTIONAL_ENTRY = (torch.nn.utils.stateless, "_functional_call")
+
+
+def accumulated_into(node: torch.autograd.graph.Node) -> Tensor | None:
+    """The leaf that a node adds its gradient to; None if the node does not end at a leaf. 2.13."""
+    return getattr(node, "variable", None)
+
+
+def registered_in(handle: Any) -> dict[int, Any] | None:
+    """The dict that a RemovableHandle would remove its hook from; None if that is gone. 2.13."""
+    hooks: dict[int, Any] | None = handle.hooks_dict_ref()
+    return hooks
+
+
 HOOK_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
@@ -112,6 +152,13 @@ def registered_by(module: nn.Module) -> dict[str, str]:
     if module._is_full_backward_hook is False:
         return MODULE_SLOTS | {"_backward_hooks": "register_backward_hook"}
     return MODULE_SLOTS
+
+
+def count_hooks(owner: Any, register: str) -> int | None:
+    """How many hooks a register function has put on a module; None of other owners. 2.13."""
+    slot = next((slot for slot, by in MODULE_SLOTS.items() if by == register), None)
+    hooks = getattr(owner, slot, None) if slot is not None and isinstance(owner, nn.Module) else None
+    return None if hooks is None else len(hooks)
 
 
 def forget_hook(module: nn.Module, slot: str, key: int) -> None:

@@ -1,0 +1,273 @@
+"""What ran while an exam was open: backwards, steps, clippings, loss scales, and what they meant for each hook."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tenterhook.doctor.places import Places, caller
+from tenterhook.doctor.watched import BACKWARD, FORWARD, LOOKS, TENSOR, Meeting, Moment, Watched
+from tenterhook.rig import torch_private as private
+
+#: nodes of a graph that are walked through to see what a loss depends on
+MOST_NODES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    entry: str
+    create_graph: bool
+
+
+@dataclass(slots=True)
+class Graph:
+    """What a loss depends on."""
+
+    nodes: set[Any]
+    #: leaves by id, and the number of the latest node that uses each
+    leaves: dict[int, int]
+    latest: int = -1
+    whole: bool = True
+
+
+def walk(outputs: Iterable[Any]) -> Graph:
+    waiting = [n for n in (getattr(o, "grad_fn", None) or getattr(o, "node", None) for o in outputs) if n is not None]
+    graph = Graph(set(waiting), {})
+    for output in outputs:
+        if isinstance(output, Tensor) and output.is_leaf:
+            graph.leaves[id(output)] = -1
+    while waiting:
+        node = waiting.pop()
+        number = private.node_number(node)
+        graph.latest = max(graph.latest, number)
+        for child, _ in node.next_functions:
+            if child is None:
+                continue
+            leaf = private.accumulated_into(child)
+            if leaf is not None:
+                graph.leaves[id(leaf)] = max(graph.leaves.get(id(leaf), -1), number)
+            elif child not in graph.nodes:
+                graph.nodes.add(child)
+                waiting.append(child)
+        if len(graph.nodes) > MOST_NODES:
+            graph.whole = False
+            break
+    return graph
+
+
+class Course:
+    def __init__(self, places: Places) -> None:
+        self.open = False
+        self.places = places
+        self.hooks: list[Watched] = []
+        self.running: Backward | None = None
+        self.backwards = 0
+        self.entries: dict[str, int] = {}
+        #: backwards that kept their graph, and where
+        self.retained = 0
+        self.retained_at: str | None = None
+        self.steps = 0
+        self.steps_inside = 0
+        self.skipped_steps = 0
+        #: what the loss is multiplied by now
+        self.scale = 1.0
+        #: numbers of the hooks that fired for the step to come
+        self.fired_since_step: set[int] = set()
+        self._stepped = False
+        self.empty_clips: list[str] = []
+        #: places of reentrant checkpoints that got no gradient
+        self.blind_checkpoints: list[str] = []
+        #: ids of parameters that functional_call replaced
+        self.functional: set[int] = set()
+        self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
+        self._before: dict[int, Tensor] = {}
+
+    def now(self) -> Moment:
+        return Moment(self.backwards, self.steps, private.sequence_number())
+
+    # -- backward ----------------------------------------------------------------------------------------------------
+
+    def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+            outer = self.running
+            if outer is not None:  # a reentrant checkpoint, within a backward that is counted
+                return run(outputs, *args, **kwargs)
+            if self._stepped:
+                self.fired_since_step.clear()
+                self._stepped = False
+            _, retain, create_graph, inputs = (*args, None, False, False, ())[:4]
+            kept = kwargs.get("accumulate_grad", False)
+            entry = "autograd.grad" if not kept else "backward(inputs=...)" if inputs else "backward"
+            self.running = Backward(entry, bool(create_graph))
+            self.backwards += 1
+            self.entries[entry] = self.entries.get(entry, 0) + 1
+            if retain and not create_graph:
+                self.retained += 1
+                self.retained_at = caller().place
+            waiting = [h for h in self.hooks if not h.fired and h.waits and len(h.meetings) < LOOKS]
+            if waiting:
+                self._meet(waiting, outputs, entry)
+            try:
+                return run(outputs, *args, **kwargs)
+            finally:
+                self.running = None
+
+        return entered
+
+    def _meet(self, waiting: list[Watched], outputs: Sequence[Any], entry: str) -> None:
+        graph = walk(outputs)
+        for hook in waiting:
+            if hook.removed is None:
+                hook.meetings.append(self._meeting(hook, graph, entry))
+
+    def _meeting(self, hook: Watched, graph: Graph, entry: str) -> Meeting:
+        owner, now = hook.owner, hook.owner.now()
+        if hook.kind in (*FORWARD, *BACKWARD):
+            parameters = list(now.parameters()) if isinstance(now, nn.Module) else []
+            uses = [graph.leaves[id(p)] for p in parameters if id(p) in graph.leaves]
+            root = owner.place.root() if owner.place is not None else None
+            around = uses or [graph.leaves[id(p)] for p in (root or nn.Module()).parameters() if id(p) in graph.leaves]
+            late = max(around, default=graph.latest) < hook.born.sequence
+            other = self._other(hook, graph)
+            return Meeting(entry, bool(uses), now is not None, used=bool(uses), late=late, other=other)
+        if owner.is_parameter:
+            replaced = owner.replaced
+            inside = owner.id in graph.leaves and not replaced
+            frozen = isinstance(now, Tensor) and not now.requires_grad
+            return Meeting(entry, inside, True, frozen, replaced, other=None if inside else self._other(hook, graph))
+        if now is None:
+            return Meeting(entry, False, alive=False)
+        inside = id(now) in graph.leaves if owner.leaf else now.grad_fn in graph.nodes
+        return Meeting(entry, inside or not graph.whole, True, owner.leaf and not now.requires_grad)
+
+    def _other(self, hook: Watched, graph: Graph) -> str | None:
+        """The class of a root that ran instead of the hooked one."""
+        mine = hook.owner.place
+        if mine is None:
+            return None
+        root = mine.root()
+        if root is not None and any(id(p) in graph.leaves for p in root.parameters()):
+            return None
+        self.places.look()
+        for leaf in graph.leaves:
+            place = self.places.of_id(leaf)
+            if place is not None and place.model is mine.model and place.root() is not root:
+                return mine.model.__name__
+        return None
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _hooks_of_parameters(self) -> list[Watched]:
+        return [h for n in self.fired_since_step if (h := self.hooks[n]).kind in TENSOR and h.owner.leaf]
+
+    def before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._before.clear()
+        if private.graph_task_id() != -1:
+            self.steps_inside += 1
+        members = self._members.get(optimizer)
+        if members is None or len(members) != sum(len(g["params"]) for g in optimizer.param_groups):
+            members = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+            self._members[optimizer] = members
+        for hook in self._hooks_of_parameters():
+            parameter = hook.owner.now()
+            if parameter is None or id(parameter) not in members:
+                hook.outside += 1
+                continue
+            hook.reached += 1
+            hook.optimizers.add(type(optimizer).__name__)
+            look = hook.looks[-1] if hook.looks else None
+            if look is None or hook.reached > LOOKS:
+                continue
+            grad = parameter.grad
+            if look.returned and (grad is None or (not grad.is_sparse and not bool(grad.any()))):
+                hook.cleared += 1
+            elif (
+                look.zeroed is not None
+                and grad is not None
+                and not grad.is_sparse
+                and not bool(grad[look.zeroed].any())
+            ):
+                self._before[hook.number] = parameter.detach().clone()
+
+    def after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self.steps += 1
+        self._stepped = True
+        members = self._members.get(optimizer, {})
+        for number, before in self._before.items():
+            hook = self.hooks[number]
+            parameter = hook.owner.now()
+            if parameter is not None and parameter.shape == before.shape:
+                moved = float((parameter.detach() - before)[hook.looks[-1].zeroed].norm())
+                hook.moved.append((moved, mover(members.get(id(parameter), {}))))
+        self._before.clear()
+
+    # -- what else happens to gradients ------------------------------------------------------------------------------
+
+    def clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
+        def clipped(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> Any:
+            parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+            having = {id(p) for p in parameters if p.grad is not None}
+            if not having:
+                self.empty_clips.append(caller().place)
+            factor = float(max_norm) / (float(total_norm) + 1e-6)
+            mine = {h.owner.id: h for h in self._hooks_of_parameters() if h.looks and h.owner.id in having}
+            factors = {round(h.looks[-1].factor, 6) if h.looks[-1].factor is not None else None for h in mine.values()}
+            for hook in mine.values():
+                alike = having <= mine.keys() and len(factors) == 1 and None not in factors
+                hook.clipped.append((factor, alike))
+            return clip(parameters, max_norm, total_norm, *args, **kwargs)
+
+        return clipped
+
+    def scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        def scaled(scaler: Any, outputs: Any) -> Any:
+            made = scale(scaler, outputs)
+            self.scale = float(scaler.get_scale()) if scaler.is_enabled() else 1.0
+            return made
+
+        return scaled
+
+    def scaler_stepping(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            before = self.steps
+            try:
+                return step(scaler, optimizer, *args, **kwargs)
+            finally:
+                self.skipped_steps += self.steps == before
+                self.scale = 1.0
+
+        return stepped
+
+    def checking_inputs(self, check: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(inputs: Iterable[Any]) -> Any:
+            inputs = list(inputs)
+            tensors = [i for i in inputs if isinstance(i, Tensor)]
+            if tensors and not any(t.requires_grad for t in tensors):
+                self.blind_checkpoints.append(caller().place)
+            return check(inputs)
+
+        return checked
+
+    def calling_functionally(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            self.functional |= {id(p) for p in module.parameters()}
+            return call(module, *args, **kwargs)
+
+        return called
+
+
+def mover(group: dict[str, Any]) -> str:
+    """What moves a parameter whose gradient is zero."""
+    causes = []
+    if group.get("weight_decay"):
+        causes.append(f"weight_decay={group['weight_decay']}")
+    if group.get("momentum"):
+        causes.append(f"momentum={group['momentum']}")
+    if "betas" in group:
+        causes.append(f"its running mean of gradients, betas={group['betas']}")
+    return " and ".join(causes) or "its own state"

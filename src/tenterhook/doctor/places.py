@@ -1,0 +1,133 @@
+"""Where things are: the modules and parameters of the process, by identity, and whose code a frame is."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import sysconfig
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch import Tensor, nn
+
+from tenterhook.rig import torch_private as private
+
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {str(Path(torch.__file__).parent.parent)}
+)
+_OWN = str(Path(__file__).parents[1])
+
+
+def is_users(path: str) -> bool:
+    """Whether a file is the user's own: neither a library's nor ours."""
+    return not path.startswith((*_LIBRARIES, _OWN, "<frozen"))
+
+
+def is_ours(path: str) -> bool:
+    return path.startswith(_OWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    #: file:line in the user's code, if there is any on the stack
+    place: str
+    #: the call itself stands in the user's code
+    users: bool
+    #: or in tenterhook's
+    ours: bool
+    file: str
+
+
+def caller() -> Caller:
+    """Who calls the watched function: the frame next to it that is not in the doctor."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(str(Path(__file__).parent)):
+        frame = frame.f_back
+    nearest = frame.f_code.co_filename if frame is not None else "?"
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    found = frame.f_code.co_filename if frame is not None else "?"
+    place = f"{found}:{frame.f_lineno}" if frame is not None else nearest
+    return Caller(place, is_users(nearest), is_ours(nearest), found)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of a module, or of a parameter: then `key` is its name in the module."""
+
+    name: str
+    module: weakref.ref[nn.Module]
+    root: weakref.ref[nn.Module]
+    #: what the root is, also when it is gone
+    model: type = nn.Module
+    key: str = ""
+
+
+def bare(module: nn.Module) -> type:
+    """The class of a model, whatever compiled it."""
+    while isinstance(inner := private.child_modules(module).get("_orig_mod"), nn.Module):
+        module = inner
+    return type(module)
+
+
+class Places:
+    """Looked up by identity; looked for anew when something is not found, or not where it was."""
+
+    def __init__(self) -> None:
+        self._parameters: dict[int, Place] = {}
+        self._modules: dict[int, Place] = {}
+
+    def parameter(self, tensor: Tensor) -> Place | None:
+        for fresh in (False, True):
+            if fresh:
+                self.look()
+            place = self._parameters.get(id(tensor))
+            module = place.module() if place is not None else None
+            if place is not None and module is not None and private.own_parameters(module).get(place.key) is tensor:
+                return place
+        return None
+
+    def module(self, module: nn.Module) -> Place | None:
+        for fresh in (False, True):
+            if fresh:
+                self.look()
+            place = self._modules.get(id(module))
+            if place is not None and place.module() is module:
+                return place
+        return None
+
+    def of_id(self, tensor_id: int) -> Place | None:
+        """Of a parameter that is known to be alive."""
+        return self._parameters.get(tensor_id)
+
+    @staticmethod
+    def modules() -> list[nn.Module]:
+        return [m for m in gc.get_objects() if issubclass(type(m), nn.Module) and "_modules" in m.__dict__]
+
+    def look(self) -> None:
+        modules = self.modules()
+        inner = {id(c) for m in modules for c in private.child_modules(m).values() if c is not None}
+        self._parameters, self._modules = {}, {}
+        roots = [m for m in modules if id(m) not in inner] or modules[:1]
+        for root in roots:
+            self._walk(root, "", weakref.ref(root))
+
+    def _walk(self, root: nn.Module, name: str, at: weakref.ref[nn.Module]) -> None:
+        waiting, kind = [(root, name)], bare(root)
+        while waiting:
+            module, name = waiting.pop()
+            if id(module) in self._modules:
+                continue
+            ref = weakref.ref(module)
+            self._modules[id(module)] = Place(name or ".", ref, at, kind)
+            before = f"{name}." if name else ""
+            for key, parameter in private.own_parameters(module).items():
+                if parameter is not None:
+                    self._parameters.setdefault(id(parameter), Place(before + key, ref, at, kind, key))
+            for key, child in private.child_modules(module).items():
+                if child is not None:
+                    waiting.append((child, name if key in private.TRANSPARENT else before + key))

@@ -1,0 +1,192 @@
+"""What PyTorch's own errors and warnings mean, and ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tenterhook.doctor.findings import Finding, finding
+from tenterhook.doctor.watched import BACKWARD, FORWARD, Watched
+from tenterhook.errors import (
+    ActionError,
+    AttachedError,
+    ContractError,
+    DormantError,
+    HookError,
+    InPlaceError,
+    PlanError,
+    RefusedError,
+    ResolveError,
+    ReturnError,
+    StateError,
+    TenterhookError,
+)
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.raw import Exam
+
+#: what a text of PyTorch's means: the code, and what to write instead
+_ERRORS = (
+    (r"BackwardHookFunction.* is a view and is being modified inplace|modified inplace.*BackwardHook", "TH508",
+     'th.hook(model, fn, on="layer", at="grad_output")  # bears operations in place\nnn.ReLU(inplace=False)  # or'),
+    (r"more than one element of the written-to tensor refers to a single memory location", "TH501",
+     "return grad * 2  # a new tensor, not grad.mul_(2)"),
+    (r"has no attribute 'register_\w*'", "TH106",
+     "tensor.register_hook(fn)                    # a tensor's gradient\n"
+     "module.register_full_backward_hook(fn)      # a module's\n"
+     "optimizer.register_step_pre_hook(fn)        # an optimizer's step"),
+    (r"RemovableHandle", "TH107",
+     'torch.save({"hooks": rig.state_dict()}, path)\nrig = th.restore(model, torch.load(path)["hooks"])'),
+    (r"Weights only load failed|Unsupported (global|class)", "TH604",
+     '@th.action("mine", at=["grad"], modifies=True, elementwise=True, version=1)\ndef mine(grad): ...\n'
+     'torch.save({"hooks": rig.state_dict()}, path)  # names and tensors, no pickle'),
+    (r"Can't (pickle|get) (local )?(object|attribute)|cannot pickle|Can't pickle", "TH604",
+     "torch.save(model.state_dict(), path)  # tensors alone; hooks by name: rig.state_dict()"),
+    (r"has changed the (size|type|device) of value|hooks? (must|should) return None|must return None|"
+     r"expected Variable, but hook returned|expected Tensor, but hook returned|hook returned", "TH511",
+     "return (new_grad_input,)  # as many as were given; of a tensor's hook one tensor of the same shape; else None"),
+    (r"setup_context.*staticmethod|generate_vmap_rule", "TH219",
+     'th.hook(model, fn, on="layer", at="grad_output")  # or take the hook off before torch.func'),
+    (r"[Mm]odule-level backwards? hooks require|backwards? hooks.*compiled autograd|^Unsupported: ", "TH221",
+     'th.hook(model, fn, on="layer.weight", at="grad")  # hooks on parameters stay outside of the graph'),
+    (r"Expected !nested_tensorlist\[0\]\.empty\(\)", "TH411",
+     "loss.backward()\nclip_grad_value_(model.parameters(), 1.0)\noptimizer.step()"),
+    (r"A leaf node was passed to _will_engine_execute_node", "TH210",
+     "w.register_hook(fn)  # a leaf has a hook of its own"),
+    (r"does not require grad and does not have a grad_fn", "TH204",
+     "loss = criterion(model(x), y)  # outside torch.no_grad(), with parameters that require grad"),
+    (r"CheckpointError|[Rr]ecomputed values for the following tensors have different metadata|"
+     r"number of tensors? .* during recomputation", "TH509",
+     "loss.backward()\nhandle.remove()  # after the backward, which runs the forward again"),
+)  # fmt: skip
+
+_ARITY = re.compile(r"takes (from )?\d+.* positional arguments? but|missing \d+ required positional|unexpected keyword")
+
+_WARNINGS = (
+    (r"\.grad attribute of a Tensor that is not a leaf", "TH307"),
+    (r"For backward hooks to be called, module output should be", "TH208"),
+    (r"None of the inputs have requires_grad=True", "TH218"),
+)
+
+_SIGNATURES = {
+    "register_hook": "def fn(grad): ...",
+    "register_post_accumulate_grad_hook": "def fn(parameter): ...",
+    "register_forward_pre_hook": "def fn(module, args): ...",
+    "register_forward_hook": "def fn(module, args, output): ...",
+    "register_full_backward_pre_hook": "def fn(module, grad_output): ...",
+    "register_full_backward_hook": "def fn(module, grad_input, grad_output): ...",
+    "register_backward_hook": "def fn(module, grad_input, grad_output): ...",
+    "register_step_pre_hook": "def fn(optimizer, args, kwargs): ...",
+    "register_step_post_hook": "def fn(optimizer, args, kwargs): ...",
+}
+
+
+def failures(exam: Exam) -> Iterator[Finding]:
+    """What ended the program, if it was a hook, or ours."""
+    for refusal in exam.refusals:
+        made = "is frozen" if refusal.parameter else "was made under torch.no_grad()" if not refusal.grad_enabled else (
+            "was made of nothing that requires grad")  # fmt: skip
+        if "doesn't require gradient" in refusal.fact:
+            code = "TH103" if refusal.parameter or refusal.grad_enabled else "TH204"
+            yield finding(
+                code, f"{refusal.kind} on {refusal.target!r}: it {made}",
+                "p.requires_grad_(True)  # before it is used" if code == "TH103" else
+                "with torch.enable_grad():\n    y = f(x)\ny.register_hook(fn)",
+                target=refusal.target, place=refusal.caller.place,
+            )  # fmt: skip
+        else:
+            yield finding("TH105", f"{refusal.kind} on {refusal.target!r}: {refusal.fact}",
+                          "# register on the leaf, or on what the loss is made of", target=refusal.target,
+                          place=refusal.caller.place)  # fmt: skip
+    if exam.failure is None:
+        return
+    error, text, place = exam.failure.error, exam.failure.text, exam.failure.place
+    if isinstance(error, TenterhookError):
+        yield of_ours(error, place)
+        return
+    raising = next((h for h in exam.hooks if h.raised == text), None)
+    if raising is not None and raising.nones:
+        yield finding(
+            "TH216", f"{raising.kind} on {raising.owner.name!r}: called with None, and raised {text.partition(chr(10))[0]}",
+            "# in the custom Function's backward: return a gradient for this input, not None\n"
+            "if grad is None:\n    return None",
+            hook=raising.function, target=raising.owner.name, place=raising.caller.place,
+        )  # fmt: skip
+        return
+    for pattern, code, remedy in _ERRORS:
+        if re.search(pattern, text):
+            if code == "TH204" and exam.course.blind_checkpoints:
+                code, place = "TH218", exam.course.blind_checkpoints[0]
+                remedy = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+            hook = raising or _involved(exam, code)
+            yield finding(code, text.partition("\n")[0], remedy, hook=hook.function if hook else None,
+                          target=hook.owner.name if hook else None,
+                          place=hook.caller.place if hook is not None else place)  # fmt: skip
+            return
+    if raising is not None:
+        arity = _ARITY.search(text)
+        yield finding(
+            "TH507", text.partition("\n")[0] + (f"; {raising.kind} calls it otherwise" if arity else ""),
+            _SIGNATURES.get(raising.kind, "def fn(*args): ...") if arity else "# mend it there, or catch what it raises",
+            hook=raising.function, target=raising.owner.name, place=raising.caller.place,
+        )  # fmt: skip
+
+
+def _involved(exam: Exam, code: str) -> Watched | None:
+    """The hook that an error of PyTorch's is about, where there is but one that it can be."""
+    kinds = {"TH508": BACKWARD, "TH219": BACKWARD, "TH221": (*FORWARD, *BACKWARD)}.get(code)
+    text = exam.failure.text if exam.failure is not None else ""
+    mine = [h for h in exam.hooks if not h.foreign and (kinds is None or h.kind in kinds)]
+    if code == "TH604":
+        return next((h for h in mine if h.function.rpartition(".")[2] in text), None)
+    if code == "TH511":
+        named = [h for h in mine if h.returned or h.fired]
+        return named[-1] if named else None
+    if code == "TH509":
+        return next((h for h in mine if h.removed is not None), None)
+    return mine[0] if kinds is not None and mine else None
+
+
+_OURS: tuple[tuple[type[TenterhookError], str], ...] = (
+    (DormantError, "TH103"), (ActionError, "TH102"), (RefusedError, "TH105"), (ResolveError, "TH101"), (InPlaceError, "TH501"),
+    (ReturnError, "TH511"), (ContractError, "TH511"), (HookError, "TH507"), (AttachedError, "TH403"),
+    (StateError, "TH110"), (PlanError, "TH102"), (TenterhookError, "TH105"),
+)  # fmt: skip
+
+
+def of_ours(error: TenterhookError, place: str | None = None) -> Finding:
+    """Each of our errors is a finding."""
+    code = next(code for kind, code in _OURS if isinstance(error, kind))
+    if isinstance(error, DormantError) and "optimizer" in error.fact:
+        code = "TH104"
+    return finding(code, error.fact, error.remedy or "# see the evidence", hook=error.hook, target=error.target,
+                   point=error.point, place=place)  # fmt: skip
+
+
+def warned(exam: Exam) -> Iterator[Finding]:
+    """What PyTorch said and few read."""
+    told: set[str] = set()
+    for text, place in exam.warned:
+        code = next((code for pattern, code in _WARNINGS if re.search(pattern, text)), None)
+        if code is None or code in told:
+            continue
+        hook = _warned_of(exam, code)
+        if hook is None:
+            continue
+        told.add(code)
+        if code == "TH307":
+            yield finding(
+                code, f"its .grad was read at {place}; {hook.owner.name} was made by an operation, and the gradient "
+                f"went on to what it was made of ({hook.fired} firings, {hook.changed} changed)",
+                "x = torch.randn(2, 2).mul(10).requires_grad_()  # a leaf: no operation after requires_grad\n"
+                "y.retain_grad()                                 # or keep the gradient of a tensor that is none",
+                hook=hook.function, target=hook.owner.name, place=hook.caller.place,
+            )  # fmt: skip
+
+
+def _warned_of(exam: Exam, code: str) -> Watched | None:
+    if code != "TH307":
+        return None
+    mine = [h for h in exam.hooks if h.kind == "register_hook" and not h.owner.leaf and not h.foreign]
+    return mine[-1] if mine else None

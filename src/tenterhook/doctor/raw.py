@@ -1,0 +1,388 @@
+"""Raw hooks: every register function of PyTorch is watched for a while, and each hook's fate is written down.
+
+Hooks run as they would without: what is registered is a stand-in that calls the function and looks at what comes of
+it. On the way out every stand-in gives its place back, and every function of PyTorch is as it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.nn.modules import module as module_module
+from torch.optim import Optimizer
+from torch.optim import optimizer as optimizer_module
+from torch.utils.hooks import RemovableHandle
+
+from tenterhook.doctor import watched as watching
+from tenterhook.doctor.course import Course
+from tenterhook.doctor.findings import Findings
+from tenterhook.doctor.places import Caller, Places, caller, is_users
+from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Calls, StandIn, Watched
+from tenterhook.rig import Rig
+from tenterhook.rig import torch_private as private
+from tenterhook.rig.table import Table
+
+#: register functions that are watched, by what they are on
+WATCHED: dict[Any, tuple[str, ...]] = {
+    Tensor: ("register_hook", "register_post_accumulate_grad_hook"),
+    nn.Module: (
+        "register_forward_pre_hook", "register_forward_hook", "register_full_backward_pre_hook",
+        "register_full_backward_hook", "register_backward_hook", "register_state_dict_pre_hook",
+        "register_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
+    ),
+    Optimizer: (
+        "register_step_pre_hook", "register_step_post_hook", "register_state_dict_pre_hook",
+        "register_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
+    ),
+}  # fmt: skip
+
+#: those that hook every module, or every optimizer, of the process
+GLOBAL = {
+    module_module: (
+        "register_module_forward_pre_hook", "register_module_forward_hook", "register_module_backward_hook",
+        "register_module_full_backward_pre_hook", "register_module_full_backward_hook",
+    ),
+    optimizer_module: ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A registration that PyTorch refused."""
+
+    kind: str
+    target: str
+    fact: str
+    grad_enabled: bool
+    parameter: bool
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What ended the program."""
+
+    error: BaseException
+    text: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """Of a hook that was there before the exam: what a handle would know."""
+
+    id: int
+    hooks_dict_ref: weakref.ref[Any]
+
+
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, partial)
+
+
+class Exam:
+    """While it is open, every hook that is registered is watched. `hooks` are their records, `findings` the verdict."""
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        self._model = weakref.ref(model) if model is not None else None
+        self.places = Places()
+        self.course = Course(self.places)
+        #: with the place that attached each
+        self.rigs: list[tuple[Rig, str]] = []
+        self.refusals: list[Refusal] = []
+        self.failure: Failure | None = None
+        #: warnings of PyTorch's: text and place
+        self.warned: list[tuple[str, str]] = []
+        #: places where handles were loaded
+        self.loaded_handles: list[str] = []
+        #: global hooks: register function and place
+        self.everywhere: list[tuple[str, Caller]] = []
+        self.files: set[str] = set()
+        self.findings = Findings(())
+        self._seats: dict[int, Watched] = {}
+        self._calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
+        self._undo = ExitStack()
+
+    @property
+    def hooks(self) -> list[Watched]:
+        return self.course.hooks
+
+    # -- opening and closing -----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Exam:
+        course = self.course
+        with ExitStack() as undo:
+            for owner, names in WATCHED.items():
+                for name in names:
+                    self._replace(undo, owner, name, self._registering(getattr(owner, name), name))
+            for place, names in GLOBAL.items():
+                for name in names:
+                    self._replace(undo, place, name, self._registering_globally(getattr(place, name), name))
+            entries: tuple[tuple[tuple[Any, str], Callable[..., Any]], ...] = (
+                (private.ENGINE_ENTRY, course.entering),
+                (private.CLIP_ENTRY, course.clipping),
+                (private.FUNCTIONAL_ENTRY, course.calling_functionally),
+                ((torch.amp.GradScaler, "scale"), course.scaling),
+                ((torch.amp.GradScaler, "step"), course.scaler_stepping),
+                ((torch.utils.checkpoint, "check_backward_validity"), course.checking_inputs),
+                ((RemovableHandle, "remove"), self._removing),
+                ((RemovableHandle, "__setstate__"), self._loading_a_handle),
+                ((warnings, "showwarning"), self._warning),
+                ((Rig, "__init__"), self._attaching),
+            )
+            for (where, name), wrapped in entries:
+                self._replace(undo, where, name, wrapped(getattr(where, name)))
+            for register, call in (
+                (optimizer_module.register_optimizer_step_pre_hook, course.before_step),
+                (optimizer_module.register_optimizer_step_post_hook, course.after_step),
+            ):
+                undo.callback(_unwatched(register)(call).remove)
+            course.open = True
+            undo.callback(self._close)
+            model = self._model() if self._model is not None else None
+            if model is not None:
+                self._adopt(model)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        from tenterhook.doctor.diagnose import diagnose
+
+        if error is not None:
+            self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
+        gc.collect()
+        try:
+            self.findings = diagnose(self)
+        finally:
+            self._undo.close()
+            self.failure = None if self.failure is None else Failure(Exception(), self.failure.text, self.failure.place)
+
+    def _close(self) -> None:
+        """Every stand-in gives its place back."""
+        self.course.open = False
+        for module in self.places.modules():  # those of copies
+            for slot in private.MODULE_SLOTS:
+                hooks = private.hooks_in(module, slot)
+                hooks.update({id: fn.fn for id, fn in hooks.items() if isinstance(fn, StandIn)})
+        for hook in self.hooks:
+            seats = private.registered_in(hook.handle)
+            seated = seats.get(hook.handle.id) if seats is not None else None
+            if seats is not None and isinstance(seated, StandIn):
+                seats[hook.handle.id] = seated.fn
+
+    @staticmethod
+    def _replace(undo: ExitStack, owner: Any, name: str, new: Any) -> None:
+        own = vars(owner).get(name)
+        if own is None:
+            undo.callback(delattr, owner, name)
+        else:
+            undo.callback(setattr, owner, name, own)
+        setattr(owner, name, new)
+
+    # -- registering -------------------------------------------------------------------------------------------------
+
+    def _registering(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def registered(owner: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not callable(hook) or not self.course.open:
+                return register(owner, hook, *args, **kwargs)
+            by = caller()
+            if by.ours or (not by.users and not isinstance(hook, _FUNCTIONS)):
+                # A library may look for its own kind of object among the hooks.
+                return register(owner, hook, *args, **kwargs)
+            stand_in = self._stand_in(hook, kind, owner, by)
+            before = private.count_hooks(owner, kind)
+            try:
+                handle = register(owner, stand_in, *args, **kwargs)
+            except (RuntimeError, TypeError, AttributeError) as error:
+                self._refuse(kind, owner, str(error), by)
+                raise
+            if handle is None:  # an overridden function that returns nothing
+                return handle
+            stand_in.watched.overwrote = before is not None and private.count_hooks(owner, kind) == before
+            self._seat(stand_in, handle)
+            return handle
+
+        registered.__name__, registered.__doc__ = register.__name__, register.__doc__
+        registered.__wrapped__ = register  # type: ignore[attr-defined]
+        return registered
+
+    def _registering_globally(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        def registered(*args: Any, **kwargs: Any) -> Any:
+            self.everywhere.append((kind, caller()))
+            return register(*args, **kwargs)
+
+        registered.__name__, registered.__doc__ = register.__name__, register.__doc__
+        registered.__wrapped__ = register  # type: ignore[attr-defined]
+        return registered
+
+    def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> StandIn:
+        if is_users(by.file):
+            self.files.add(by.file)
+        place = None
+        if isinstance(owner, nn.Module):
+            place = self.places.module(owner)
+        elif isinstance(owner, nn.Parameter):
+            place = self.places.parameter(owner)
+        return watching.watch(hook, kind, owner, place, by, self.course.now(), self.course, len(self.hooks))
+
+    def _seat(self, stand_in: StandIn, handle: Any) -> None:
+        record = stand_in.watched
+        record.number, record.handle = len(self.hooks), handle
+        self._seats[handle.id] = record
+        self.hooks.append(record)
+        place = record.owner.place
+        module = place.module() if place is not None else None
+        if module is not None and record.kind in (*TENSOR, *BACKWARD):
+            record.calls = self._accompany(module)
+
+    def _accompany(self, module: nn.Module) -> Calls:
+        """See how a module is called: whether with grad, and what it returns."""
+        known = self._calls.get(module)
+        if known is not None:
+            return known
+        calls = self._calls[module] = Calls()
+
+        def returned(module: nn.Module, args: Any, out: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
+            calls.count += 1
+            if not torch.is_grad_enabled():
+                calls.without_grad += 1
+            elif calls.odd is None and not _is_plain(out):
+                calls.odd = type(out).__name__
+
+        self._undo.callback(_unwatched(nn.Module.register_forward_hook)(module, returned).remove)
+        return calls
+
+    def _miss(self, record: Watched) -> None:
+        """See whether a checkpoint recomputes a module without the hook that its forward ran with."""
+
+        def called(module: nn.Module, args: Any) -> None:
+            if not torch.compiler.is_compiling() and private.graph_task_id() != -1:
+                record.recomputed_without += 1
+
+        module = record.owner.now()
+        if isinstance(module, nn.Module):
+            self._undo.callback(_unwatched(nn.Module.register_forward_pre_hook)(module, called).remove)
+
+    def _refuse(self, kind: str, owner: Any, fact: str, by: Caller) -> None:
+        if not by.users:
+            return
+        name = watching.Owner(owner, self.places.parameter(owner) if isinstance(owner, nn.Parameter) else None).name
+        parameter = isinstance(owner, nn.Parameter)
+        self.refusals.append(Refusal(kind, name, fact, torch.is_grad_enabled(), parameter, by))
+
+    def _adopt(self, model: nn.Module) -> None:
+        """Watch the hooks that are on the model already."""
+        slots = [(m, slot, by) for m in model.modules() for slot, by in private.registered_by(m).items()]
+        tensor_slots = tuple(zip(private.HOOK_SLOTS, WATCHED[Tensor], strict=True))
+        slots += [(p, slot, by) for p in model.parameters() for slot, by in tensor_slots]  # type: ignore[misc]
+        for owner, slot, kind in slots:
+            hooks = getattr(owner, slot, None) or {}
+            for id, fn in list(hooks.items()):
+                code = getattr(fn, "__code__", None) or getattr(getattr(type(fn), "__call__", None), "__code__", None)
+                file = code.co_filename if code is not None else "?"
+                line = f"{file}:{code.co_firstlineno}" if code is not None else file
+                by = Caller(line, is_users(file), not is_users(file) and "tenterhook" in type(fn).__module__, file)
+                if by.ours or isinstance(fn, StandIn):
+                    continue
+                stand_in = self._stand_in(fn, kind, owner, by)
+                hooks[id] = stand_in
+                self._seat(stand_in, _Seat(id, weakref.ref(hooks)))
+
+    # -- what else is seen -------------------------------------------------------------------------------------------
+
+    def _removing(self, remove: Callable[..., Any]) -> Callable[..., Any]:
+        def removed(handle: Any) -> None:
+            record = self._seats.get(getattr(handle, "id", -1))
+            if record is not None and record.removed is None and record.alive:
+                record.removed = self.course.now()
+                if record.kind in FORWARD and record.returned:
+                    self._miss(record)
+            remove(handle)
+
+        return removed
+
+    def _loading_a_handle(self, load: Callable[..., Any]) -> Callable[..., Any]:
+        def loaded(handle: Any, state: Any) -> None:
+            frame = sys._getframe(1)
+            while frame is not None:
+                if frame.f_code.co_filename.endswith(
+                    ("torch/serialization.py", "/pickle.py", "_weights_only_unpickler.py")
+                ):
+                    self.loaded_handles.append(caller().place)
+                    break
+                frame = frame.f_back  # type: ignore[assignment]
+            load(handle, state)
+
+        return loaded
+
+    def _warning(self, show: Callable[..., Any]) -> Callable[..., Any]:
+        def shown(message: Any, category: Any, filename: str, lineno: int, *args: Any, **kwargs: Any) -> None:
+            by = caller()
+            place = f"{filename}:{lineno}" if is_users(filename) else by.place
+            if len(self.warned) < 1000:
+                self.warned.append((str(message), place))
+            show(message, category, filename, lineno, *args, **kwargs)
+
+        return shown
+
+    def _attaching(self, init: Callable[..., Any]) -> Callable[..., Any]:
+        def attached(rig: Rig, *args: Any, **kwargs: Any) -> None:
+            init(rig, *args, **kwargs)
+            self.rigs.append((rig, caller().place))
+
+        return attached
+
+    # -- what it says ------------------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        rows = [
+            [h.function, h.kind, h.owner.name, h.caller.place, h.fired, h.returned, h.changed,
+             h.reached if h.owner.leaf else None, _fate(h)]
+            for h in self.hooks
+        ]  # fmt: skip
+        head = ("hook", "registered by", "on", "place", "fired", "returned", "changed", "reached a step", "now")
+        return f"{Table('raw hooks', head, rows).text()}\n\n{self.findings!r}"
+
+
+def _unwatched(register: Any) -> Any:
+    return getattr(register, "__wrapped__", register)
+
+
+def _fate(hook: Watched) -> str:
+    if hook.removed is not None:
+        return "removed"
+    if not hook.alive:
+        return "gone with its tensor" if hook.owner.now() is None else "taken off"
+    return "there"
+
+
+def _is_plain(out: Any) -> bool:
+    """Whether a module's backward hook sees all of it."""
+    if isinstance(out, Tensor):
+        return True
+    return isinstance(out, tuple) and all(not isinstance(o, dict | list | tuple) for o in out)
+
+
+def _place(tb: TracebackType | None) -> str:
+    """The user's line that was last on the way to an error."""
+    frames = [f"{f.filename}:{f.lineno}" for f in traceback.extract_tb(tb) if is_users(f.filename)]
+    return frames[-1] if frames else "?"
+
+
+def examine(model: nn.Module | None = None) -> Exam:
+    """Watch every hook that is registered in the block, and those that are on the model already."""
+    return Exam(model)

@@ -1,0 +1,261 @@
+"""Why a hook never fired."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from tenterhook.doctor.findings import Finding, finding
+from tenterhook.doctor.watched import BACKWARD, FORWARD, STEP, TENSOR, Calls, Watched, traced
+from tenterhook.rig import torch_private as private
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.raw import Exam
+
+
+def why_silent(hook: Watched, exam: Exam) -> Finding | None:
+    if hook.fired and hook.fired == hook.nones:
+        return _none(hook)
+    if hook.fired or hook.raised or hook.serial in traced or hook.overwrote or hook.taken_off:
+        return None
+    for kinds, why in ((TENSOR, _tensor), (FORWARD, _forward), (BACKWARD, _backward), (STEP, _step)):
+        if hook.kind in kinds:
+            return why(hook, exam)
+    return None
+
+
+def _said(hook: Watched, code: str, evidence: str, remedy: str, *, lightly: bool = False) -> Finding:
+    return finding(code, f"{hook.kind} on {hook.owner.name!r}: {evidence}", remedy, hook=hook.function,
+                   target=hook.owner.name, place=hook.caller.place, foreign=hook.foreign or lightly)  # fmt: skip
+
+
+def _no_backward(hook: Watched, exam: Exam) -> Finding | None:
+    """Nothing that could have fired it ran while it was there."""
+    course = exam.course
+    until = hook.removed.backwards if hook.removed is not None else course.backwards
+    if until > hook.born.backwards:
+        return None
+    if hook.removed is not None:
+        if course.backwards == until:
+            return None
+        return _said(
+            hook, "TH211", f"removed after {until} backwards, and {course.backwards - until} ran after that",
+            "loss.backward()\nhandle.remove()  # after the backward, not before it",
+        )  # fmt: skip
+    if hook.born.backwards:
+        return _said(
+            hook, "TH201", f"{hook.born.backwards} backwards ran before it was registered, none since",
+            "handle = y.register_hook(fn)  # first\nloss.backward()                # then",
+        )  # fmt: skip
+    return _said(
+        hook, "TH214", "0 backwards ran",
+        "loss = criterion(model(x), y)\nloss.backward()  # on what requires grad, outside torch.no_grad()",
+    )  # fmt: skip
+
+
+def _tensor(hook: Watched, exam: Exam) -> Finding | None:
+    found = _no_backward(hook, exam)
+    if found is not None or not hook.meetings:
+        return found
+    owner, course, last = hook.owner, exam.course, hook.meetings[-1]
+    times = f"{len(hook.meetings)} backwards ran"
+    by_name = f'th.hook(model, fn, on="{owner.name}", at="grad")  # by name: it finds what stands there'
+    if last.frozen:
+        return _said(
+            hook, "TH203", f"{times}, with requires_grad=False on it",
+            f"{owner.name}.requires_grad_(True)  # before the forward",
+        )  # fmt: skip
+    if last.other is not None:
+        return _another(hook, last.other)
+    if owner.id in course.functional:
+        return _said(
+            hook, "TH220", f"{times}, none with this parameter: functional_call put other tensors in its place",
+            "params = dict(model.named_parameters())\nparams[name].register_hook(fn)  # on the tensors that are passed\n"
+            "torch.func.functional_call(model, params, args)",
+        )  # fmt: skip
+    if last.replaced:
+        return _said(
+            hook, "TH205", f"{times}; another parameter object stands at {owner.name!r} now, without the hook", by_name
+        )
+    if last.inside and last.backward != "backward":
+        accumulated = hook.kind == TENSOR[1]
+        return _said(
+            hook, "TH210",
+            f"{times}, the last by {last.backward}, which " + ("fills no .grad" if accumulated else "left it out"),
+            "loss.backward()" + ("" if accumulated else "  # without inputs=, or with this tensor among them"),
+        )  # fmt: skip
+    if course.blind_checkpoints:
+        return _blind(hook, course.blind_checkpoints[0])
+    if last.inside:
+        return _none(hook)
+    if not hook.meetings[0].alive:
+        return _said(
+            hook, "TH217", f"{times}; the tensor was let go before the first of them, and the loss did not need it",
+            "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # the loss has to come from this very y",
+        )  # fmt: skip
+    if hook.calls is not None and hook.calls.count and hook.calls.without_grad == hook.calls.count:
+        return _without_grad(hook, hook.calls)
+    return _said(
+        hook, "TH202", f"{times}; the loss of none depends on it"
+        + (f" (it comes from {owner.made_by})" if owner.made_by else ""),
+        "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # the loss has to come from y, not from what y was made of",
+    )  # fmt: skip
+
+
+def _none(hook: Watched) -> Finding:
+    return _said(
+        hook, "TH216", f"{hook.fired} firings, {hook.nones} of them with None: what uses it gives no gradient",
+        "# in the custom Function's backward: return a gradient for this input, not None\n"
+        "# or hook what the gradient does flow through",
+    )  # fmt: skip
+
+
+def _without_grad(hook: Watched, calls: Calls) -> Finding:
+    return _said(
+        hook, "TH204", f"{calls.count} calls of the module, all under torch.no_grad()",
+        "out = model(x)  # not inside torch.no_grad() or inference_mode()",
+    )  # fmt: skip
+
+
+def _another(hook: Watched, model: str) -> Finding:
+    if hook.copies_fired:
+        return _said(
+            hook, "TH108", f"a copy of the {model} ran: its copied hook fired {hook.copies_fired} times, this one 0",
+            "copied = copy.deepcopy(model)\ncopied.layer.register_forward_hook(observer)  # on the one that runs",
+        )  # fmt: skip
+    return _said(
+        hook, "TH206", f"the loss came from another {model} object; of this one no parameter was in the graph",
+        f'model = ...                                        # the one that trains\nth.hook(model, fn, on="{hook.owner.name}"'
+        f', at="{"grad" if hook.kind in TENSOR else "output" if hook.kind in FORWARD else "grad_output"}")',
+    )  # fmt: skip
+
+
+def _blind(hook: Watched, place: str) -> Finding:
+    return _said(
+        hook, "TH218", f"the checkpoint at {place} got no input that requires grad",
+        "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+    )  # fmt: skip
+
+
+def _forward(hook: Watched, exam: Exam) -> Finding | None:
+    module, course = hook.owner.now(), exam.course
+    if not isinstance(module, nn.Module):
+        return None
+    if hook.removed is not None:
+        if course.now().sequence == hook.removed.sequence:
+            return None
+        return _said(
+            hook, "TH211", "removed before the module was called",
+            "out = model(x)\nhandle.remove()  # after the forward, not before it",
+        )  # fmt: skip
+    last = hook.meetings[-1] if hook.meetings else None
+    if last is not None and last.other is not None:
+        return _another(hook, last.other)
+    if hook.copies_fired:
+        return _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model")
+    if _is_compiled(hook, module):
+        return _compiled(hook)
+    if last is not None and last.late and len(hook.meetings) == 1:
+        return _late(hook)
+    if last is not None and last.used:
+        return _uncalled(hook, exam)
+    return _never_called(hook, exam)
+
+
+def _backward(hook: Watched, exam: Exam) -> Finding | None:
+    found = _no_backward(hook, exam)
+    if found is not None or not hook.meetings:
+        return found
+    module, last = hook.owner.now(), hook.meetings[-1]
+    if last.other is not None:
+        return _another(hook, last.other)
+    if not isinstance(module, nn.Module):
+        return None
+    if _is_compiled(hook, module):
+        return _compiled(hook)
+    calls = hook.calls or Calls()
+    if not calls.count:
+        if last.late and len(hook.meetings) == 1:
+            return _late(hook)
+        return _uncalled(hook, exam) if last.used else _never_called(hook, exam)
+    if exam.course.blind_checkpoints:
+        return _blind(hook, exam.course.blind_checkpoints[0])
+    if calls.without_grad == calls.count:
+        return _without_grad(hook, calls)
+    if calls.odd is not None:
+        return _said(
+            hook, "TH208", f"{calls.count} calls; it returns a {calls.odd} whose tensors PyTorch does not look for",
+            f'th.hook(model, fn, on="{hook.owner.name}", at="grad_output")  # each tensor of any output',
+        )  # fmt: skip
+    if last.backward != "backward":
+        return _said(
+            hook, "TH210", f"the backward was {last.backward}, which runs only what leads to the tensors it was asked for",
+            "loss.backward()",
+        )  # fmt: skip
+    return _said(
+        hook, "TH202", f"{calls.count} calls, and the loss depends on the output of none",
+        "loss = criterion(model(x), y)  # from what the module returned, not detached",
+    )  # fmt: skip
+
+
+def _late(hook: Watched) -> Finding:
+    return _said(
+        hook, "TH201", "the module had run forward before it was registered, and was not called since",
+        f"handle = module.{hook.kind}(fn)  # first\nout = module(x)                # then",
+    )  # fmt: skip
+
+
+def _siblings_fired(hook: Watched, exam: Exam) -> bool:
+    return any(h.fired for h in exam.hooks if h.caller.place == hook.caller.place and h.kind == hook.kind)
+
+
+def _uncalled(hook: Watched, exam: Exam) -> Finding:
+    return _said(
+        hook, "TH207", f"0 calls in {len(hook.meetings)} backwards that used its parameters: "
+        "somebody calls .forward() or uses its weights directly",
+        f"out = module(x)                    # not module.forward(x)\n"
+        f'th.hook(model, fn, on="{hook.owner.name}.weight", at="grad")  # or hook what is used',
+        lightly=_siblings_fired(hook, exam),
+    )  # fmt: skip
+
+
+def _never_called(hook: Watched, exam: Exam) -> Finding:
+    return _said(
+        hook, "TH213", f"0 calls of this {hook.owner.kind}",
+        f"print(th.inventory(model))  # what is hooked; {hook.owner.name!r} is not run by the model's forward",
+        lightly=_siblings_fired(hook, exam) or isinstance(hook.owner.now(), nn.ModuleList | nn.ModuleDict),
+    )  # fmt: skip
+
+
+def _is_compiled(hook: Watched, module: nn.Module) -> bool:
+    """Whether compiled code runs the module: its own, or that of a module around it."""
+    root = hook.owner.place.root() if hook.owner.place is not None else None
+    around = [m for m in (root.modules() if root is not None else ()) if private.is_compiled(m)]
+    around += [m for m in exam_compiled() if m not in around]
+    return private.is_compiled(module) or any(any(m is module for m in one.modules()) for one in around)
+
+
+def exam_compiled() -> list[nn.Module]:
+    import gc
+
+    return [m for m in gc.get_objects() if issubclass(type(m), nn.Module) and private.is_compiled(m)]
+
+
+def _compiled(hook: Watched) -> Finding:
+    at = "model" if hook.owner.name == "." else f'model.get_submodule("{hook.owner.name}")'
+    return _said(
+        hook, "TH209", "the model runs as compiled code that was made without the hook",
+        f"{at}.{hook.kind}(fn)  # first\nmodel = torch.compile(model)  # then; or call torch._dynamo.reset()",
+    )  # fmt: skip
+
+
+def _step(hook: Watched, exam: Exam) -> Finding | None:
+    course = exam.course
+    if course.skipped_steps:
+        return _said(
+            hook, "TH212", f"GradScaler skipped {course.skipped_steps} steps, for gradients that were not finite",
+            "scaler.step(optimizer)  # calls optimizer.step() only if every gradient is finite\n"
+            "scaler.update()         # lowers the scale, so that the next one is",
+        )  # fmt: skip
+    return None

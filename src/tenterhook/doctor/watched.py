@@ -1,0 +1,418 @@
+"""One raw hook under watch: where it was registered, on what, and what became of it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tenterhook.doctor.places import Caller, Place
+from tenterhook.doctor.reading import Reading, holder_of, read
+from tenterhook.plan import callable_name
+from tenterhook.rig import torch_private as private
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.course import Course
+
+#: firings of a hook that are looked at number by number, and kept values that are followed
+LOOKS = 8
+
+TENSOR = ("register_hook", "register_post_accumulate_grad_hook")
+FORWARD = ("register_forward_pre_hook", "register_forward_hook")
+BACKWARD = ("register_full_backward_pre_hook", "register_full_backward_hook", "register_backward_hook")
+STEP = ("register_step_pre_hook", "register_step_post_hook")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in the order of things: how many there were before, and the number of the graph's next node."""
+
+    backwards: int
+    steps: int
+    sequence: int
+
+
+@dataclass(slots=True)
+class Look:
+    """What one firing gave and returned, in a few numbers."""
+
+    given: float
+    returned: float
+    equal: bool
+    #: where the one is a multiple of the other
+    factor: float | None
+    #: the largest element of each
+    peaks: tuple[float, float]
+    scale: float
+    #: elements that were made zero; None if there are none
+    zeroed: Tensor | None
+
+    @classmethod
+    def at(cls, given: Tensor, returned: Tensor, scale: float) -> Look:
+        a, b = given.detach().double(), returned.detach().double()
+        norm, made = float(a.norm()), float(b.norm())
+        factor = None
+        if norm and math.isfinite(norm) and math.isfinite(made):
+            ratio = float((a * b).sum()) / norm**2
+            off = float((b - ratio * a).norm())
+            factor = ratio if off <= 1e-5 * max(made, 1e-30) or not made else None
+        peaks = (float(a.abs().max()) if a.numel() else 0.0, float(b.abs().max()) if b.numel() else 0.0)
+        zeroed = (b == 0) & (a != 0)
+        return cls(norm, made, bool(torch.equal(a, b)), factor, peaks, scale, zeroed if bool(zeroed.any()) else None)
+
+
+class Owner:
+    """What a hook is on. A parameter is known by its place: a weak reference to it would forbid swapping it."""
+
+    def __init__(self, owner: Any, place: Place | None) -> None:
+        self.kind = type(owner).__name__
+        self.id = id(owner)
+        self.place = place
+        tensor = owner if isinstance(owner, Tensor) else None
+        self.leaf = tensor is not None and tensor.is_leaf
+        self.made_by = type(tensor.grad_fn).__name__ if tensor is not None and tensor.grad_fn is not None else None
+        self.address = private.implementation(tensor) if tensor is not None else 0
+        self.version = private.version(tensor) if tensor is not None else None
+        self.shape = list(tensor.shape) if tensor is not None else None
+        placed = place is not None and place.key != ""
+        self.ref = None if placed else weakref.ref(owner)
+
+    def now(self) -> Any:
+        """The object, or what stands at its place; None if it is gone."""
+        if self.ref is not None:
+            return self.ref()
+        module = self.place.module() if self.place is not None else None
+        return None if module is None or self.place is None else private.own_parameters(module).get(self.place.key)
+
+    @property
+    def is_parameter(self) -> bool:
+        return self.ref is None
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another tensor stands where the hooked one stood."""
+        if not self.is_parameter:
+            return False
+        now = self.now()
+        return now is None or id(now) != self.id or private.implementation(now) != self.address
+
+    @property
+    def name(self) -> str:
+        if self.place is not None:
+            return self.place.name
+        if self.shape is not None:
+            return f"tensor{self.shape} of {self.made_by}" if self.made_by else f"leaf{self.shape}"
+        return self.kind
+
+
+@dataclass(slots=True)
+class Meeting:
+    """A backward that a silent hook might have fired in, and why it did not."""
+
+    backward: str
+    inside: bool
+    alive: bool = True
+    frozen: bool = False
+    replaced: bool = False
+    #: parameters of its module were in the graph, used before the hook came
+    used: bool = False
+    late: bool = False
+    #: the class of another root whose parameters were in the graph, if it is the same as this one's
+    other: str | None = None
+
+
+@dataclass(slots=True)
+class Calls:
+    """Of one module, while it is watched."""
+
+    count: int = 0
+    without_grad: int = 0
+    #: the class of an output whose tensors a backward hook does not see
+    odd: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    #: among the exam's hooks, and among all of the process
+    number: int
+    serial: int
+    kind: str
+    function: str
+    caller: Caller
+    owner: Owner
+    born: Moment
+    reading: Reading | None
+    identity: tuple[int, int]
+    course: Course
+    handle: Any = None
+    fired: int = 0
+    returned: int = 0
+    changed: int = 0
+    in_place: int = 0
+    recomputed: int = 0
+    without_input: int = 0
+    accumulating: int = 0
+    #: firings after its handle was used to remove it
+    late_firings: int = 0
+    #: firings that had no gradient to show
+    nones: int = 0
+    #: firings on copies of what it is on
+    copies_fired: int = 0
+    raised: str | None = None
+    removed: Moment | None = None
+    holder: str | None = None
+    #: the tensor was another version of itself when the gradient came
+    rebased: bool = False
+    looks: list[Look] = field(default_factory=list)
+    meetings: list[Meeting] = field(default_factory=list)
+    kept: list[tuple[Moment, weakref.ref[Tensor]]] = field(default_factory=list)
+    #: gradients it kept a reference to: the tensor, and its version then
+    aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
+    graphs: set[bool] = field(default_factory=set)
+    most_in_backward: int = 0
+    reached: int = 0
+    cleared: int = 0
+    moved: list[tuple[float, str]] = field(default_factory=list)
+    outside: int = 0
+    optimizers: set[str] = field(default_factory=set)
+    clipped: list[tuple[float, bool]] = field(default_factory=list)
+    #: how the module it is on, or that has the parameter, is called
+    calls: Calls | None = None
+    recomputed_without: int = 0
+    overwrote: bool = False
+    _in_backward: tuple[int, int] = (-1, 0)
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def foreign(self) -> bool:
+        return not self.caller.users
+
+    @property
+    def alive(self) -> bool:
+        hooks = private.registered_in(self.handle)
+        return hooks is not None and self.handle.id in hooks
+
+    @property
+    def taken_off(self) -> bool:
+        """Gone from what it was on, and not by its handle."""
+        there = not self.owner.replaced if self.owner.is_parameter else self.owner.now() is not None
+        return self.removed is None and not self.alive and there
+
+    @property
+    def waits(self) -> bool:
+        """Whether a backward may tell why it is silent."""
+        return self.kind in (*TENSOR, *FORWARD, *BACKWARD)
+
+    # -- firing ------------------------------------------------------------------------------------------------------
+
+    def fire(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        looking = len(self.looks) < LOOKS and self.fired < 4 * LOOKS
+        if self.kind == TENSOR[0]:
+            return self._on_gradient(fn, args, kwargs, looking)
+        if self.kind == TENSOR[1]:
+            return self._on_accumulated(fn, args, kwargs, looking)
+        watched = self.kind in BACKWARD
+        before = [(t, private.version(t)) for t in _tensors(args)] if watched else []
+        if before and before[-1][0].requires_grad and len(self.kept) < LOOKS:
+            self.kept.append((self.course.now(), weakref.ref(before[-1][0])))
+        out = self._call(fn, args, kwargs)
+        if watched:
+            self.in_place += any(private.version(t) != was for t, was in before)
+            if self.kind == BACKWARD[1] and len(args) > 1 and isinstance(args[1], tuple):
+                self.without_input += bool(args[1]) and all(g is None for g in args[1])
+        if out is not None:
+            self.returned += 1
+            given = args[1] if watched and len(args) > 1 else None
+            pair = next(((a, b) for a, b in zip(_tuple(given), _tuple(out)) if isinstance(a, Tensor)
+                         and isinstance(b, Tensor) and a is not b), None)  # fmt: skip
+            self.changed += 1 if pair is not None or not watched else 0
+            if pair is not None and looking and _comparable(*pair):
+                with torch.no_grad():
+                    self.looks.append(Look.at(*pair, self.course.scale))
+        elif self.kind in FORWARD and len(self.kept) < LOOKS:
+            self._follow(args)
+        if self.kind in FORWARD and private.graph_task_id() != -1:
+            self.recomputed += 1
+        return out
+
+    def _on_gradient(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
+        given = args[0] if args else None
+        if not isinstance(given, Tensor):
+            self.nones += 1
+            return self._call(fn, args, kwargs)
+        was = private.version(given)
+        copy = given.detach().clone() if looking and _comparable(given, given) else None
+        if looking and self.owner.leaf:
+            leaf = self.owner.now()
+            held = leaf.grad if isinstance(leaf, Tensor) else None
+            with torch.no_grad():
+                self.accumulating += held is not None and not held.is_sparse and bool(held.any())
+        elif looking:
+            tensor = self.owner.now()
+            self.rebased |= isinstance(tensor, Tensor) and private.version(tensor) != self.owner.version
+        if given.requires_grad and len(self.kept) < LOOKS:
+            self.kept.append((self.course.now(), weakref.ref(given)))
+        out = self._call(fn, args, kwargs)
+        now = private.version(given)
+        with torch.no_grad():
+            edited = copy is not None and was == now and not torch.equal(
+                copy.view(-1).nan_to_num(), given.detach().view(copy.shape).reshape(-1).nan_to_num()
+            )  # fmt: skip
+        self.in_place += was != now or edited
+        if isinstance(out, Tensor):
+            self.returned += 1
+            if out is not given:
+                self.changed += 1
+                if copy is not None and _comparable(copy, out):
+                    with torch.no_grad():
+                        self.looks.append(Look.at(copy, out, self.course.scale))
+        return out
+
+    def _on_accumulated(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
+        parameter = args[0]
+        grad = parameter.grad
+        self.nones += grad is None
+        was = (id(grad), private.version(grad)) if grad is not None else None
+        users = (sys.getrefcount(grad), private.memory_users(grad)) if looking and grad is not None else (0, 0)
+        out = self._call(fn, args, kwargs)
+        after = parameter.grad
+        now = (id(after), private.version(after)) if after is not None else None
+        self.returned += out is not None
+        self.changed += now != was
+        if looking and grad is not None and after is grad and now is not None:
+            del after
+            if sys.getrefcount(grad) > users[0] or private.memory_users(grad) > users[1]:
+                self.aliased.append((weakref.ref(grad), now[1] or 0))
+        return out
+
+    def _call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        course = self.course
+        course.fired_since_step.add(self.number)
+        try:
+            out = fn(*args, **kwargs)
+        except BaseException as error:
+            self.raised = f"{type(error).__name__}: {error}"
+            raise
+        self.fired += 1
+        if self.removed is not None:
+            self.late_firings += 1
+        if course.running is not None:
+            number, count = self._in_backward
+            count = count + 1 if number == course.backwards else 1
+            self._in_backward = (course.backwards, count)
+            self.most_in_backward = max(self.most_in_backward, count)
+            self.graphs.add(course.running.create_graph)
+        return out
+
+    def _follow(self, args: tuple[Any, ...]) -> None:
+        """Whether what it was shown stays alive: it may have put it away."""
+        shown = next((t for t in _tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
+        if shown is not None and torch.is_grad_enabled():
+            self.kept.append((self.course.now(), weakref.ref(shown)))
+
+
+class StandIn:
+    """Registered in the function's place. It runs what the function would, and copies and pickles as the function."""
+
+    def __init__(self, fn: Callable[..., Any], watched: Watched, *, of_a_copy: bool = False) -> None:
+        self.fn = fn
+        self.watched = watched
+        self.of_a_copy = of_a_copy
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            note_traced(self.watched.serial)
+            return self.fn(*args, **kwargs)
+        if self.of_a_copy or not self.watched.course.open:
+            self.watched.copies_fired += self.of_a_copy
+            return self.fn(*args, **kwargs)
+        return self.watched.fire(self.fn, args, kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return StandIn(copy.deepcopy(self.fn, memo), self.watched, of_a_copy=True)
+
+    def __reduce__(self) -> Any:
+        return _itself, (self.fn,)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("fn", "watched", "of_a_copy"):
+            raise AttributeError(name)
+        return getattr(self.fn, name)
+
+    def __eq__(self, other: object) -> bool:
+        """A program may look for its function among the hooks."""
+        return bool(self.fn == (other.fn if isinstance(other, StandIn) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.fn)
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
+
+
+#: hooks that went into compiled code, where they cannot be watched, by serial
+traced: set[int] = set()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def note_traced(serial: int) -> None:
+    """Runs while a frame is compiled, not when its code runs."""
+    traced.add(serial)
+
+
+_serials = itertools.count()
+
+
+def watch(
+    fn: Callable[..., Any], kind: str, owner: Any, place: Place | None, caller: Caller, born: Moment, course: Course,
+    number: int,
+) -> StandIn:  # fmt: skip
+    target = Owner(owner, place)
+    code = getattr(fn, "__code__", None)
+    made = Watched(
+        number,
+        next(_serials),
+        kind,
+        callable_name(fn),
+        caller,
+        target,
+        born,
+        read(fn),
+        (id(fn), id(code) if code else 0),
+        course,
+    )
+    if isinstance(owner, Tensor) and not owner.is_leaf:
+        made.holder = holder_of(fn, owner)
+    return StandIn(fn, made)
+
+
+def _itself(fn: Any) -> Any:
+    return fn
+
+
+def _comparable(a: Tensor, b: Tensor) -> bool:
+    plain = a.layout is torch.strided and b.layout is torch.strided and not private.is_functorch(a)
+    return plain and a.shape == b.shape and a.device == b.device
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(value.values())

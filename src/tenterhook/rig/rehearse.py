@@ -1,0 +1,151 @@
+"""A rehearsal: what runs in it leaves rig, parameters, gradients and optimizers as they were, versions included."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tenterhook.rig import torch_private as private
+from tenterhook.rig.live import LiveHook
+
+if TYPE_CHECKING:
+    from tenterhook.rig.rig import Rig
+
+#: of a site, what firing changes
+_COUNTERS = (
+    "_due_before", "_due_since", "bound", "changed", "dormant", "failed", "fired", "first", "installed", "last",
+    "order", "rebound", "skipped",
+)  # fmt: skip
+
+
+@contextmanager
+def rehearsal(rig: Rig, parameters: Iterable[Tensor], optimizers: Iterable[Optimizer]) -> Iterator[None]:
+    with ExitStack() as undo:
+        undo.enter_context(_random_numbers())
+        undo.enter_context(_rig(rig))
+        undo.enter_context(_parameters(list(parameters)))
+        for optimizer in optimizers:
+            undo.enter_context(_optimizer(optimizer))
+        yield
+
+
+@contextmanager
+def silenced(rig: Rig) -> Iterator[None]:
+    """Every hook of the rig is muted, and none forgets that it was not."""
+    lives = list(rig._rigging.lives.values())
+    muted = [live.muted for live in lives]
+    for live in lives:
+        live.muted = True
+    rig._arm()
+    try:
+        yield
+    finally:
+        for live, was in zip(lives, muted, strict=True):
+            live.muted, live.standing = was, None
+        rig._arm()
+
+
+@contextmanager
+def _random_numbers() -> Iterator[None]:
+    with torch.random.fork_rng():
+        yield
+
+
+@contextmanager
+def _rig(rig: Rig) -> Iterator[None]:
+    lives = list(rig._rigging.lives.values())
+    clock, recorder = vars(rig._clock), vars(rig._recorder)
+    hooks = [(live, _hook(live)) for live in lives]
+    then, recorded = {**clock, "forwards": list(clock["forwards"])}, dict(recorder)
+    task = rig._backward_task
+    recorder.update({name: type(value)() for name, value in recorded.items() if name != "rank"})
+    try:
+        yield
+    finally:
+        clock.update(then)
+        recorder.update(recorded)
+        rig._backward_task = task
+        for live, kept in hooks:
+            _put_back(live, kept)
+        rig._arm()
+
+
+def _hook(live: LiveHook) -> dict[str, Any]:
+    state, partials = live.state, live.partials
+    tables: list[dict[Any, Tensor]] = [state.packed, state.pending, state.free, state.pending_free]
+    tables += [partials.stores] if partials is not None else []
+    return {
+        "counts": (live.due_steps, live.counted, live.muted),
+        "sites": [[getattr(site, name) for name in _COUNTERS] for site in live.sites],
+        "skipped": [dict(site.skipped) if site.skipped else None for site in live.sites],
+        "tables": [(table, dict(table), {k: t.clone() for k, t in table.items()}) for table in tables],
+        "generators": {key: g.get_state() for key, g in state.generators.items()},
+        "fired": bytes(partials.fired) if partials is not None else b"",
+    }
+
+
+def _put_back(live: LiveHook, kept: dict[str, Any]) -> None:
+    live.due_steps, live.counted, live.muted = kept["counts"]
+    live.standing = None
+    for site, values, skipped in zip(live.sites, kept["sites"], kept["skipped"]):
+        for name, value in zip(_COUNTERS, values, strict=True):
+            setattr(site, name, value)
+        site.skipped = skipped
+    packed, pending, free, pending_free = kept["tables"][:4]
+    state = live.state
+    # A step's end puts other dicts in place of some of these.
+    state.packed, state.pending, state.free, state.pending_free = (t[0] for t in (packed, pending, free, pending_free))
+    for table, tensors, values in kept["tables"]:
+        table.clear()
+        table.update(tensors)
+        for key, tensor in tensors.items():
+            tensor.copy_(values[key])
+    for key in list(state.generators):
+        if key in kept["generators"]:
+            state.generators[key].set_state(kept["generators"][key])
+        else:
+            del state.generators[key]
+    if live.partials is not None:
+        live.partials.fired = bytearray(kept["fired"])
+
+
+@contextmanager
+def _parameters(parameters: list[Tensor]) -> Iterator[None]:
+    grads = [p.grad for p in parameters]
+    values = [p.detach().clone() for p in parameters]
+    versions = private.versions(parameters)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value, grad in zip(parameters, values, grads, strict=True):
+                parameter.copy_(value)
+                parameter.grad = grad
+        private.set_versions(parameters, versions)
+
+
+@contextmanager
+def _optimizer(optimizer: Optimizer) -> Iterator[None]:
+    state = {p: dict(kept) for p, kept in optimizer.state.items()}
+    values = {p: {k: v.clone() if isinstance(v, Tensor) else copy.copy(v) for k, v in kept.items()}
+              for p, kept in state.items()}  # fmt: skip
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    try:
+        yield
+    finally:
+        optimizer.state.clear()
+        for p, kept in state.items():
+            for key, was in values[p].items():
+                if isinstance(was, Tensor):
+                    kept[key].copy_(was)
+                else:
+                    kept[key] = was
+            optimizer.state[p] = kept
+        for group, was in zip(optimizer.param_groups, groups, strict=True):
+            group.update(was)

@@ -1,0 +1,89 @@
+"""Programs with hooks, faulty and healthy: small scripts that are run as they are, bare and under an exam.
+
+The first line of a faulty program says which codes must be found first: `# TH301`, or `# TH301 TH403` of two faults.
+The line that each is about ends in `# <- TH301`. What a program leaves in `result` is what its run came to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import runpy
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tenterhook as th
+from tenterhook.doctor.findings import Findings
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Program:
+    path: Path
+
+    @property
+    def text(self) -> str:
+        return self.path.read_text()
+
+    @property
+    def codes(self) -> list[str]:
+        first = self.text.partition("\n")[0]
+        return first.removeprefix("#").split() if first.startswith("# TH") else []
+
+    @property
+    def lines(self) -> dict[str, list[int]]:
+        """By code, the lines that it may be about."""
+        found: dict[str, list[int]] = {}
+        for number, line in enumerate(self.text.splitlines(), 1):
+            for code in line.partition("# <- ")[2].split():
+                found.setdefault(code, []).append(number)
+        return found
+
+    def __str__(self) -> str:
+        return self.path.stem
+
+
+def programs(folder: str) -> list[Program]:
+    return [Program(path) for path in sorted((HERE / folder).glob("*.py")) if path.name != "__init__.py"]
+
+
+@dataclass(frozen=True)
+class Run:
+    result: Any
+    error: str | None
+    findings: Findings
+    said: str
+
+
+def run(program: Program, *, examined: bool) -> Run:
+    torch.manual_seed(0)
+    random.seed(0)
+    exam, error, left = th.examine(), None, {}
+    with contextlib.redirect_stdout(io.StringIO()) as said, warnings.catch_warnings():
+        warnings.simplefilter("default")
+        try:
+            if examined:
+                with exam:
+                    left = runpy.run_path(str(program.path), run_name="__main__")
+            else:
+                left = runpy.run_path(str(program.path), run_name="__main__")
+        except (Exception, KeyboardInterrupt) as raised:
+            error = f"{type(raised).__name__}: {raised}".partition("\n")[0]  # dynamo goes on with a stack
+    return Run(left.get("result"), error, exam.findings, said.getvalue())
+
+
+def same(a: Any, b: Any) -> bool:
+    """Bit for bit."""
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b)

@@ -1,0 +1,31 @@
+"""One fault each: the right code comes first, with the right hook and line; the run is the bare one, bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.programs import Program, programs, run, same
+
+FAULTY = programs("faulty")
+
+
+@pytest.mark.parametrize("program", FAULTY, ids=str)
+def test_the_fault_is_named_first(program: Program):
+    codes = program.codes
+    assert codes, "the first line names no code"
+    bare, seen = run(program, examined=False), run(program, examined=True)
+    assert seen.error == bare.error
+    assert same(seen.result, bare.result)
+    found = list(seen.findings)[: len(codes)]
+    assert sorted(f.code for f in found) == sorted(codes), repr(seen.findings)
+    for one in found:
+        lines = program.lines.get(one.code)
+        if lines:
+            assert one.place is not None, one
+            path, _, line = one.place.rpartition(":")
+            assert (path, int(line) in lines) == (str(program.path), True), one
+
+
+def test_there_are_enough():
+    assert len([p for p in FAULTY if len(p.codes) == 1]) >= 60
+    assert len([p for p in FAULTY if len(p.codes) == 2]) >= 10
