@@ -10,7 +10,7 @@ import pytest
 import tenterhook
 
 PACKAGE = Path(tenterhook.__file__).parent
-#: but for the doctor, which runs the user's own program and reads nothing that others wrote; nothing imports it but `cli`
+#: but the doctor, which runs the user's own program and reads nothing that others wrote; only `cli` imports it
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "doctor")
 
 #: every top-level package that is imported anywhere, at the top or inside a function

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tenterhook.doctor.findings import Finding, finding
 from tenterhook.doctor.reading import evaluations
-from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Watched
+from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Watched, said
 from tenterhook.rig import torch_private as private
 
 if TYPE_CHECKING:
@@ -17,54 +17,49 @@ if TYPE_CHECKING:
 HABIT = 3
 
 
-def _said(hook: Watched, code: str, evidence: str, remedy: str) -> Finding:
-    return finding(code, evidence, remedy, hook=hook.function, target=hook.owner.name, place=hook.caller.place,
-                   foreign=hook.foreign)  # fmt: skip
-
-
-def dangers(hook: Watched, exam: Exam) -> Iterator[Finding]:
+def dangers(hook: Watched) -> Iterator[Finding]:
     if hook.in_place and hook.kind in (TENSOR[0], *BACKWARD):
         given = hook.reading.arguments[-1] if hook.reading is not None and hook.reading.arguments else "grad"
-        yield _said(
-            hook, "TH501", f"{hook.in_place} of {hook.fired} firings changed the gradient that they were given; "
-            "another branch of the graph may be using the same memory",
+        yield said(
+            hook, "TH501", f"{hook.in_place} of {hook.fired} firings changed the gradient they were given; another branch "
+            "of the graph may be using the same memory",
             f"return {given} * 2  # a new tensor, not {given}.mul_(2)",
         )  # fmt: skip
     if hook.recomputed_without:
-        yield _said(
-            hook, "TH509", f"it changed {hook.returned} forwards and was removed; then {hook.recomputed_without} "
-            "calls were recomputed without it, for gradients of another forward",
+        yield said(
+            hook, "TH509", f"it changed {hook.returned} forwards and was removed; {hook.recomputed_without} calls were "
+            "recomputed without it then, for gradients of another forward",
             "loss.backward()\nhandle.remove()  # after the backward, which runs the forward again",
         )  # fmt: skip
     over = [ref for ref, version in hook.aliased if (grad := ref()) is not None and private.version(grad) != version]
     if over:
-        yield _said(
-            hook, "TH506", f"{len(over)} gradients that it kept have changed since",
+        yield said(
+            hook, "TH506", f"{len(over)} of the gradients that it kept have changed since",
             "kept.append(p.grad.detach().clone())",
         )  # fmt: skip
     if hook.reading is not None and hook.reading.waits and hook.fired:
-        yield _said(
-            hook, "TH505", f"fired {hook.fired} times; calls .{'(), .'.join(hook.reading.waits)}()",
-            "values.append(grad.norm())           # on the device\n"
+        yield said(
+            hook, "TH505", f"it fired {hook.fired} times, and calls .{'(), .'.join(hook.reading.waits)}()",
+            "values.append(x.detach().norm())        # stays on the device\n"
             "numbers = torch.stack(values).tolist()  # once a step",
         )  # fmt: skip
     if hook.kind == "register_backward_hook":
-        yield _said(
-            hook, "TH601", f"fired {hook.fired} times with the gradients of the last operation inside the module, "
-            "not of its inputs",
+        yield said(
+            hook, "TH601", f"it fired {hook.fired} times with the gradients of the last operation inside the module, "
+            "not of the module's inputs",
             "module.register_full_backward_hook(fn)\n"
             f'th.hook(model, fn, on="{hook.owner.name}", at="grad_input")  # or',
         )  # fmt: skip
     if hook.overwrote:
-        yield _said(
+        yield said(
             hook, "TH606", f"its number was that of a hook which came with the loaded model; {hook.owner.name!r} has "
             "lost that one",
             "model.load_state_dict(torch.load(path))  # weights alone; then register every hook anew",
         )  # fmt: skip
     elif hook.taken_off and hook.kind in (*TENSOR, *FORWARD, *BACKWARD):
-        yield _said(
-            hook, "TH605", f"fired {hook.fired} times, and is gone; its handle was not asked to remove it",
-            "handle.remove()  # one's own; not module._forward_hooks.clear()",
+        yield said(
+            hook, "TH605", f"it fired {hook.fired} times, and is gone; its handle was not asked to remove it",
+            "handle.remove()  # one's own alone; not module._forward_hooks.clear()",
         )  # fmt: skip
 
 
@@ -78,47 +73,18 @@ def leaks(exam: Exam) -> Iterator[Finding]:
         shown = [one for h in hooks for one in h.kept]
         kept = [moment for moment, ref in shown if (value := ref()) is not None and id(value) not in leaked]
         if len({moment.backwards for moment in kept}) >= HABIT:
-            yield _said(
-                hooks[0], "TH503", f"{len(kept)} of {len(shown)} values that were looked for are still alive, each with "
-                "its graph",
+            yield said(
+                hooks[0], "TH503", f"{len(kept)} of {len(shown)} values it was shown are alive still, and their graphs",
                 "kept.append(value.detach())",
             )  # fmt: skip
-        hooks = [h for h in hooks if h.holder is not None]
-        alive = [h for h in hooks if h.owner.now() is not None]
+        holding = [h for h in hooks if h.holder is not None]
+        alive = [h for h in holding if h.owner.now() is not None]
         if alive:
             first = alive[0]
-            yield _said(
-                first, "TH502", f"it holds the tensor as {first.holder!r}; {len(alive)} of {len(hooks)} tensors hooked "
-                "there are alive after a collection, each with its graph",
-                f"value = {first.holder}.detach()\n{first.holder}.register_hook(lambda grad: ... value ...)",
-            )  # fmt: skip
-
-
-def habits(exam: Exam) -> Iterator[Finding]:
-    """What is wrong with the program rather than with one hook."""
-    course = exam.course
-    if course.retained >= HABIT and course.retained == course.backwards:
-        yield finding(
-            "TH504", f"{course.retained} of {course.backwards} backwards kept their graph, and none freed it",
-            "loss.backward()  # retain_graph=True only where the same graph is run a second time",
-            place=course.retained_at,
-        )  # fmt: skip
-    if course.steps_inside and course.empty_clips:
-        yield finding(
-            "TH411", f"{course.steps_inside} steps ran inside a backward; clipping found 0 gradients "
-            f"{len(course.empty_clips)} times",
-            "loss.backward()\nclip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()", place=course.empty_clips[0],
-        )  # fmt: skip
-    for kind, by in exam.everywhere:
-        yield finding("TH602", f"{kind} hooks every module of the process, also those of libraries",
-                      "for m in model.modules():\n    m.register_forward_hook(fn)", place=by.place,
-                      foreign=not by.users)  # fmt: skip
-    for path in sorted(exam.files):
-        for line in evaluations(path):
-            yield finding(
-                "TH603", "the text comes from elsewhere, and what it says is run",
-                'th.hook(model, fn, on="type:Linear", at="output")  # compares names, imports nothing',
-                place=f"{path}:{line}",
+            yield said(
+                first, "TH502", f"it holds the tensor as {first.holder!r}; {len(alive)} of {len(holding)} tensors of "
+                "this line are alive after a collection, each with its graph",
+                f"value = {first.holder}.detach()\n{first.holder}.register_hook(lambda grad: ...)  # with value inside",
             )  # fmt: skip
 
 
@@ -129,3 +95,33 @@ def loaded_handles(exam: Exam) -> Iterator[Finding]:
             'torch.save({"hooks": rig.state_dict()}, path)\nrig = th.restore(model, torch.load(path)["hooks"])',
             place=place,
         )  # fmt: skip
+
+
+def habits(exam: Exam) -> Iterator[Finding]:
+    """What is wrong with the program rather than with one hook."""
+    course = exam.course
+    if course.retained >= HABIT and course.retained == course.backwards:
+        yield finding(
+            "TH504", f"{course.retained} of {course.backwards} backwards kept their graph, and none freed it",
+            "loss.backward()  # retain_graph=True only where the same graph is run once more",
+            place=course.retained_at,
+        )  # fmt: skip
+    if course.steps_inside and course.empty_clips:
+        yield finding(
+            "TH411", f"{course.steps_inside} steps ran inside a backward; clipping found 0 gradients, "
+            f"{len(course.empty_clips)} times",
+            "loss.backward()\nclip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
+            place=course.empty_clips[0],
+        )  # fmt: skip
+    for kind, by in exam.everywhere:
+        yield finding(
+            "TH602", f"{kind} hooks every module of the process, also those of libraries",
+            "for m in model.modules():\n    m.register_forward_hook(fn)", place=by.place,
+        )  # fmt: skip
+    for path in sorted(exam.files):
+        for line in evaluations(path):
+            yield finding(
+                "TH603", "the text comes from elsewhere, and what it says is run",
+                'th.hook(model, fn, on="type:Linear", at="output")  # compares names, imports nothing',
+                place=f"{path}:{line}",
+            )  # fmt: skip

@@ -30,9 +30,9 @@ def _all(exam: Exam) -> Iterator[Finding]:
         silent = why_silent(hook, exam)
         if silent is not None and exam.failure is None:
             yield silent
-        yield from dangers(hook, exam)
+        yield from dangers(hook)
         yield from without_effect(hook, exam)
-        yield from at_the_wrong_moment(hook, exam)
+        yield from at_the_wrong_moment(hook)
         yield from elsewhere(hook)
     yield from warned(exam)
     yield from habits(exam)

@@ -59,7 +59,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH219", "torch.func cannot run a module that has a backward hook", "error"),
     ("TH220", "functional_call ran the module with other tensors", "error"),
     ("TH221", "torch.compile(fullgraph=True) cannot run this hook", "error"),
-    ("TH301", "a new gradient was computed, and nothing returned", "error"),
+    ("TH301", "a new gradient or value was computed, and nothing returned", "error"),
     ("TH302", "what was returned equals what was given", "note"),
     ("TH303", "grad_input is not the gradient of the module's own parameters", "note"),
     ("TH304", "the gradient is zero, and the optimizer moves the parameter all the same", "warning"),
@@ -113,9 +113,10 @@ class Finding:
     hook: str | None = None
     target: str | None = None
     point: str | None = None
+    #: of a raw hook, the PyTorch function that registered it
+    by: str | None = None
     #: file:line of the registration, or of the call that failed
     place: str | None = None
-    #: where the hook is a library's, a finding is no more than a note
     severity: Severity = "note"
 
     @property
@@ -125,6 +126,7 @@ class Finding:
     def __str__(self) -> str:
         where = [f"hook {self.hook!r}"] if self.hook else []
         where += [f"at {self.point}"] if self.point else []
+        where += [f"by {self.by}"] if self.by else []
         where += [f"on {self.target!r}"] if self.target else []
         where += [f"({self.place})"] if self.place else []
         lines = [f"{self.code} {self.severity}: {self.title}"]
@@ -136,12 +138,12 @@ class Finding:
 
 def finding(
     code: str, evidence: str, remedy: str, *, hook: str | None = None, target: str | None = None,
-    point: str | None = None, place: str | None = None, foreign: bool = False,
+    point: str | None = None, by: str | None = None, place: str | None = None, lightly: bool = False,
 ) -> Finding:  # fmt: skip
-    """With the severity that the code has; of a hook that a library registered, a note."""
-    severity: Severity = "note" if foreign else CODES[code].severity
-    return Finding(code=code, evidence=evidence, remedy=remedy, hook=hook, target=target, point=point, place=place,
-                   severity=severity)  # fmt: skip
+    """With the severity that the code has, or as a note."""
+    severity: Severity = "note" if lightly else CODES[code].severity
+    return Finding(code=code, evidence=evidence, remedy=remedy, hook=hook, target=target, point=point, by=by,
+                   place=place, severity=severity)  # fmt: skip
 
 
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}

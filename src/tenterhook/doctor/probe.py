@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import overload
 
 from torch import nn
@@ -47,71 +48,67 @@ def check_rig(rig: Rig) -> Iterator[Finding]:
 
 def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
     live = rig._rigging.lives[id]
-    hook, sites = live.hook, list(account.values())
-    asleep = account.dormant
-    muted = {t: why for t, why in asleep.items() if why.startswith(MUTED)}
+    hook, sites, asleep = live.hook, list(account.values()), account.dormant
+    said = partial(finding, hook=id, point=hook.at)
+    muted = {target: why for target, why in asleep.items() if why.startswith(MUTED)}
     if muted or (account.failed and live.claim.on_error == "mute"):
         target, why = next(iter(muted.items()), (None, f"{account.failed} firings failed"))
-        yield finding("TH510", f"{len(muted) or account.failed} of {len(sites)} targets: {why}",
-                      f'rig.unmute("{id}")  # when the action is mended', hook=id, target=target,
-                      point=hook.at)  # fmt: skip
+        yield said(
+            "TH510", f"{len(muted) or account.failed} of {len(sites)} targets: {why}",
+            f'rig.unmute("{id}")  # when the action is mended', target=target,
+        )  # fmt: skip
     elif asleep and len(asleep) == len(sites):
         target, why = next(iter(asleep.items()))
-        code = "TH104" if "optimizer" in why else "TH103"
-        yield finding(code, f"all {len(sites)} targets sleep: {why}",
-                      "p.requires_grad_(True)  # it wakes by itself" if code == "TH103" else
-                      "th.attach(model, plan, optimizer=optimizer)  # the one that holds them", hook=id, target=target,
-                      point=hook.at)  # fmt: skip
-    if not rig.step_count:
+        evidence = f"all {len(sites)} targets sleep: {why}"
+        if "optimizer" in why:
+            yield said(
+                "TH104", evidence, "th.attach(model, plan, optimizer=...)  # the one that holds them", target=target
+            )
+        else:
+            yield said("TH103", evidence, "p.requires_grad_(True)  # it wakes by itself", target=target)
+    if not rig.step_count or live.muted:
         return
     silent = [site for site in sites if not site.fired and not site.dormant and site.due]
-    if silent and not live.muted:
-        yield _silent(rig, id, hook, silent, len(sites))
-    elif not account.due and not live.muted and sites:
-        yield finding("TH215", f"{rig.step_count} steps, due in none: {hook.when}",
-                      "th.When(every=1)", hook=id, point=hook.at)  # fmt: skip
+    if silent:
+        yield _silent(rig, silent, len(sites))
+    elif not account.due and sites:
+        yield said("TH215", f"{rig.step_count} steps, due in none: {hook.when}", "th.When(every=1)")
     if live.definition.modifies and account.fired and not account.changed:
-        yield finding("TH302", f"{account.fired} firings, and every one returned what it was given",
-                      "# nothing to do if the limit is just not reached", hook=id, point=hook.at)  # fmt: skip
+        yield said(
+            "TH302", f"{account.fired} firings, and every one returned what it was given",
+            "# nothing to do if the limit is just not reached",
+        )  # fmt: skip
 
 
-def _silent(rig: Rig, id: str, hook: Hook, silent: list[Site], count: int) -> Finding:
-    first = silent[0]
-    skipped = next(iter(first.skipped or {}), None)
+def _silent(rig: Rig, silent: list[Site], count: int) -> Finding:
+    """Why sites that were due did not fire; if others of the hook did, it is no more than a note."""
+    first, live = silent[0], silent[0].live
+    said = partial(finding, hook=first.hook, target=first.name, point=first.point)
     evidence = f"due {first.due} times, fired 0: {len(silent)} of {count} targets"
-    live = rig._rigging.lives[id]
+    skipped, some = next(iter(first.skipped or {}), None), len(silent) < count
     if skipped is not None and skipped == out_of_phase(live):
-        return finding("TH215", f"{evidence}; {skipped}", 'th.When(phase="any")', hook=id, target=first.name,
-                       point=hook.at)  # fmt: skip
+        return said("TH215", f"{evidence}; {skipped}", 'th.When(phase="any")')
     model = rig._rigging.model()
     untouched = model is not None and all(p.grad is None for p in model.parameters())
     if untouched and not rig._clock.now.index and first.target.kind != "optimizer":
-        return finding(
+        return said(
             "TH206", f"{evidence}; this model ran no forward in {rig.step_count} steps",
-            "rig = th.attach(model, plan, optimizer=optimizer)  # the model that is trained", hook=id, target=first.name,
-            point=hook.at,
+            "rig = th.attach(model, plan, optimizer=optimizer)  # the model that is trained",
         )  # fmt: skip
     if skipped is not None:
-        return finding(
-            "TH216", f"{evidence}; {skipped}", "# see the evidence", hook=id, target=first.name, point=hook.at
-        )
+        return said("TH216", f"{evidence}; {skipped}", "print(rig.ledger[...])  # how often, and why")
     if first.target.kind == "module":
         owner = first.target.owner()
-        used = isinstance(owner, nn.Module) and any(p.grad is not None for p in owner.parameters())
-        whole = "error" if len(silent) == count else "note"
-        made = finding(
-            "TH207" if used else "TH213",
-            evidence + ("; its parameters have gradients, so somebody uses them without calling it" if used else
-                        "; the model's forward does not call it"),
-            f'th.hook(model, fn, on="{first.name}.*", at="grad")  # what is used' if used else
-            f'th.Hook("{id}", on="**", at="{hook.at}", do=...)  # print(rig) shows which fire',
-            hook=id, target=first.name, point=hook.at, foreign=whole == "note",
-        )  # fmt: skip
-        return made
+        if isinstance(owner, nn.Module) and any(p.grad is not None for p in owner.parameters()):
+            return said(
+                "TH207", f"{evidence}; its parameters have gradients, so somebody uses them without calling it",
+                f'th.hook(model, fn, on="{first.name}.*", at="grad")  # what is used', lightly=some,
+            )  # fmt: skip
+        return said("TH213", f"{evidence}; the model's forward does not call it",
+                    "print(rig)  # which fire", lightly=some)  # fmt: skip
     if first.target.kind == "parameter":
-        return finding(
-            "TH202", f"{evidence}; no gradient came to it", "loss = criterion(model(x), y)  # of the model that is attached",
-            hook=id, target=first.name, point=hook.at, foreign=len(silent) < count,
+        return said(
+            "TH202", f"{evidence}; no gradient came to it",
+            "loss = criterion(model(x), y)  # of the model that the rig is on", lightly=some,
         )  # fmt: skip
-    return finding("TH213", evidence, 'th.tap(t, "name", within=self)  # in the forward', hook=id, target=first.name,
-                   point=hook.at)  # fmt: skip
+    return said("TH213", evidence, 'th.tap(t, "name", within=self)  # in the forward')

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tenterhook.doctor.findings import Finding, finding
-from tenterhook.doctor.watched import BACKWARD, FORWARD, Watched
+from tenterhook.doctor.watched import BACKWARD, FORWARD, Watched, said
 from tenterhook.errors import (
     ActionError,
     AttachedError,
@@ -102,16 +102,16 @@ def failures(exam: Exam) -> Iterator[Finding]:
     if exam.failure is None:
         return
     error, text, place = exam.failure.error, exam.failure.text, exam.failure.place
+    first = text.partition("\n")[0]
     if isinstance(error, TenterhookError):
         yield of_ours(error, place)
         return
     raising = next((h for h in exam.hooks if h.raised == text), None)
     if raising is not None and raising.nones:
-        yield finding(
-            "TH216", f"{raising.kind} on {raising.owner.name!r}: called with None, and raised {text.partition(chr(10))[0]}",
+        yield said(
+            raising, "TH216", f"called with None, and raised {first}",
             "# in the custom Function's backward: return a gradient for this input, not None\n"
             "if grad is None:\n    return None",
-            hook=raising.function, target=raising.owner.name, place=raising.caller.place,
         )  # fmt: skip
         return
     for pattern, code, remedy in _ERRORS:
@@ -120,16 +120,14 @@ def failures(exam: Exam) -> Iterator[Finding]:
                 code, place = "TH218", exam.course.blind_checkpoints[0]
                 remedy = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
             hook = raising or _involved(exam, code)
-            yield finding(code, text.partition("\n")[0], remedy, hook=hook.function if hook else None,
-                          target=hook.owner.name if hook else None,
-                          place=hook.caller.place if hook is not None else place)  # fmt: skip
+            yield said(hook, code, first, remedy) if hook is not None else finding(code, first, remedy, place=place)
             return
     if raising is not None:
         arity = _ARITY.search(text)
-        yield finding(
-            "TH507", text.partition("\n")[0] + (f"; {raising.kind} calls it otherwise" if arity else ""),
-            _SIGNATURES.get(raising.kind, "def fn(*args): ...") if arity else "# mend it there, or catch what it raises",
-            hook=raising.function, target=raising.owner.name, place=raising.caller.place,
+        signature = _SIGNATURES.get(raising.kind, "def fn(*args): ...")
+        yield said(
+            raising, "TH507", first + ("; it is called otherwise" if arity else ""),
+            signature if arity else "# mend it there, or catch what it raises",
         )  # fmt: skip
 
 
@@ -149,9 +147,9 @@ def _involved(exam: Exam, code: str) -> Watched | None:
 
 
 _OURS: tuple[tuple[type[TenterhookError], str], ...] = (
-    (DormantError, "TH103"), (ActionError, "TH102"), (RefusedError, "TH105"), (ResolveError, "TH101"), (InPlaceError, "TH501"),
-    (ReturnError, "TH511"), (ContractError, "TH511"), (HookError, "TH507"), (AttachedError, "TH403"),
-    (StateError, "TH110"), (PlanError, "TH102"), (TenterhookError, "TH105"),
+    (DormantError, "TH103"), (ActionError, "TH102"), (RefusedError, "TH105"), (ResolveError, "TH101"),
+    (InPlaceError, "TH501"), (ReturnError, "TH511"), (ContractError, "TH511"), (HookError, "TH507"),
+    (AttachedError, "TH403"), (StateError, "TH110"), (PlanError, "TH102"), (TenterhookError, "TH105"),
 )  # fmt: skip
 
 
@@ -176,12 +174,11 @@ def warned(exam: Exam) -> Iterator[Finding]:
             continue
         told.add(code)
         if code == "TH307":
-            yield finding(
-                code, f"its .grad was read at {place}; {hook.owner.name} was made by an operation, and the gradient "
-                f"went on to what it was made of ({hook.fired} firings, {hook.changed} changed)",
+            yield said(
+                hook, code, f"its .grad was read at {place}; {hook.owner.name} was made by an operation, and the "
+                f"gradient went on to what it was made of ({hook.fired} firings, {hook.changed} changed)",
                 "x = torch.randn(2, 2).mul(10).requires_grad_()  # a leaf: no operation after requires_grad\n"
                 "y.retain_grad()                                 # or keep the gradient of a tensor that is none",
-                hook=hook.function, target=hook.owner.name, place=hook.caller.place,
             )  # fmt: skip
 
 

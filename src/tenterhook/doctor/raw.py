@@ -27,11 +27,12 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_module
 from torch.utils.hooks import RemovableHandle
 
-from tenterhook.doctor import watched as watching
 from tenterhook.doctor.course import Course
 from tenterhook.doctor.findings import Findings
 from tenterhook.doctor.places import Caller, Places, caller, is_users
-from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Calls, StandIn, Watched
+from tenterhook.doctor.reading import bare
+from tenterhook.doctor.stand_in import StandIn, watch
+from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Calls, Owner, Watched
 from tenterhook.rig import Rig
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.table import Table
@@ -235,7 +236,7 @@ class Exam:
             place = self.places.module(owner)
         elif isinstance(owner, nn.Parameter):
             place = self.places.parameter(owner)
-        return watching.watch(hook, kind, owner, place, by, self.course.now(), self.course, len(self.hooks))
+        return watch(hook, kind, owner, place, by, self.course.now(), self.course, len(self.hooks))
 
     def _seat(self, stand_in: StandIn, handle: Any) -> None:
         record = stand_in.watched
@@ -280,7 +281,7 @@ class Exam:
     def _refuse(self, kind: str, owner: Any, fact: str, by: Caller) -> None:
         if not by.users:
             return
-        name = watching.Owner(owner, self.places.parameter(owner) if isinstance(owner, nn.Parameter) else None).name
+        name = Owner(owner, self.places.parameter(owner) if isinstance(owner, nn.Parameter) else None).name
         parameter = isinstance(owner, nn.Parameter)
         self.refusals.append(Refusal(kind, name, fact, torch.is_grad_enabled(), parameter, by))
 
@@ -292,7 +293,7 @@ class Exam:
         for owner, slot, kind in slots:
             hooks = getattr(owner, slot, None) or {}
             for id, fn in list(hooks.items()):
-                code = getattr(fn, "__code__", None) or getattr(getattr(type(fn), "__call__", None), "__code__", None)
+                code = getattr(bare(fn), "__code__", None)
                 file = code.co_filename if code is not None else "?"
                 line = f"{file}:{code.co_firstlineno}" if code is not None else file
                 by = Caller(line, is_users(file), not is_users(file) and "tenterhook" in type(fn).__module__, file)

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +65,7 @@ class Reading:
 
 def read(fn: Callable[..., Any]) -> Reading | None:
     """None for what has no bytecode: a builtin, an object of C."""
-    code = getattr(_bare(fn), "__code__", None)
+    code = getattr(bare(fn), "__code__", None)
     if code is None:
         return None
     arguments = code.co_varnames[: code.co_argcount]
@@ -73,7 +74,7 @@ def read(fn: Callable[..., Any]) -> Reading | None:
     steps = _steps(code)
     returns = any(
         step.op == "RETURN_VALUE" and not (before.op == "LOAD_CONST" and before.value is None)
-        for before, step in zip(steps, steps[1:])
+        for before, step in pairwise(steps)
     )
     waits = tuple(dict.fromkeys(s.value for s in steps if s.op in _METHODS and s.value in _WAITS))
     limits = any(s.op in (*_METHODS, "LOAD_GLOBAL") and s.value in _LIMITS for s in steps)
@@ -104,14 +105,13 @@ def _steps(code: types.CodeType) -> list[Step]:
     return found
 
 
-def _bare(fn: Any) -> Any:
+def bare(fn: Any) -> Any:
+    """The plain function inside of a partial, a method or a callable object."""
     while isinstance(fn, partial):
         fn = fn.func
     if inspect.ismethod(fn):
         return fn.__func__
-    if not inspect.isfunction(fn) and hasattr(type(fn), "__call__"):
-        return getattr(type(fn).__call__, "__func__", type(fn).__call__)
-    return fn
+    return fn if inspect.isfunction(fn) else getattr(type(fn), "__call__", fn)  # noqa: B004
 
 
 def _lost(steps: list[Step], given: tuple[str, ...]) -> str | None:

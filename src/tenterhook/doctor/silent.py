@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from tenterhook.doctor.findings import Finding, finding
-from tenterhook.doctor.watched import BACKWARD, FORWARD, STEP, TENSOR, Calls, Watched, traced
+from tenterhook.doctor.findings import Finding
+from tenterhook.doctor.stand_in import traced
+from tenterhook.doctor.watched import BACKWARD, FORWARD, STEP, TENSOR, Calls, Watched, said
 from tenterhook.rig import torch_private as private
 
 if TYPE_CHECKING:
@@ -25,11 +26,6 @@ def why_silent(hook: Watched, exam: Exam) -> Finding | None:
     return None
 
 
-def _said(hook: Watched, code: str, evidence: str, remedy: str, *, lightly: bool = False) -> Finding:
-    return finding(code, f"{hook.kind} on {hook.owner.name!r}: {evidence}", remedy, hook=hook.function,
-                   target=hook.owner.name, place=hook.caller.place, foreign=hook.foreign or lightly)  # fmt: skip
-
-
 def _no_backward(hook: Watched, exam: Exam) -> Finding | None:
     """Nothing that could have fired it ran while it was there."""
     course = exam.course
@@ -39,16 +35,16 @@ def _no_backward(hook: Watched, exam: Exam) -> Finding | None:
     if hook.removed is not None:
         if course.backwards == until:
             return None
-        return _said(
+        return said(
             hook, "TH211", f"removed after {until} backwards, and {course.backwards - until} ran after that",
             "loss.backward()\nhandle.remove()  # after the backward, not before it",
         )  # fmt: skip
     if hook.born.backwards:
-        return _said(
+        return said(
             hook, "TH201", f"{hook.born.backwards} backwards ran before it was registered, none since",
             "handle = y.register_hook(fn)  # first\nloss.backward()                # then",
         )  # fmt: skip
-    return _said(
+    return said(
         hook, "TH214", "0 backwards ran",
         "loss = criterion(model(x), y)\nloss.backward()  # on what requires grad, outside torch.no_grad()",
     )  # fmt: skip
@@ -62,25 +58,27 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
     times = f"{len(hook.meetings)} backwards ran"
     by_name = f'th.hook(model, fn, on="{owner.name}", at="grad")  # by name: it finds what stands there'
     if last.frozen:
-        return _said(
+        return said(
             hook, "TH203", f"{times}, with requires_grad=False on it",
-            f"{owner.name}.requires_grad_(True)  # before the forward",
+            f'model.get_parameter("{owner.name}").requires_grad_(True)  # before the forward'
+            if owner.is_parameter
+            else "x.requires_grad_(True)  # before the forward",
         )  # fmt: skip
     if last.other is not None:
         return _another(hook, last.other)
     if owner.id in course.functional:
-        return _said(
+        return said(
             hook, "TH220", f"{times}, none with this parameter: functional_call put other tensors in its place",
-            "params = dict(model.named_parameters())\nparams[name].register_hook(fn)  # on the tensors that are passed\n"
+            "params[name].register_hook(fn)  # on the tensors that are passed\n"
             "torch.func.functional_call(model, params, args)",
         )  # fmt: skip
     if last.replaced:
-        return _said(
+        return said(
             hook, "TH205", f"{times}; another parameter object stands at {owner.name!r} now, without the hook", by_name
         )
     if last.inside and last.backward != "backward":
         accumulated = hook.kind == TENSOR[1]
-        return _said(
+        return said(
             hook, "TH210",
             f"{times}, the last by {last.backward}, which " + ("fills no .grad" if accumulated else "left it out"),
             "loss.backward()" + ("" if accumulated else "  # without inputs=, or with this tensor among them"),
@@ -90,13 +88,13 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
     if last.inside:
         return _none(hook)
     if not hook.meetings[0].alive:
-        return _said(
+        return said(
             hook, "TH217", f"{times}; the tensor was let go before the first of them, and the loss did not need it",
             "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # the loss has to come from this very y",
         )  # fmt: skip
     if hook.calls is not None and hook.calls.count and hook.calls.without_grad == hook.calls.count:
         return _without_grad(hook, hook.calls)
-    return _said(
+    return said(
         hook, "TH202", f"{times}; the loss of none depends on it"
         + (f" (it comes from {owner.made_by})" if owner.made_by else ""),
         "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # the loss has to come from y, not from what y was made of",
@@ -104,7 +102,7 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
 
 
 def _none(hook: Watched) -> Finding:
-    return _said(
+    return said(
         hook, "TH216", f"{hook.fired} firings, {hook.nones} of them with None: what uses it gives no gradient",
         "# in the custom Function's backward: return a gradient for this input, not None\n"
         "# or hook what the gradient does flow through",
@@ -112,7 +110,7 @@ def _none(hook: Watched) -> Finding:
 
 
 def _without_grad(hook: Watched, calls: Calls) -> Finding:
-    return _said(
+    return said(
         hook, "TH204", f"{calls.count} calls of the module, all under torch.no_grad()",
         "out = model(x)  # not inside torch.no_grad() or inference_mode()",
     )  # fmt: skip
@@ -120,19 +118,19 @@ def _without_grad(hook: Watched, calls: Calls) -> Finding:
 
 def _another(hook: Watched, model: str) -> Finding:
     if hook.copies_fired:
-        return _said(
+        return said(
             hook, "TH108", f"a copy of the {model} ran: its copied hook fired {hook.copies_fired} times, this one 0",
             "copied = copy.deepcopy(model)\ncopied.layer.register_forward_hook(observer)  # on the one that runs",
         )  # fmt: skip
-    return _said(
+    point = "grad" if hook.kind in TENSOR else "output" if hook.kind in FORWARD else "grad_output"
+    return said(
         hook, "TH206", f"the loss came from another {model} object; of this one no parameter was in the graph",
-        f'model = ...                                        # the one that trains\nth.hook(model, fn, on="{hook.owner.name}"'
-        f', at="{"grad" if hook.kind in TENSOR else "output" if hook.kind in FORWARD else "grad_output"}")',
+        f'th.hook(model, fn, on="{hook.owner.name}", at="{point}")  # on the model that is trained',
     )  # fmt: skip
 
 
 def _blind(hook: Watched, place: str) -> Finding:
-    return _said(
+    return said(
         hook, "TH218", f"the checkpoint at {place} got no input that requires grad",
         "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
     )  # fmt: skip
@@ -145,7 +143,7 @@ def _forward(hook: Watched, exam: Exam) -> Finding | None:
     if hook.removed is not None:
         if course.now().sequence == hook.removed.sequence:
             return None
-        return _said(
+        return said(
             hook, "TH211", "removed before the module was called",
             "out = model(x)\nhandle.remove()  # after the forward, not before it",
         )  # fmt: skip
@@ -184,23 +182,23 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
     if calls.without_grad == calls.count:
         return _without_grad(hook, calls)
     if calls.odd is not None:
-        return _said(
+        return said(
             hook, "TH208", f"{calls.count} calls; it returns a {calls.odd} whose tensors PyTorch does not look for",
             f'th.hook(model, fn, on="{hook.owner.name}", at="grad_output")  # each tensor of any output',
         )  # fmt: skip
     if last.backward != "backward":
-        return _said(
-            hook, "TH210", f"the backward was {last.backward}, which runs only what leads to the tensors it was asked for",
+        return said(
+            hook, "TH210", f"the backward was {last.backward}: it runs only what leads to the tensors it was asked for",
             "loss.backward()",
         )  # fmt: skip
-    return _said(
+    return said(
         hook, "TH202", f"{calls.count} calls, and the loss depends on the output of none",
         "loss = criterion(model(x), y)  # from what the module returned, not detached",
     )  # fmt: skip
 
 
 def _late(hook: Watched) -> Finding:
-    return _said(
+    return said(
         hook, "TH201", "the module had run forward before it was registered, and was not called since",
         f"handle = module.{hook.kind}(fn)  # first\nout = module(x)                # then",
     )  # fmt: skip
@@ -211,7 +209,7 @@ def _siblings_fired(hook: Watched, exam: Exam) -> bool:
 
 
 def _uncalled(hook: Watched, exam: Exam) -> Finding:
-    return _said(
+    return said(
         hook, "TH207", f"0 calls in {len(hook.meetings)} backwards that used its parameters: "
         "somebody calls .forward() or uses its weights directly",
         f"out = module(x)                    # not module.forward(x)\n"
@@ -221,7 +219,7 @@ def _uncalled(hook: Watched, exam: Exam) -> Finding:
 
 
 def _never_called(hook: Watched, exam: Exam) -> Finding:
-    return _said(
+    return said(
         hook, "TH213", f"0 calls of this {hook.owner.kind}",
         f"print(th.inventory(model))  # what is hooked; {hook.owner.name!r} is not run by the model's forward",
         lightly=_siblings_fired(hook, exam) or isinstance(hook.owner.now(), nn.ModuleList | nn.ModuleDict),
@@ -244,7 +242,7 @@ def exam_compiled() -> list[nn.Module]:
 
 def _compiled(hook: Watched) -> Finding:
     at = "model" if hook.owner.name == "." else f'model.get_submodule("{hook.owner.name}")'
-    return _said(
+    return said(
         hook, "TH209", "the model runs as compiled code that was made without the hook",
         f"{at}.{hook.kind}(fn)  # first\nmodel = torch.compile(model)  # then; or call torch._dynamo.reset()",
     )  # fmt: skip
@@ -253,7 +251,7 @@ def _compiled(hook: Watched) -> Finding:
 def _step(hook: Watched, exam: Exam) -> Finding | None:
     course = exam.course
     if course.skipped_steps:
-        return _said(
+        return said(
             hook, "TH212", f"GradScaler skipped {course.skipped_steps} steps, for gradients that were not finite",
             "scaler.step(optimizer)  # calls optimizer.step() only if every gradient is finite\n"
             "scaler.update()         # lowers the scale, so that the next one is",

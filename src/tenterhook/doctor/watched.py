@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import math
 import sys
 import weakref
@@ -14,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tenterhook.doctor.findings import Finding, finding
 from tenterhook.doctor.places import Caller, Place
-from tenterhook.doctor.reading import Reading, holder_of, read
-from tenterhook.plan import callable_name
+from tenterhook.doctor.reading import Reading
 from tenterhook.rig import torch_private as private
 
 if TYPE_CHECKING:
@@ -320,83 +318,12 @@ class Watched:
             self.kept.append((self.course.now(), weakref.ref(shown)))
 
 
-class StandIn:
-    """Registered in the function's place. It runs what the function would, and copies and pickles as the function."""
-
-    def __init__(self, fn: Callable[..., Any], watched: Watched, *, of_a_copy: bool = False) -> None:
-        self.fn = fn
-        self.watched = watched
-        self.of_a_copy = of_a_copy
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            note_traced(self.watched.serial)
-            return self.fn(*args, **kwargs)
-        if self.of_a_copy or not self.watched.course.open:
-            self.watched.copies_fired += self.of_a_copy
-            return self.fn(*args, **kwargs)
-        return self.watched.fire(self.fn, args, kwargs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return StandIn(copy.deepcopy(self.fn, memo), self.watched, of_a_copy=True)
-
-    def __reduce__(self) -> Any:
-        return _itself, (self.fn,)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("fn", "watched", "of_a_copy"):
-            raise AttributeError(name)
-        return getattr(self.fn, name)
-
-    def __eq__(self, other: object) -> bool:
-        """A program may look for its function among the hooks."""
-        return bool(self.fn == (other.fn if isinstance(other, StandIn) else other))
-
-    def __hash__(self) -> int:
-        return hash(self.fn)
-
-    def __repr__(self) -> str:
-        return repr(self.fn)
-
-
-#: hooks that went into compiled code, where they cannot be watched, by serial
-traced: set[int] = set()
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def note_traced(serial: int) -> None:
-    """Runs while a frame is compiled, not when its code runs."""
-    traced.add(serial)
-
-
-_serials = itertools.count()
-
-
-def watch(
-    fn: Callable[..., Any], kind: str, owner: Any, place: Place | None, caller: Caller, born: Moment, course: Course,
-    number: int,
-) -> StandIn:  # fmt: skip
-    target = Owner(owner, place)
-    code = getattr(fn, "__code__", None)
-    made = Watched(
-        number,
-        next(_serials),
-        kind,
-        callable_name(fn),
-        caller,
-        target,
-        born,
-        read(fn),
-        (id(fn), id(code) if code else 0),
-        course,
-    )
-    if isinstance(owner, Tensor) and not owner.is_leaf:
-        made.holder = holder_of(fn, owner)
-    return StandIn(fn, made)
-
-
-def _itself(fn: Any) -> Any:
-    return fn
+def said(hook: Watched, code: str, evidence: str, remedy: str, *, lightly: bool = False) -> Finding:
+    """A finding about this hook; of a library's it is no more than a note."""
+    return finding(
+        code, evidence, remedy, hook=hook.function, target=hook.owner.name, by=hook.kind, place=hook.caller.place,
+        lightly=lightly or hook.foreign,
+    )  # fmt: skip
 
 
 def _comparable(a: Tensor, b: Tensor) -> bool:

@@ -1,0 +1,98 @@
+"""What is registered in a function's place, so that it can be watched."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tenterhook.doctor.places import Caller, Place
+from tenterhook.doctor.reading import holder_of, read
+from tenterhook.doctor.watched import Moment, Owner, Watched
+from tenterhook.plan import callable_name
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.course import Course
+
+
+class StandIn:
+    """Registered in the function's place. It runs what the function would, and copies and pickles as the function."""
+
+    def __init__(self, fn: Callable[..., Any], watched: Watched, *, of_a_copy: bool = False) -> None:
+        self.fn = fn
+        self.watched = watched
+        self.of_a_copy = of_a_copy
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            note_traced(self.watched.serial)
+            return self.fn(*args, **kwargs)
+        if self.of_a_copy or not self.watched.course.open:
+            self.watched.copies_fired += self.of_a_copy
+            return self.fn(*args, **kwargs)
+        return self.watched.fire(self.fn, args, kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return StandIn(copy.deepcopy(self.fn, memo), self.watched, of_a_copy=True)
+
+    def __reduce__(self) -> Any:
+        return _itself, (self.fn,)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("fn", "watched", "of_a_copy"):
+            raise AttributeError(name)
+        return getattr(self.fn, name)
+
+    def __eq__(self, other: object) -> bool:
+        """A program may look for its function among the hooks."""
+        return bool(self.fn == (other.fn if isinstance(other, StandIn) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.fn)
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
+
+
+#: hooks that went into compiled code, where they cannot be watched, by serial
+traced: set[int] = set()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def note_traced(serial: int) -> None:
+    """Runs while a frame is compiled, not when its code runs."""
+    traced.add(serial)
+
+
+_serials = itertools.count()
+
+
+def watch(
+    fn: Callable[..., Any], kind: str, owner: Any, place: Place | None, caller: Caller, born: Moment, course: Course,
+    number: int,
+) -> StandIn:  # fmt: skip
+    target = Owner(owner, place)
+    code = getattr(fn, "__code__", None)
+    made = Watched(
+        number,
+        next(_serials),
+        kind,
+        callable_name(fn),
+        caller,
+        target,
+        born,
+        read(fn),
+        (id(fn), id(code) if code else 0),
+        course,
+    )
+    if isinstance(owner, Tensor) and not owner.is_leaf:
+        made.holder = holder_of(fn, owner)
+    return StandIn(fn, made)
+
+
+def _itself(fn: Any) -> Any:
+    return fn
