@@ -21,7 +21,7 @@ def dangers(hook: Watched) -> Iterator[Finding]:
     if hook.in_place and hook.kind in (TENSOR[0], *BACKWARD):
         given = hook.reading.arguments[-1] if hook.reading is not None and hook.reading.arguments else "grad"
         yield said(
-            hook, "TH501", f"{hook.in_place} of {hook.fired} firings changed the gradient they were given; another branch "
+            hook, "TH501", f"{hook.in_place} of {hook.fired} firings changed the gradient they were given; another part "
             "of the graph may be using the same memory",
             f"return {given} * 2  # a new tensor, not {given}.mul_(2)",
         )  # fmt: skip

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tenterhook.doctor.course import Course
 
 #: firings of a hook that are looked at number by number, and kept values that are followed
-LOOKS = 8
+LOOKS = 4
 
 TENSOR = ("register_hook", "register_post_accumulate_grad_hook")
 FORWARD = ("register_forward_pre_hook", "register_forward_hook")
@@ -55,16 +55,35 @@ class Look:
 
     @classmethod
     def at(cls, given: Tensor, returned: Tensor, scale: float) -> Look:
-        a, b = given.detach().double(), returned.detach().double()
+        a, b = given.detach(), returned.detach()
         norm, made = float(a.norm()), float(b.norm())
-        factor = None
-        if norm and math.isfinite(norm) and math.isfinite(made):
-            ratio = float((a * b).sum()) / norm**2
-            off = float((b - ratio * a).norm())
-            factor = ratio if off <= 1e-5 * max(made, 1e-30) or not made else None
-        peaks = (float(a.abs().max()) if a.numel() else 0.0, float(b.abs().max()) if b.numel() else 0.0)
-        zeroed = (b == 0) & (a != 0)
-        return cls(norm, made, bool(torch.equal(a, b)), factor, peaks, scale, zeroed if bool(zeroed.any()) else None)
+        factor = _factor(a, b) if norm and made and math.isfinite(norm) and math.isfinite(made) else None
+        if factor is not None and abs(made - abs(factor) * norm) > 1e-3 * made:
+            factor = None
+        factor = 0.0 if norm and not made else factor
+        peaks = (_peak(a), _peak(b))
+        zeroed = (b == 0) & (a != 0) if factor is None or not factor else None
+        return cls(
+            norm, made, bool(torch.equal(a, b)), factor, peaks, scale,
+            zeroed if zeroed is not None and bool(zeroed.any()) else None,
+        )  # fmt: skip
+
+
+#: elements of a tensor that tell whether it is a multiple of another
+_SAMPLE = 4096
+
+
+def _factor(a: Tensor, b: Tensor) -> float | None:
+    step = max(1, a.numel() // _SAMPLE)
+    a, b = (t.reshape(-1)[::step].double() for t in (a, b))
+    size = float((a * a).sum())
+    ratio = float((a * b).sum()) / size if size else 0.0
+    off = float((b - ratio * a).norm())
+    return ratio if off <= 1e-5 * float(b.norm()) else None
+
+
+def _peak(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor, math.inf)) if tensor.numel() else 0.0
 
 
 class Owner:
@@ -262,9 +281,7 @@ class Watched:
         out = self._call(fn, args, kwargs)
         now = private.version(given)
         with torch.no_grad():
-            edited = copy is not None and was == now and not torch.equal(
-                copy.view(-1).nan_to_num(), given.detach().view(copy.shape).reshape(-1).nan_to_num()
-            )  # fmt: skip
+            edited = copy is not None and was == now and not _same(copy, given.detach())
         self.in_place += was != now or edited
         if isinstance(out, Tensor):
             self.returned += 1
@@ -329,6 +346,10 @@ def said(hook: Watched, code: str, evidence: str, remedy: str, *, lightly: bool 
 def _comparable(a: Tensor, b: Tensor) -> bool:
     plain = a.layout is torch.strided and b.layout is torch.strided and not private.is_functorch(a)
     return plain and a.shape == b.shape and a.device == b.device
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
