@@ -176,12 +176,12 @@ class Exam:
         for module in self.places.modules():  # those of copies
             for slot in private.MODULE_SLOTS:
                 hooks = private.hooks_in(module, slot)
-                hooks.update({id: fn.fn for id, fn in hooks.items() if isinstance(fn, StandIn)})
+                hooks.update({id: fn.without(self.course) for id, fn in hooks.items() if isinstance(fn, StandIn)})
         for hook in self.hooks:
             seats = private.registered_in(hook.handle)
             seated = seats.get(hook.handle.id) if seats is not None else None
             if seats is not None and isinstance(seated, StandIn):
-                seats[hook.handle.id] = seated.fn
+                seats[hook.handle.id] = seated.without(self.course)
 
     @staticmethod
     def _replace(undo: ExitStack, owner: Any, name: str, new: Any) -> None:
@@ -360,7 +360,10 @@ class Exam:
 
 
 def _unwatched(register: Any) -> Any:
-    return getattr(register, "__wrapped__", register)
+    """PyTorch's own function; another exam may be open around this one."""
+    while hasattr(register, "__wrapped__"):
+        register = register.__wrapped__
+    return register
 
 
 def _fate(hook: Watched) -> str:

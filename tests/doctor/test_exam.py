@@ -1,0 +1,239 @@
+"""While an exam is open hooks run as without it; when it is over, everything is as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import io
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as module_module
+from torch.optim import Optimizer
+from torch.optim import optimizer as optimizer_module
+from torch.utils.hooks import RemovableHandle
+
+import tenterhook as th
+from tenterhook.doctor.raw import GLOBAL, WATCHED
+from tenterhook.doctor.stand_in import StandIn
+from tenterhook.rig import torch_private as private
+
+PATCHED: list[tuple[Any, str]] = [
+    *((owner, name) for owner, names in (*WATCHED.items(), *GLOBAL.items()) for name in names),
+    private.ENGINE_ENTRY, private.CLIP_ENTRY, private.FUNCTIONAL_ENTRY,
+    (torch.amp.GradScaler, "scale"), (torch.amp.GradScaler, "step"),
+    (torch.utils.checkpoint, "check_backward_validity"), (RemovableHandle, "remove"),
+    (RemovableHandle, "__setstate__"), (warnings, "showwarning"), (th.Rig, "__init__"),
+]  # fmt: skip
+
+
+def surroundings() -> list[Any]:
+    """Everything of PyTorch's that an exam touches."""
+    hooks = [optimizer_module._global_optimizer_pre_hooks, optimizer_module._global_optimizer_post_hooks,
+             module_module._global_forward_hooks, module_module._global_forward_pre_hooks]  # fmt: skip
+    return [vars(owner).get(name) for owner, name in PATCHED] + [dict(h) for h in hooks]
+
+
+@pytest.fixture
+def untouched() -> Any:
+    before = surroundings()
+    yield
+    assert [a is b or a == b for a, b in zip(surroundings(), before, strict=True)] == [True] * len(before)
+
+
+def halve(grad: Tensor) -> Tensor:
+    return grad * 0.5
+
+
+def hooked(model: nn.Sequential, optimizer: Optimizer) -> list[RemovableHandle]:
+    first, last = model[0], model[-1]
+    return [
+        first.weight.register_hook(halve),
+        first.bias.register_post_accumulate_grad_hook(lambda p: None),
+        first.register_forward_pre_hook(lambda m, args: None),
+        first.register_forward_hook(lambda m, args, out: out * 1.5),
+        last.register_full_backward_pre_hook(lambda m, grads: None),
+        last.register_full_backward_hook(lambda m, gi, go: None),
+        last.register_state_dict_pre_hook(lambda m, prefix, keep: None),
+        last.register_state_dict_post_hook(lambda m, sd, prefix, meta: None),
+        last.register_load_state_dict_pre_hook(lambda *args: None),
+        last.register_load_state_dict_post_hook(lambda m, keys: None),
+        optimizer.register_step_pre_hook(lambda o, args, kwargs: None),
+        optimizer.register_step_post_hook(lambda o, args, kwargs: None),
+        optimizer.register_state_dict_post_hook(lambda o, sd: None),
+    ]
+
+
+def train() -> tuple[nn.Sequential, Optimizer, list[RemovableHandle]]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    handles = hooked(model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(5, 3)).square().sum().backward()
+        optimizer.step()
+    model.load_state_dict(model.state_dict())
+    optimizer.state_dict()
+    return model, optimizer, handles
+
+
+def all_hooks(model: nn.Module, optimizer: Optimizer) -> list[Any]:
+    found = [fn for m in model.modules() for slot in private.MODULE_SLOTS for fn in private.hooks_in(m, slot).values()]
+    for p in model.parameters():
+        for slot in private.HOOK_SLOTS:
+            found += (private.tensor_hooks(p, slot) or {}).values()
+    return found + [fn for slot in private.OPTIMIZER_SLOTS for fn in private.hooks_in(optimizer, slot).values()]
+
+
+def test_every_kind_of_hook_is_watched_and_given_back(untouched: None):
+    bare, _, _ = train()
+    with th.examine() as exam:
+        model, optimizer, handles = train()
+        inside = all_hooks(model, optimizer)
+    assert len(exam.hooks) == len(handles) == 13
+    assert [h.fired > 0 for h in exam.hooks] == [True] * 13
+    assert sum(isinstance(getattr(fn, "hook", fn), StandIn) for fn in inside) >= 13
+    left = all_hooks(model, optimizer)
+    assert len(left) == 13
+    assert not any(isinstance(fn, StandIn) for fn in left)
+    assert list(private.tensor_hooks(model[0].weight, "_backward_hooks").values()) == [halve]
+    assert all(torch.equal(a, b) for a, b in zip(bare.parameters(), model.parameters(), strict=True))
+    for handle in handles:
+        handle.remove()
+    assert all_hooks(model, optimizer) == []
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_everything_is_restored_however_it_ends(error: type[BaseException], untouched: None):
+    model = nn.Linear(2, 1)
+    with pytest.raises(error), th.examine():
+        model.weight.register_hook(halve)
+        raise error
+    assert list(private.tensor_hooks(model.weight, "_backward_hooks").values()) == [halve]
+    assert all_hooks(model, torch.optim.SGD(model.parameters(), lr=0.1)) == [halve]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_everything_is_restored_if_a_hook_raises(error: type[BaseException], untouched: None):
+    def fail(grad: Tensor) -> None:
+        raise error("broken")
+
+    model = nn.Linear(2, 1)
+    with pytest.raises(error), th.examine() as exam:
+        model.weight.register_hook(fail)
+        model(torch.ones(1, 2)).sum().backward()
+    assert exam.findings.codes == ["TH507"]
+    assert list(private.tensor_hooks(model.weight, "_backward_hooks").values()) == [fail]
+
+
+def test_if_it_cannot_be_opened_everything_is_restored(monkeypatch: pytest.MonkeyPatch, untouched: None):
+    def broken(self: Any, model: nn.Module) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(th.Exam, "_adopt", broken)
+    model = nn.Linear(1, 1)
+    with pytest.raises(RuntimeError, match="no"):
+        th.examine(model).__enter__()
+
+
+def test_hooks_that_are_there_already_are_watched_too(untouched: None):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    model[0].weight.register_hook(halve)
+    model[1].register_forward_hook(lambda m, args, out: None)
+    with th.examine(model) as exam:
+        model(torch.ones(1, 2)).sum().backward()
+    assert [(h.kind, h.fired) for h in exam.hooks] == [("register_forward_hook", 1), ("register_hook", 1)]
+    assert all(h.caller.file == __file__ for h in exam.hooks)
+    assert list(private.tensor_hooks(model[0].weight, "_backward_hooks").values()) == [halve]
+
+
+def test_what_is_said_of_each_hook(untouched: None):
+    with th.examine() as exam:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        kept, gone = model.weight.register_hook(halve), model.bias.register_hook(lambda grad: None)
+        for _ in range(2):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        gone.remove()
+    first, second = exam.hooks
+    assert (first.function, first.owner.name, first.fired, first.returned, first.changed, first.reached) == (
+        "halve", "weight", 2, 2, 2, 2)  # fmt: skip
+    assert (second.fired, second.returned, second.changed, second.removed is not None) == (2, 0, 0, True)
+    assert first.caller.place.startswith(__file__)
+    rows = str(exam).splitlines()
+    assert rows[1].split("  ")[0] == "hook"
+    assert rows[3].endswith("there") and rows[4].endswith("removed")
+    kept.remove()
+
+
+def test_copies_and_pickles_carry_the_function_itself(untouched: None):
+    with th.examine():
+        model = nn.Linear(2, 1)
+        model.register_forward_hook(observe)
+        copied = copy.deepcopy(model)
+        buffer = io.BytesIO()
+        torch.save(model, buffer)
+    assert list(copied._forward_hooks.values()) == [observe]
+    assert not isinstance(next(iter(copied._forward_hooks.values())), StandIn)
+    buffer.seek(0)
+    loaded = torch.load(buffer, weights_only=False)
+    assert [type(fn) for fn in loaded._forward_hooks.values()] == [type(observe)]
+
+
+def observe(module: nn.Module, args: Any, out: Any) -> None:
+    pass
+
+
+def test_an_exam_keeps_nothing_alive(untouched: None):
+    with th.examine() as exam:
+        model = nn.Linear(2, 1)
+        payload = torch.zeros(10)
+        ref = __import__("weakref").ref(payload)
+        model.weight.register_hook(lambda grad, payload=payload: None).remove()
+        del payload
+        gc.collect()
+        assert ref() is None
+    assert len(exam.hooks) == 1
+
+
+def test_one_after_the_other_and_one_inside_the_other(untouched: None):
+    with th.examine() as outer:
+        model = nn.Linear(2, 1)
+        with th.examine() as inner:
+            model.weight.register_hook(halve)
+            model(torch.ones(1, 2)).sum().backward()
+        model(torch.ones(1, 2)).sum().backward()
+    assert [h.fired for h in inner.hooks] == [1]
+    assert list(private.tensor_hooks(model.weight, "_backward_hooks").values()) == [halve]
+    assert [h.fired for h in outer.hooks] == [2]
+
+
+def test_a_warning_is_still_shown(untouched: None):
+    with warnings.catch_warnings(record=True) as shown, th.examine():
+        warnings.simplefilter("always")
+        warnings.warn("mind the gap", UserWarning, stacklevel=1)
+    assert [str(w.message) for w in shown] == ["mind the gap"]
+
+
+def test_the_rigs_of_a_program_are_checked_too(untouched: None):
+    with th.examine() as exam:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rig = th.attach(model, th.Hook("never", on="0", at="output", do=th.stats()), optimizer=optimizer)
+        model[1](model[0].forward(torch.ones(1, 2))).sum().backward()
+        optimizer.step()
+    assert [(f.code, f.hook, f.target, f.point) for f in exam.findings] == [("TH207", "never", "0", "output")]
+    assert exam.findings[0].place is not None and exam.findings[0].place.startswith(__file__)
+    assert rig.step_count == 1
+
+
+def test_nothing_is_found_in_nothing_but_that():
+    with contextlib.suppress(AssertionError), th.examine() as exam:
+        pass
+    assert exam.findings.codes == ["TH109"]
