@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ class Trial:
         torch.manual_seed(seed)
         widths = [chance.randint(2, 6) for _ in range(chance.randint(3, 5))]
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:]):
+        for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), chance.choice([nn.ReLU, nn.Tanh, nn.GELU, nn.Identity])()]
         self.model = nn.Sequential(*layers)
         self.optimizer = chance.choice(OPTIMIZERS)(self.model.parameters())

@@ -148,7 +148,7 @@ class Course:
     def _other(self, hook: Watched, graph: Graph) -> str | None:
         """The class of a root that ran instead of the hooked one."""
         mine = hook.owner.place
-        if mine is None:
+        if mine is None or (hook.calls is not None and hook.calls.count):
             return None
         root = mine.root()
         if root is not None and any(id(p) in graph.leaves for p in root.parameters()):

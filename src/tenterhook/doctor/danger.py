@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tenterhook.doctor.findings import Finding, finding
+from tenterhook.doctor.findings import Finding, finding, many
 from tenterhook.doctor.reading import evaluations
 from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Watched, said
 from tenterhook.rig import torch_private as private
@@ -21,14 +21,16 @@ def dangers(hook: Watched) -> Iterator[Finding]:
     if hook.in_place and hook.kind in (TENSOR[0], *BACKWARD):
         given = hook.reading.arguments[-1] if hook.reading is not None and hook.reading.arguments else "grad"
         yield said(
-            hook, "TH501", f"{hook.in_place} of {hook.fired} firings changed the gradient they were given; another part "
-            "of the graph may be using the same memory",
+            hook, "TH501",
+            f"{hook.in_place} of {hook.fired} firings changed the gradient they were given; another part of the graph may "
+            "be using the same memory",
             f"return {given} * 2  # a new tensor, not {given}.mul_(2)",
         )  # fmt: skip
     if hook.recomputed_without:
         yield said(
-            hook, "TH509", f"it changed {hook.returned} forwards and was removed; {hook.recomputed_without} calls were "
-            "recomputed without it then, for gradients of another forward",
+            hook, "TH509",
+            f"it changed {many(hook.returned, 'forward')} and was removed; {many(hook.recomputed_without, 'call')} ran "
+            "again without it then, for gradients of another forward",
             "loss.backward()\nhandle.remove()  # after the backward, which runs the forward again",
         )  # fmt: skip
     over = [ref for ref, version in hook.aliased if (grad := ref()) is not None and private.version(grad) != version]
@@ -39,14 +41,15 @@ def dangers(hook: Watched) -> Iterator[Finding]:
         )  # fmt: skip
     if hook.reading is not None and hook.reading.waits and hook.fired:
         yield said(
-            hook, "TH505", f"it fired {hook.fired} times, and calls .{'(), .'.join(hook.reading.waits)}()",
+            hook, "TH505", f"it fired {many(hook.fired, 'time')}, and calls .{'(), .'.join(hook.reading.waits)}()",
             "values.append(x.detach().norm())        # stays on the device\n"
             "numbers = torch.stack(values).tolist()  # once a step",
         )  # fmt: skip
     if hook.kind == "register_backward_hook":
         yield said(
-            hook, "TH601", f"it fired {hook.fired} times with the gradients of the last operation inside the module, "
-            "not of the module's inputs",
+            hook, "TH601",
+            f"it fired {many(hook.fired, 'time')} with the gradients of the last operation inside the module, not of the "
+            "module's inputs",
             "module.register_full_backward_hook(fn)\n"
             f'th.hook(model, fn, on="{hook.owner.name}", at="grad_input")  # or',
         )  # fmt: skip
@@ -58,7 +61,7 @@ def dangers(hook: Watched) -> Iterator[Finding]:
         )  # fmt: skip
     elif hook.taken_off and hook.kind in (*TENSOR, *FORWARD, *BACKWARD):
         yield said(
-            hook, "TH605", f"it fired {hook.fired} times, and is gone; its handle was not asked to remove it",
+            hook, "TH605", f"it fired {many(hook.fired, 'time')}, and is gone; its handle was not asked to remove it",
             "handle.remove()  # one's own alone; not module._forward_hooks.clear()",
         )  # fmt: skip
 
@@ -108,8 +111,8 @@ def habits(exam: Exam) -> Iterator[Finding]:
         )  # fmt: skip
     if course.steps_inside and course.empty_clips:
         yield finding(
-            "TH411", f"{course.steps_inside} steps ran inside a backward; clipping found 0 gradients, "
-            f"{len(course.empty_clips)} times",
+            "TH411", f"{many(course.steps_inside, 'step')} ran inside a backward; clipping found 0 gradients, "
+            f"{many(len(course.empty_clips), 'time')}",
             "loss.backward()\nclip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
             place=course.empty_clips[0],
         )  # fmt: skip

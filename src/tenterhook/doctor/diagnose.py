@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tenterhook.doctor.danger import dangers, habits, leaks, loaded_handles
 from tenterhook.doctor.effectless import at_the_wrong_moment, elsewhere, repeated, without_effect
-from tenterhook.doctor.findings import Finding, Findings, finding
+from tenterhook.doctor.findings import Finding, Findings, finding, many
 from tenterhook.doctor.probe import check_rig
 from tenterhook.doctor.raised import failures, warned
 from tenterhook.doctor.silent import why_silent
@@ -38,9 +38,10 @@ def _all(exam: Exam) -> Iterator[Finding]:
     yield from habits(exam)
     for rig, place in exam.rigs:
         yield from (replace(found, place=place) for found in check_rig(rig))
+    course = exam.course
     if not exam.hooks and not exam.rigs and not exam.refusals and not exam.everywhere and exam.failure is None:
         yield finding(
-            "TH109", f"{exam.course.backwards} backwards and {exam.course.steps} steps ran, and nothing was hooked",
+            "TH109", f"{many(course.backwards, 'backward')} and {many(course.steps, 'step')} ran, and nothing was hooked",
             'th.hook(model, fn, on="layer*", at="grad")  # a name that matches nothing is an error there',
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from tenterhook.doctor.findings import Finding
+from tenterhook.doctor.findings import Finding, many
 from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Watched, said
 from tenterhook.rig import torch_private as private
 
@@ -28,7 +28,7 @@ def without_effect(hook: Watched, exam: Exam) -> Iterator[Finding]:
     looks = hook.looks
     if looks and all(look.equal for look in looks) and hook.changed:
         yield said(
-            hook, "TH302", f"{len(looks)} firings were compared: all returned the numbers they were given",
+            hook, "TH302", f"{many(len(looks), 'firing')} were compared: all returned the numbers they were given",
             "# nothing to do if the limit is just not reached",
         )  # fmt: skip
 
@@ -44,7 +44,7 @@ def _returned_nothing(hook: Watched) -> Iterator[Finding]:
     value = reading.lost or f"{given} * 2"
     shown = f"({value},)" if hook.kind in BACKWARD else value
     yield said(
-        hook, "TH301", f"fired {hook.fired} times and returned None each time; {named}, and is thrown away",
+        hook, "TH301", f"fired {many(hook.fired, 'time')} and returned None each time; {named}, and is thrown away",
         f"def {hook.function.rpartition('.')[2]}({', '.join(reading.arguments)}):\n    ...\n    return {shown}",
     )  # fmt: skip
 
@@ -73,8 +73,8 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
     if hook.changed and course.steps and hook.outside and not hook.reached:
         yield said(
             hook, "TH310",
-            f"it changed the gradient {hook.changed} times; {course.steps} steps ran, of optimizers that do not hold "
-            "this parameter",
+            f"it changed the gradient {many(hook.changed, 'time')}; {many(course.steps, 'step')} ran, of optimizers that "
+            "do not hold this parameter",
             "optimizer = torch.optim.SGD(model.parameters(), lr=lr)  # of the model that is trained",
         )  # fmt: skip
     scaled = [look for look in looks if look.scale != 1.0 and not look.equal and (_limits(hook) or look.factor is None)]
@@ -122,7 +122,7 @@ def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
         return
     if hook.graphs == {True, False} and hook.changed:
         yield said(
-            hook, "TH406", f"it changed {hook.changed} gradients, in passes with create_graph=True and without",
+            hook, "TH406", f"it changed {many(hook.changed, 'gradient')}, in passes with create_graph=True and without",
             "handle = w.register_hook(fn)\n(g,) = torch.autograd.grad(loss, w, create_graph=True)\n"
             "handle.remove()\ng.sum().backward()",
         )  # fmt: skip
@@ -136,7 +136,7 @@ def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
         )  # fmt: skip
     if hook.kind in BACKWARD and hook.most_in_backward > 1:
         yield said(
-            hook, "TH402", f"it fired up to {hook.most_in_backward} times in one backward, once for each call",
+            hook, "TH402", f"it fired up to {many(hook.most_in_backward, 'time')} in one backward, once for each call",
             f'th.hook(model, lambda g, ctx: ..., on="{hook.owner.name}", at="grad_output")  # ctx.call says which',
         )  # fmt: skip
     if hook.recomputed:
@@ -156,12 +156,12 @@ def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
         )  # fmt: skip
     if hook.copies_fired:
         yield said(
-            hook, "TH108", f"it fired {hook.fired} times, and on copies of the model {hook.copies_fired} times more",
+            hook, "TH108", f"fired {many(hook.fired, 'time')}, and on copies {many(hook.copies_fired, 'time')} more",
             "copied = copy.deepcopy(model)  # before hooks are put on", lightly=True,
         )  # fmt: skip
     if hook.late_firings and hook.kind in BACKWARD:
         yield said(
-            hook, "TH410", f"{hook.late_firings} firings after handle.remove(): the forward had taken it along",
+            hook, "TH410", f"{many(hook.late_firings, 'firing')} after handle.remove(): the forward had taken it along",
             "loss.backward()\nhandle.remove()",
         )  # fmt: skip
 
@@ -200,11 +200,11 @@ def repeated(exam: Exam) -> Iterator[Finding]:
         if len(hooks) < 2 or any(h.number in told for h in hooks):
             continue
         told |= {h.number for h in hooks}
-        first, times = hooks[0], f"registered {len(hooks)} times on {hooks[0].owner.name!r}"
+        first, times = hooks[0], f"registered {many(len(hooks), 'time')} on {hooks[0].owner.name!r}"
         moments = len({h.born.backwards for h in hooks})
         if moments > 2:
             yield said(
-                first, "TH409", f"{times}, in {moments} steps; each of them runs every time",
+                first, "TH409", f"{times}, in {many(moments, 'step')}; each of them runs every time",
                 f"handle = target.{first.kind}(fn)  # once, before the loop",
             )  # fmt: skip
         elif len(names := _names_of(first)) > 1:
@@ -214,7 +214,7 @@ def repeated(exam: Exam) -> Iterator[Finding]:
             )  # fmt: skip
         else:
             yield said(
-                first, "TH403", f"{times}: what it does is done {len(hooks)} times",
+                first, "TH403", f"{times}: what it does is done {many(len(hooks), 'time')}",
                 f"handle.remove()  # the old one first\nhandle = target.{first.kind}(fn)",
             )  # fmt: skip
 

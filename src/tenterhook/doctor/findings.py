@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, overload
@@ -131,9 +132,16 @@ class Finding:
         where += [f"({self.place})"] if self.place else []
         lines = [f"{self.code} {self.severity}: {self.title}"]
         lines += [f"  where:    {' '.join(where)}"] if where else []
-        lines += [f"  evidence: {self.evidence}"]
-        first, *rest = self.remedy.split("\n")
-        return "\n".join([*lines, f"  remedy:   {first}", *(f"            {line}" for line in rest)])
+        lines += _laid_out("evidence:", textwrap.wrap(self.evidence, 100, break_long_words=False))
+        return "\n".join([*lines, *_laid_out("remedy:", self.remedy.split("\n"))])
+
+
+def _laid_out(head: str, lines: list[str]) -> list[str]:
+    return [f"  {head if not number else '':9} {line}" for number, line in enumerate(lines)]
+
+
+def many(count: int, thing: str) -> str:
+    return f"{count} {thing}" + ("" if count == 1 else "s")
 
 
 def finding(

@@ -9,7 +9,7 @@ from typing import overload
 from torch import nn
 
 from tenterhook.actions import DEFAULT, Registry
-from tenterhook.doctor.findings import Finding, Findings, finding
+from tenterhook.doctor.findings import Finding, Findings, finding, many
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Hook, Plan
 from tenterhook.rig import Rig
@@ -52,14 +52,14 @@ def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
     said = partial(finding, hook=id, point=hook.at)
     muted = {target: why for target, why in asleep.items() if why.startswith(MUTED)}
     if muted or (account.failed and live.claim.on_error == "mute"):
-        target, why = next(iter(muted.items()), (None, f"{account.failed} firings failed"))
+        target, why = next(iter(muted.items()), (None, f"{many(account.failed, 'firing')} failed"))
         yield said(
             "TH510", f"{len(muted) or account.failed} of {len(sites)} targets: {why}",
             f'rig.unmute("{id}")  # when the action is mended', target=target,
         )  # fmt: skip
     elif asleep and len(asleep) == len(sites):
         target, why = next(iter(asleep.items()))
-        evidence = f"all {len(sites)} targets sleep: {why}"
+        evidence = f"all {many(len(sites), 'target')} sleep: {why}"
         if "optimizer" in why:
             yield said(
                 "TH104", evidence, "th.attach(model, plan, optimizer=...)  # the one that holds them", target=target
@@ -72,10 +72,10 @@ def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
     if silent:
         yield _silent(rig, silent, len(sites))
     elif not account.due and sites:
-        yield said("TH215", f"{rig.step_count} steps, due in none: {hook.when}", "th.When(every=1)")
+        yield said("TH215", f"{many(rig.step_count, 'step')}, due in none: {hook.when}", "th.When(every=1)")
     if live.definition.modifies and account.fired and not account.changed:
         yield said(
-            "TH302", f"{account.fired} firings, and every one returned what it was given",
+            "TH302", f"{many(account.fired, 'firing')}, and every one returned what it was given",
             "# nothing to do if the limit is just not reached",
         )  # fmt: skip
 
@@ -84,7 +84,7 @@ def _silent(rig: Rig, silent: list[Site], count: int) -> Finding:
     """Why sites that were due did not fire; if others of the hook did, it is no more than a note."""
     first, live = silent[0], silent[0].live
     said = partial(finding, hook=first.hook, target=first.name, point=first.point)
-    evidence = f"due {first.due} times, fired 0: {len(silent)} of {count} targets"
+    evidence = f"due {many(first.due, 'time')}, fired 0: {len(silent)} of {count} targets"
     skipped, some = next(iter(first.skipped or {}), None), len(silent) < count
     if skipped is not None and skipped == out_of_phase(live):
         return said("TH215", f"{evidence}; {skipped}", 'th.When(phase="any")')
@@ -92,7 +92,7 @@ def _silent(rig: Rig, silent: list[Site], count: int) -> Finding:
     untouched = model is not None and all(p.grad is None for p in model.parameters())
     if untouched and not rig._clock.now.index and first.target.kind != "optimizer":
         return said(
-            "TH206", f"{evidence}; this model ran no forward in {rig.step_count} steps",
+            "TH206", f"{evidence}; this model ran no forward in {many(rig.step_count, 'step')}",
             "rig = th.attach(model, plan, optimizer=optimizer)  # the model that is trained",
         )  # fmt: skip
     if skipped is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tenterhook.doctor.findings import Finding, finding
+from tenterhook.doctor.findings import Finding, finding, many
 from tenterhook.doctor.watched import BACKWARD, FORWARD, Watched, said
 from tenterhook.errors import (
     ActionError,
@@ -62,12 +62,6 @@ _ERRORS = (
 )  # fmt: skip
 
 _ARITY = re.compile(r"takes (from )?\d+.* positional arguments? but|missing \d+ required positional|unexpected keyword")
-
-_WARNINGS = (
-    (r"\.grad attribute of a Tensor that is not a leaf", "TH307"),
-    (r"For backward hooks to be called, module output should be", "TH208"),
-    (r"None of the inputs have requires_grad=True", "TH218"),
-)
 
 _SIGNATURES = {
     "register_hook": "def fn(grad): ...",
@@ -163,27 +157,15 @@ def of_ours(error: TenterhookError, place: str | None = None) -> Finding:
 
 
 def warned(exam: Exam) -> Iterator[Finding]:
-    """What PyTorch said and few read."""
-    told: set[str] = set()
-    for text, place in exam.warned:
-        code = next((code for pattern, code in _WARNINGS if re.search(pattern, text)), None)
-        if code is None or code in told:
-            continue
-        hook = _warned_of(exam, code)
-        if hook is None:
-            continue
-        told.add(code)
-        if code == "TH307":
-            yield said(
-                hook, code, f"its .grad was read at {place}; {hook.owner.name} was made by an operation, and the "
-                f"gradient went on to what it was made of ({hook.fired} firings, {hook.changed} changed)",
-                "x = torch.randn(2, 2).mul(10).requires_grad_()  # a leaf: no operation after requires_grad\n"
-                "y.retain_grad()                                 # or keep the gradient of a tensor that is none",
-            )  # fmt: skip
-
-
-def _warned_of(exam: Exam, code: str) -> Watched | None:
-    if code != "TH307":
-        return None
-    mine = [h for h in exam.hooks if h.kind == "register_hook" and not h.owner.leaf and not h.foreign]
-    return mine[-1] if mine else None
+    """Somebody read the .grad of a tensor that is no leaf: PyTorch warns, and few read that."""
+    hooks = [h for h in exam.hooks if h.kind == "register_hook" and not h.owner.leaf and not h.foreign]
+    if not exam.warned or not hooks:
+        return
+    hook = hooks[-1]
+    yield said(
+        hook, "TH307",
+        f"its .grad was read at {exam.warned[0]}; it was made by an operation, and the gradient went on to what it was "
+        f"made of: {many(hook.fired, 'firing')}, {hook.changed} changed",
+        "x = (torch.randn(2, 2) * 10).requires_grad_()  # a leaf: requires_grad comes last\n"
+        "x.retain_grad()                                # or let it keep its gradient, though it is none",
+    )  # fmt: skip

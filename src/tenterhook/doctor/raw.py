@@ -7,6 +7,7 @@ it. On the way out every stand-in gives its place back, and every function of Py
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import traceback
 import types
@@ -61,6 +62,10 @@ GLOBAL = {
 }  # fmt: skip
 
 
+#: how a warning of PyTorch's begins
+READ_NO_LEAF = "The .grad attribute of a Tensor that is not a leaf"
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A registration that PyTorch refused."""
@@ -104,8 +109,8 @@ class Exam:
         self.rigs: list[tuple[Rig, str]] = []
         self.refusals: list[Refusal] = []
         self.failure: Failure | None = None
-        #: warnings of PyTorch's: text and place
-        self.warned: list[tuple[str, str]] = []
+        #: places that read the .grad of a tensor that is no leaf
+        self.warned: list[str] = []
         #: places where handles were loaded
         self.loaded_handles: list[str] = []
         #: global hooks: register function and place
@@ -150,6 +155,8 @@ class Exam:
                 (optimizer_module.register_optimizer_step_post_hook, course.after_step),
             ):
                 undo.callback(_unwatched(register)(call).remove)
+            undo.enter_context(warnings.catch_warnings())
+            self._listen()
             course.open = True
             undo.callback(self._close)
             model = self._model() if self._model is not None else None
@@ -332,13 +339,21 @@ class Exam:
 
     def _warning(self, show: Callable[..., Any]) -> Callable[..., Any]:
         def shown(message: Any, category: Any, filename: str, lineno: int, *args: Any, **kwargs: Any) -> None:
-            by = caller()
-            place = f"{filename}:{lineno}" if is_users(filename) else by.place
-            if len(self.warned) < 1000:
-                self.warned.append((str(message), place))
+            if READ_NO_LEAF in str(message):
+                place = f"{filename}:{lineno}"
+                if place in self.warned:
+                    return  # Python would have shown it once
+                self.warned.append(place)
             show(message, category, filename, lineno, *args, **kwargs)
 
         return shown
+
+    @staticmethod
+    def _listen() -> None:
+        """Have the one warning that tells something come each time, in a second exam too."""
+        said = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
+        if next(said, "default") != "error":
+            warnings.filterwarnings("always", message=f".*{re.escape(READ_NO_LEAF)}")
 
     def _attaching(self, init: Callable[..., Any]) -> Callable[..., Any]:
         def attached(rig: Rig, *args: Any, **kwargs: Any) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from tenterhook.doctor.findings import Finding
+from tenterhook.doctor.findings import Finding, many
 from tenterhook.doctor.stand_in import traced
 from tenterhook.doctor.watched import BACKWARD, FORWARD, STEP, TENSOR, Calls, Watched, said
 from tenterhook.rig import torch_private as private
@@ -36,12 +36,12 @@ def _no_backward(hook: Watched, exam: Exam) -> Finding | None:
         if course.backwards == until:
             return None
         return said(
-            hook, "TH211", f"removed after {until} backwards, and {course.backwards - until} ran after that",
+            hook, "TH211", f"removed after {many(until, 'backward')}, and {course.backwards - until} ran after that",
             "loss.backward()\nhandle.remove()  # after the backward, not before it",
         )  # fmt: skip
     if hook.born.backwards:
         return said(
-            hook, "TH201", f"{hook.born.backwards} backwards ran before it was registered, none since",
+            hook, "TH201", f"{many(hook.born.backwards, 'backward')} ran before it was registered, none since",
             "handle = y.register_hook(fn)  # first\nloss.backward()                # then",
         )  # fmt: skip
     return said(
@@ -55,7 +55,7 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
     if found is not None or not hook.meetings:
         return found
     owner, course, last = hook.owner, exam.course, hook.meetings[-1]
-    times = f"{len(hook.meetings)} backwards ran"
+    times = f"{many(len(hook.meetings), 'backward')} ran"
     by_name = f'th.hook(model, fn, on="{owner.name}", at="grad")  # by name: it finds what stands there'
     if last.frozen:
         return said(
@@ -64,6 +64,8 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
             if owner.is_parameter
             else "x.requires_grad_(True)  # before the forward",
         )  # fmt: skip
+    if hook.calls is not None and hook.calls.count and hook.calls.without_grad == hook.calls.count:
+        return _without_grad(hook, hook.calls)
     if last.other is not None:
         return _another(hook, last.other)
     if owner.id in course.functional:
@@ -92,8 +94,6 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
             hook, "TH217", f"{times}; the tensor was let go before the first of them, and the loss did not need it",
             "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # the loss has to come from this very y",
         )  # fmt: skip
-    if hook.calls is not None and hook.calls.count and hook.calls.without_grad == hook.calls.count:
-        return _without_grad(hook, hook.calls)
     return said(
         hook, "TH202", f"{times}; the loss of none depends on it"
         + (f" (it comes from {owner.made_by})" if owner.made_by else ""),
@@ -103,7 +103,7 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
 
 def _none(hook: Watched) -> Finding:
     return said(
-        hook, "TH216", f"{hook.fired} firings, {hook.nones} of them with None: what uses it gives no gradient",
+        hook, "TH216", f"{many(hook.fired, 'firing')}, {hook.nones} of them with None: what uses it gives no gradient",
         "# in the custom Function's backward: return a gradient for this input, not None\n"
         "# or hook what the gradient does flow through",
     )  # fmt: skip
@@ -111,7 +111,7 @@ def _none(hook: Watched) -> Finding:
 
 def _without_grad(hook: Watched, calls: Calls) -> Finding:
     return said(
-        hook, "TH204", f"{calls.count} calls of the module, all under torch.no_grad()",
+        hook, "TH204", f"{many(calls.count, 'call')} of the module, all under torch.no_grad()",
         "out = model(x)  # not inside torch.no_grad() or inference_mode()",
     )  # fmt: skip
 
@@ -119,13 +119,13 @@ def _without_grad(hook: Watched, calls: Calls) -> Finding:
 def _another(hook: Watched, model: str) -> Finding:
     if hook.copies_fired:
         return said(
-            hook, "TH108", f"a copy of the {model} ran: its copied hook fired {hook.copies_fired} times, this one 0",
+            hook, "TH108", f"a copy of the {model} ran: its hook fired {many(hook.copies_fired, 'time')}, this one 0",
             "copied = copy.deepcopy(model)\ncopied.layer.register_forward_hook(observer)  # on the one that runs",
         )  # fmt: skip
     point = "grad" if hook.kind in TENSOR else "output" if hook.kind in FORWARD else "grad_output"
     return said(
         hook, "TH206", f"the loss came from another {model} object; of this one no parameter was in the graph",
-        f'th.hook(model, fn, on="{hook.owner.name}", at="{point}")  # on the model that is trained',
+        f'th.hook(model, fn, on="{hook.owner.name}", at="{point}")  # model: the object whose loss it is',
     )  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
         return _without_grad(hook, calls)
     if calls.odd is not None:
         return said(
-            hook, "TH208", f"{calls.count} calls; it returns a {calls.odd} whose tensors PyTorch does not look for",
+            hook, "TH208", f"{many(calls.count, 'call')}; it returns a {calls.odd}, where PyTorch looks for no tensors",
             f'th.hook(model, fn, on="{hook.owner.name}", at="grad_output")  # each tensor of any output',
         )  # fmt: skip
     if last.backward != "backward":
@@ -192,7 +192,7 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
             "loss.backward()",
         )  # fmt: skip
     return said(
-        hook, "TH202", f"{calls.count} calls, and the loss depends on the output of none",
+        hook, "TH202", f"{many(calls.count, 'call')}, and the loss depends on the output of none",
         "loss = criterion(model(x), y)  # from what the module returned, not detached",
     )  # fmt: skip
 
@@ -210,7 +210,7 @@ def _siblings_fired(hook: Watched, exam: Exam) -> bool:
 
 def _uncalled(hook: Watched, exam: Exam) -> Finding:
     return said(
-        hook, "TH207", f"0 calls in {len(hook.meetings)} backwards that used its parameters: "
+        hook, "TH207", f"0 calls in {many(len(hook.meetings), 'backward')} that used its parameters: "
         "somebody calls .forward() or uses its weights directly",
         f"out = module(x)                    # not module.forward(x)\n"
         f'th.hook(model, fn, on="{hook.owner.name}.weight", at="grad")  # or hook what is used',
@@ -252,7 +252,7 @@ def _step(hook: Watched, exam: Exam) -> Finding | None:
     course = exam.course
     if course.skipped_steps:
         return said(
-            hook, "TH212", f"GradScaler skipped {course.skipped_steps} steps, for gradients that were not finite",
+            hook, "TH212", f"GradScaler skipped {many(course.skipped_steps, 'step')}: gradients were not finite",
             "scaler.step(optimizer)  # calls optimizer.step() only if every gradient is finite\n"
             "scaler.update()         # lowers the scale, so that the next one is",
         )  # fmt: skip
