@@ -22,8 +22,8 @@ def dangers(hook: Watched) -> Iterator[Finding]:
         given = hook.reading.arguments[-1] if hook.reading is not None and hook.reading.arguments else "grad"
         yield said(
             hook, "TH501",
-            f"{hook.in_place} of {hook.fired} firings changed the gradient they were given; another part of the graph may "
-            "be using the same memory",
+            f"{hook.in_place} of {hook.fired} firings changed the gradient they were given; another part of the graph "
+            "may be using the same memory",
             f"return {given} * 2  # a new tensor, not {given}.mul_(2)",
         )  # fmt: skip
     if hook.recomputed_without:
@@ -48,8 +48,8 @@ def dangers(hook: Watched) -> Iterator[Finding]:
     if hook.kind == "register_backward_hook":
         yield said(
             hook, "TH601",
-            f"it fired {many(hook.fired, 'time')} with the gradients of the last operation inside the module, not of the "
-            "module's inputs",
+            f"it fired {many(hook.fired, 'time')} with the gradients of the last operation inside the module, not of "
+            "the module's inputs",
             "module.register_full_backward_hook(fn)\n"
             f'th.hook(model, fn, on="{hook.owner.name}", at="grad_input")  # or',
         )  # fmt: skip

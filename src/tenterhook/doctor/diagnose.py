@@ -41,7 +41,8 @@ def _all(exam: Exam) -> Iterator[Finding]:
     course = exam.course
     if not exam.hooks and not exam.rigs and not exam.refusals and not exam.everywhere and exam.failure is None:
         yield finding(
-            "TH109", f"{many(course.backwards, 'backward')} and {many(course.steps, 'step')} ran, and nothing was hooked",
+            "TH109",
+            f"{many(course.backwards, 'backward')} and {many(course.steps, 'step')} ran, and nothing was hooked",
             'th.hook(model, fn, on="layer*", at="grad")  # a name that matches nothing is an error there',
         )  # fmt: skip
 

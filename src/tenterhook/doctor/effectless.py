@@ -73,8 +73,8 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
     if hook.changed and course.steps and hook.outside and not hook.reached:
         yield said(
             hook, "TH310",
-            f"it changed the gradient {many(hook.changed, 'time')}; {many(course.steps, 'step')} ran, of optimizers that "
-            "do not hold this parameter",
+            f"it changed the gradient {many(hook.changed, 'time')}; {many(course.steps, 'step')} ran, of optimizers "
+            "that do not hold this parameter",
             "optimizer = torch.optim.SGD(model.parameters(), lr=lr)  # of the model that is trained",
         )  # fmt: skip
     scaled = [look for look in looks if look.scale != 1.0 and not look.equal and (_limits(hook) or look.factor is None)]
