@@ -162,3 +162,84 @@ def test_a_compiled_module_is_told():
     assert private.is_compiled(torch.compile(module, backend="eager"))
     module.compile(backend="eager")
     assert private.is_compiled(module)
+
+
+def test_versions_can_be_put_back_so_that_a_graph_runs_again():
+    w = leaf()
+    loss = (w * w).sum()
+    before = private.versions([w])
+    with torch.no_grad():
+        w.add_(1).sub_(1)
+    assert private.version(w) == before[0] + 2
+    private.set_versions([w], before)
+    assert private.version(w) == before[0]
+    loss.backward()
+    assert torch.equal(w.grad, 2 * w.detach())
+    with torch.inference_mode():
+        assert private.version(torch.ones(1)) is None
+
+
+def test_users_of_memory_are_counted():
+    kept = []
+    x = torch.ones(3)
+    alone = private.memory_users(x)
+    kept.append(x.detach())
+    assert private.memory_users(x) == alone + 1
+    kept.append(x.clone())
+    assert private.memory_users(x) == alone + 1
+    assert private.memory_users(torch.eye(2).to_sparse()) == 0
+
+
+def test_every_way_into_the_engine_goes_through_one_function(monkeypatch):
+    where, name = private.ENGINE_ENTRY
+    entered, run = [], getattr(where, name)
+    monkeypatch.setattr(where, name, lambda *a, **k: (entered.append((len(a), k["accumulate_grad"])), run(*a, **k))[1])
+    w = leaf()
+    (w * 2).sum().backward()
+    torch.autograd.backward((w * 2).sum())
+    torch.autograd.grad((w * 2).sum(), w)
+    assert [kept for _, kept in entered] == [True, True, False]
+    assert all(count >= 5 for count, _ in entered)
+
+
+def test_clipping_goes_through_one_function_however_it_was_imported(monkeypatch):
+    from torch.nn.utils import clip_grad_norm_
+
+    where, name = private.CLIP_ENTRY
+    called, clip = [], getattr(where, name)
+    monkeypatch.setattr(
+        where, name, lambda p, most, total, *a, **k: (called.append((len(p), most)), clip(p, most, total, *a, **k))
+    )
+    w = leaf()
+    (w * 2).sum().backward()
+    clip_grad_norm_([w], 1.0)
+    assert called == [(1, 1.0)]
+
+
+def test_functional_calls_go_through_one_function(monkeypatch):
+    where, name = private.FUNCTIONAL_ENTRY
+    called, call = [], getattr(where, name)
+    monkeypatch.setattr(where, name, lambda module, *a, **k: (called.append(module), call(module, *a, **k))[1])
+    model = nn.Linear(1, 1)
+    torch.func.functional_call(model, dict(model.named_parameters()), torch.ones(1, 1))
+    assert called == [model]
+
+
+def test_a_node_that_ends_at_a_leaf_names_it():
+    w = leaf()
+    node = (w * 2).grad_fn.next_functions[0][0]
+    assert private.accumulated_into(node) is w
+    assert private.accumulated_into((w * 2).grad_fn) is None
+
+
+def test_a_handle_knows_the_dict_of_its_hook():
+    model, w = nn.Linear(1, 1), leaf()
+    for handle, hooks in (
+        (model.register_forward_hook(print), model._forward_hooks),
+        (w.register_hook(print), w._backward_hooks),
+        (torch.optim.SGD([w], lr=0.1).register_step_pre_hook(print), None),
+    ):
+        assert private.registered_in(handle) is hooks
+    assert private.count_hooks(model, "register_forward_hook") == 1
+    assert private.count_hooks(model, "register_full_backward_hook") == 0
+    assert private.count_hooks(w, "register_hook") is None
