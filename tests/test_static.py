@@ -16,7 +16,8 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAG
 #: every top-level package that is imported anywhere, at the top or inside a function
 IMPORTS = {
     "__future__", "argparse", "collections", "contextlib", "copy", "dataclasses", "difflib", "functools", "gc",
-    "hashlib", "html", "inspect", "itertools", "json", "math", "msgspec", "os", "pathlib", "re", "sys", "tenterhook",
+    "hashlib", "html", "inspect", "itertools", "json", "math", "msgspec", "os", "pathlib", "re", "sys", "sysconfig",
+    "tenterhook",
     "threading", "tomllib", "torch", "types", "typing", "warnings", "weakref",
 }  # fmt: skip
 

@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import gc
 import sys
-import sysconfig
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-import torch
 from torch import Tensor, nn
 
 from tenterhook.rig import torch_private as private
-
-_LIBRARIES = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(torch.__file__).parent.parent)}
-)
-_OWN = str(Path(__file__).parents[1])
-
-
-def is_users(path: str) -> bool:
-    """Whether a file is the user's own: neither a library's nor ours."""
-    return not path.startswith((*_LIBRARIES, _OWN, "<frozen"))
-
-
-def is_ours(path: str) -> bool:
-    return path.startswith(_OWN)
+from tenterhook.rig.whose import is_ours, is_users
 
 
 @dataclass(frozen=True, slots=True)

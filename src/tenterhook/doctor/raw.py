@@ -30,13 +30,14 @@ from torch.utils.hooks import RemovableHandle
 
 from tenterhook.doctor.course import Course
 from tenterhook.doctor.findings import Findings
-from tenterhook.doctor.places import Caller, Places, caller, is_users
+from tenterhook.doctor.places import Caller, Places, caller
 from tenterhook.doctor.reading import bare
 from tenterhook.doctor.stand_in import StandIn, watch
 from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Calls, Owner, Watched
 from tenterhook.rig import Rig
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.table import Table
+from tenterhook.rig.whose import is_users
 
 #: register functions that are watched, by what they are on
 WATCHED: dict[Any, tuple[str, ...]] = {

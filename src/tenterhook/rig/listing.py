@@ -15,6 +15,7 @@ from tenterhook.rig.names import Optimizers, named_optimizers, names_of, walk
 from tenterhook.rig.root import RootDispatch, rigs_on
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.table import Table
+from tenterhook.rig.whose import owner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Found:
     function: str
     #: file:line of the function
     place: str
+    #: whose it is: DDP, FSDP, accelerate, wandb, ..., or the program
+    owner: str
     #: the hook ids it serves, if it is ours
     ours: tuple[str, ...] = ()
 
@@ -46,8 +49,8 @@ class Inventory(Sequence[Found]):
         return [f for f in self._found if not f.ours]
 
     def _table(self) -> Table:
-        rows = [[f.target, f.registered_by, ", ".join(f.ours) or f.function, f.place] for f in self._found]
-        return Table("", ("target", "registered by", "hook", "place"), rows)
+        rows = [[f.target, f.registered_by, ", ".join(f.ours) or f.function, f.owner, f.place] for f in self._found]
+        return Table("", ("target", "registered by", "hook", "owner", "place"), rows)
 
     def __repr__(self) -> str:
         return self._table().text()
@@ -89,10 +92,10 @@ def _ours(model: nn.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
 def _found(target: str, by: str, fn: Any, key: int, ours: dict[int, tuple[str, ...]]) -> Found:
     fn = getattr(fn, "hook", fn)
     if isinstance(fn, RootDispatch) and fn.root is not None:
-        return Found(target, by, "root", "tenterhook", ("the rig's root",))
+        return Found(target, by, "root", "tenterhook", "tenterhook", ("the rig's root",))
     if isinstance(getattr(fn, "__self__", None), Steps):
-        return Found(target, by, "step", "tenterhook", ("the rig's step",))
+        return Found(target, by, "step", "tenterhook", "tenterhook", ("the rig's step",))
     if key in ours or isinstance(fn, Dispatch):
-        return Found(target, by, "tenterhook", "tenterhook", ours.get(key) or ("tenterhook, inert",))
+        return Found(target, by, "tenterhook", "tenterhook", "tenterhook", ours.get(key) or ("tenterhook, inert",))
     inner = getattr(fn, "hook", fn)  # torch wraps some hooks in an object that has the user's one
-    return Found(target, by, callable_name(inner), callable_place(inner))
+    return Found(target, by, callable_name(inner), callable_place(inner), owner_of(inner))
