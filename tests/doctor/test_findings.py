@@ -103,3 +103,10 @@ def test_words():
     assert repr(Findings(())) == "no findings"
     assert "&lt;lambda&gt;" in Findings([finding("TH501", "a", "b", hook="<lambda>")])._repr_html_()
     assert isinstance(GRAVE, Finding) and hash(GRAVE) == hash(GRAVE)
+
+
+def test_the_list_of_pages_is_whole():
+    listed = (HOUSE / "docs" / "findings" / "README.md").read_text()
+    for code in CODES.values():
+        assert f"| [{code.code}]({code.code}.md) | {code.severity} | {code.title} |\n" in listed
+    assert f"[{len(CODES)} codes](docs/findings/README.md)" in (HOUSE / "README.md").read_text()
