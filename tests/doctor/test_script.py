@@ -1,4 +1,4 @@
-"""`tenterhook doctor script.py`, and the fixture for tests."""
+"""`tenterhook doctor script.py`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from tenterhook.cli import main
-
-pytest_plugins = ["pytester"]
 
 FAULTY = """
 import sys
@@ -96,25 +94,3 @@ def test_the_script_imports_its_neighbours(script: Path, capsys: pytest.CaptureF
     script.write_text("from my_neighbour import value\nprint(value, __name__)")
     assert main(["doctor", str(script)]) == 1
     assert capsys.readouterr().out == "5 __main__\n"
-
-
-def test_the_fixture(pytester: pytest.Pytester):
-    pytester.makepyfile(
-        """
-        import torch
-
-        def test_right(hook_doctor):
-            x = torch.ones(2, requires_grad=True)
-            x.register_hook(lambda grad: grad * 2)
-            x.sum().backward()
-            assert len(hook_doctor.hooks) == 1
-
-        def test_wrong(hook_doctor):
-            x = torch.ones(2, requires_grad=True)
-            x.sum().backward()
-            x.register_hook(lambda grad: grad * 2)
-        """
-    )
-    done = pytester.runpytest_inprocess("-p", "tenterhook.doctor.fixture", "-p", "no:xdist", "-p", "no:cacheprovider")
-    done.assert_outcomes(passed=2, errors=1)
-    done.stdout.fnmatch_lines(["*TH201 error: registered too late: what it waits for had already run*"])

@@ -1,4 +1,4 @@
-"""A pytest fixture: a test that asks for `hook_doctor` fails if the doctor finds something wrong with its hooks."""
+"""For pytest: a test that asks for `hook_doctor` fails if the doctor finds something wrong with its hooks."""
 
 from __future__ import annotations
 

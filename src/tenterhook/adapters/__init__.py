@@ -1,0 +1,1 @@
+"""Other frameworks' plug-in points, each to a few of our functions."""
