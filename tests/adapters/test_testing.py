@@ -27,7 +27,7 @@ def test_the_fixture(pytester: pytest.Pytester):
             x.register_hook(lambda grad: grad * 2)
         """
     )
-    done = pytester.runpytest_inprocess("-p", "tenterhook.adapters.testing", "-p", "no:xdist", "-p", "no:cacheprovider")
+    done = pytester.runpytest_inprocess("-p", "no:xdist", "-p", "no:cacheprovider")
     done.assert_outcomes(passed=2, errors=1)
     done.stdout.fnmatch_lines(["*TH201 error: registered too late: what it waits for had already run*"])
 
