@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 from torch import Tensor, nn
@@ -84,6 +85,8 @@ class Course:
         self.blind_checkpoints: list[str] = []
         #: ids of parameters that functional_call replaced
         self.functional: set[int] = set()
+        #: models that compiled code was made for
+        self.compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
         self._before: dict[int, Tensor] = {}
 
@@ -252,6 +255,15 @@ class Course:
             return check(inputs)
 
         return checked
+
+    def compiling(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(make)
+        def compile(model: Any = None, **options: Any) -> Any:
+            if isinstance(model, nn.Module):
+                self.compiled.add(model)
+            return make(model, **options)
+
+        return compile
 
     def calling_functionally(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:

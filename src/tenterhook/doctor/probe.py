@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import partial
 from typing import overload
 
@@ -11,7 +12,7 @@ from torch import nn
 from tenterhook.actions import DEFAULT, Registry
 from tenterhook.doctor.findings import Finding, Findings, finding, many
 from tenterhook.errors import TenterhookError
-from tenterhook.plan import Hook, Plan
+from tenterhook.plan import Action, Hook, Plan, When
 from tenterhook.rig import Rig
 from tenterhook.rig.fire import out_of_phase
 from tenterhook.rig.ledger import MUTED, Account, Site
@@ -72,8 +73,10 @@ def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
     if silent:
         yield _silent(rig, silent, len(sites))
     elif not account.due and sites:
-        yield said("TH215", f"{many(rig.step_count, 'step')}, due in none: {hook.when}", "th.When(every=1)")
-    if live.definition.modifies and account.fired and not account.changed:
+        when = {f.name: getattr(hook.when, f.name) for f in fields(hook.when)}
+        asked = ", ".join(f"{name}={value!r}" for name, value in when.items() if value != getattr(When(), name))
+        yield said("TH215", f"{many(rig.step_count, 'step')}, due in none: When({asked})", "th.When(every=1)")
+    if isinstance(hook.do, Action) and live.definition.modifies and account.fired and not account.changed:
         yield said(
             "TH302", f"{many(account.fired, 'firing')}, and every one returned what it was given",
             "# nothing to do if the limit is just not reached",

@@ -33,6 +33,7 @@ _ERRORS = (
     (r"more than one element of the written-to tensor refers to a single memory location", "TH501",
      "return grad * 2  # a new tensor, not grad.mul_(2)"),
     (r"has no attribute 'register_\w*'", "TH106",
+     "for p in module.parameters():               # a layer's gradients\n    p.register_hook(fn)\n"
      "tensor.register_hook(fn)                    # a tensor's gradient\n"
      "module.register_full_backward_hook(fn)      # a module's\n"
      "optimizer.register_step_pre_hook(fn)        # an optimizer's step"),
@@ -49,7 +50,8 @@ _ERRORS = (
     (r"setup_context.*staticmethod|generate_vmap_rule", "TH219",
      'th.hook(model, fn, on="layer", at="grad_output")  # or take the hook off before torch.func'),
     (r"[Mm]odule-level backwards? hooks require|backwards? hooks.*compiled autograd|^Unsupported: ", "TH221",
-     'th.hook(model, fn, on="layer.weight", at="grad")  # hooks on parameters stay outside of the graph'),
+     'model = torch.compile(model, fullgraph=True)\n'
+     'th.hook(model, fn, on="layer.*", at="grad")  # after it; hooks on parameters stay outside of the graph'),
     (r"Expected !nested_tensorlist\[0\]\.empty\(\)", "TH411",
      "loss.backward()\nclip_grad_value_(model.parameters(), 1.0)\noptimizer.step()"),
     (r"A leaf node was passed to _will_engine_execute_node", "TH210",
@@ -80,7 +82,7 @@ def failures(exam: Exam) -> Iterator[Finding]:
     """What ended the program, if it was a hook, or ours."""
     for refusal in exam.refusals:
         made = "is frozen" if refusal.parameter else "was made under torch.no_grad()" if not refusal.grad_enabled else (
-            "was made of nothing that requires grad")  # fmt: skip
+            "does not require grad")  # fmt: skip
         if "doesn't require gradient" in refusal.fact:
             code = "TH103" if refusal.parameter or refusal.grad_enabled else "TH204"
             yield finding(
@@ -91,7 +93,7 @@ def failures(exam: Exam) -> Iterator[Finding]:
             )  # fmt: skip
         else:
             yield finding("TH105", f"{refusal.kind} on {refusal.target!r}: {refusal.fact}",
-                          "# register on the leaf, or on what the loss is made of", target=refusal.target,
+                          "y.register_hook(fn)  # gets the whole gradient, summed over all uses", target=refusal.target,
                           place=refusal.caller.place)  # fmt: skip
     if exam.failure is None:
         return
@@ -114,6 +116,7 @@ def failures(exam: Exam) -> Iterator[Finding]:
                 code, place = "TH218", exam.course.blind_checkpoints[0]
                 remedy = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
             hook = raising or _involved(exam, code)
+            remedy = remedy.replace("layer", hook.owner.name) if hook is not None and hook.owner.name != "." else remedy
             yield said(hook, code, first, remedy) if hook is not None else finding(code, first, remedy, place=place)
             return
     if raising is not None:
@@ -152,7 +155,8 @@ def of_ours(error: TenterhookError, place: str | None = None) -> Finding:
     code = next(code for kind, code in _OURS if isinstance(error, kind))
     if isinstance(error, DormantError) and "optimizer" in error.fact:
         code = "TH104"
-    return finding(code, error.fact, error.remedy or "# see the evidence", hook=error.hook, target=error.target,
+    fact = "; ".join(line.strip() for line in error.fact.splitlines())
+    return finding(code, fact, error.remedy or "# see the evidence", hook=error.hook, target=error.target,
                    point=error.point, place=place)  # fmt: skip
 
 

@@ -144,6 +144,7 @@ class Exam:
                 ((torch.amp.GradScaler, "scale"), course.scaling),
                 ((torch.amp.GradScaler, "step"), course.scaler_stepping),
                 ((torch.utils.checkpoint, "check_backward_validity"), course.checking_inputs),
+                ((torch, "compile"), course.compiling),
                 ((RemovableHandle, "remove"), self._removing),
                 ((RemovableHandle, "__setstate__"), self._loading_a_handle),
                 ((warnings, "showwarning"), self._warning),
@@ -262,9 +263,10 @@ class Exam:
         if known is not None:
             return known
         calls = self._calls[module] = Calls()
+        watched = weakref.ref(module)
 
         def returned(module: nn.Module, args: Any, out: Any) -> None:
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or watched() is not module:  # a copy has this hook too
                 return
             calls.count += 1
             if not torch.is_grad_enabled():

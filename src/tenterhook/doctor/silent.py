@@ -64,6 +64,8 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
             if owner.is_parameter
             else "x.requires_grad_(True)  # before the forward",
         )  # fmt: skip
+    if course.blind_checkpoints and not last.inside:
+        return _blind(hook, course.blind_checkpoints[0])
     if hook.calls is not None and hook.calls.count and hook.calls.without_grad == hook.calls.count:
         return _without_grad(hook, hook.calls)
     if last.other is not None:
@@ -85,8 +87,6 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
             f"{times}, the last by {last.backward}, which " + ("fills no .grad" if accumulated else "left it out"),
             "loss.backward()" + ("" if accumulated else "  # without inputs=, or with this tensor among them"),
         )  # fmt: skip
-    if course.blind_checkpoints:
-        return _blind(hook, course.blind_checkpoints[0])
     if last.inside:
         return _none(hook)
     if not hook.meetings[0].alive:
@@ -120,7 +120,8 @@ def _another(hook: Watched, model: str) -> Finding:
     if hook.copies_fired:
         return said(
             hook, "TH108", f"a copy of the {model} ran: its hook fired {many(hook.copies_fired, 'time')}, this one 0",
-            "copied = copy.deepcopy(model)\ncopied.layer.register_forward_hook(observer)  # on the one that runs",
+            "copied = copy.deepcopy(model)  # before hooks are put on\n"
+            f'copied.get_submodule("{hook.owner.name}").{hook.kind}(fn)',
         )  # fmt: skip
     point = "grad" if hook.kind in TENSOR else "output" if hook.kind in FORWARD else "grad_output"
     return said(
@@ -152,7 +153,7 @@ def _forward(hook: Watched, exam: Exam) -> Finding | None:
         return _another(hook, last.other)
     if hook.copies_fired:
         return _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model")
-    if _is_compiled(hook, module):
+    if _is_compiled(hook, module, exam):
         return _compiled(hook)
     if last is not None and last.late and len(hook.meetings) == 1:
         return _late(hook)
@@ -170,7 +171,7 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
         return _another(hook, last.other)
     if not isinstance(module, nn.Module):
         return None
-    if _is_compiled(hook, module):
+    if _is_compiled(hook, module, exam):
         return _compiled(hook)
     calls = hook.calls or Calls()
     if not calls.count:
@@ -212,8 +213,8 @@ def _uncalled(hook: Watched, exam: Exam) -> Finding:
     return said(
         hook, "TH207", f"0 calls in {many(len(hook.meetings), 'backward')} that used its parameters: "
         "somebody calls .forward() or uses its weights directly",
-        f"out = module(x)                    # not module.forward(x)\n"
-        f'th.hook(model, fn, on="{hook.owner.name}.weight", at="grad")  # or hook what is used',
+        "out = module(x)  # not module.forward(x)\n"
+        f'th.hook(model, fn, on="{hook.owner.name}.*", at="grad")  # or hook what is used',
         lightly=_siblings_fired(hook, exam),
     )  # fmt: skip
 
@@ -221,30 +222,23 @@ def _uncalled(hook: Watched, exam: Exam) -> Finding:
 def _never_called(hook: Watched, exam: Exam) -> Finding:
     return said(
         hook, "TH213", f"0 calls of this {hook.owner.kind}",
-        f"print(th.inventory(model))  # what is hooked; {hook.owner.name!r} is not run by the model's forward",
+        f"x = self.{hook.owner.name}(x)  # in the forward of the model; or hook a module that runs",
         lightly=_siblings_fired(hook, exam) or isinstance(hook.owner.now(), nn.ModuleList | nn.ModuleDict),
     )  # fmt: skip
 
 
-def _is_compiled(hook: Watched, module: nn.Module) -> bool:
+def _is_compiled(hook: Watched, module: nn.Module, exam: Exam) -> bool:
     """Whether compiled code runs the module: its own, or that of a module around it."""
-    root = hook.owner.place.root() if hook.owner.place is not None else None
-    around = [m for m in (root.modules() if root is not None else ()) if private.is_compiled(m)]
-    around += [m for m in exam_compiled() if m not in around]
-    return private.is_compiled(module) or any(any(m is module for m in one.modules()) for one in around)
-
-
-def exam_compiled() -> list[nn.Module]:
-    import gc
-
-    return [m for m in gc.get_objects() if issubclass(type(m), nn.Module) and private.is_compiled(m)]
+    around = [m for m in exam.places.modules() if private.is_compiled(m)] + list(exam.course.compiled)
+    return any(one is module for m in around for one in m.modules())
 
 
 def _compiled(hook: Watched) -> Finding:
     at = "model" if hook.owner.name == "." else f'model.get_submodule("{hook.owner.name}")'
     return said(
         hook, "TH209", "the model runs as compiled code that was made without the hook",
-        f"{at}.{hook.kind}(fn)  # first\nmodel = torch.compile(model)  # then; or call torch._dynamo.reset()",
+        f"{at}.{hook.kind}(fn)\ntorch._dynamo.reset()         # forget the code that was made without it\n"
+        "model = torch.compile(model)",
     )  # fmt: skip
 
 
