@@ -51,7 +51,7 @@ def dangers(hook: Watched) -> Iterator[Finding]:
             f"it fired {many(hook.fired, 'time')} with the gradients of the last operation inside the module, not of "
             "the module's inputs",
             "module.register_full_backward_hook(fn)\n"
-            f'th.hook(model, fn, on="{hook.owner.name}", at="grad_input")  # or',
+            f'th.hook(model, fn, on="{hook.owner.name}", at="grad_input")  # or, with fn(grad)',
         )  # fmt: skip
     if hook.overwrote:
         yield said(
@@ -113,13 +113,14 @@ def habits(exam: Exam) -> Iterator[Finding]:
         yield finding(
             "TH411", f"{many(course.steps_inside, 'step')} ran inside a backward; clipping found 0 gradients, "
             f"{many(len(course.empty_clips), 'time')}",
+            "clip_grad_norm_([p], 1.0)  # in the hook, before its step; or step after the backward:\n"
             "loss.backward()\nclip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
             place=course.empty_clips[0],
         )  # fmt: skip
     for kind, by in exam.everywhere:
         yield finding(
             "TH602", f"{kind} hooks every module of the process, also those of libraries",
-            "for m in model.modules():\n    m.register_forward_hook(fn)", place=by.place,
+            f"for m in model.modules():\n    m.{kind.replace('module_', '')}(fn)", place=by.place,
         )  # fmt: skip
     for path in sorted(exam.files):
         for line in evaluations(path):

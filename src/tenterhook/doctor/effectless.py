@@ -64,9 +64,8 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
     if moved:
         delta, why = moved[-1]
         yield said(
-            hook, "TH304", f"it returned zero, and the step moved what has none by {delta:.4g}: by {why}",
+            hook, "TH304", f"the step moved elements whose gradient it had made zero, by {delta:.4g}: by {why}",
             'held = {"params": [p], "weight_decay": 0.0, "momentum": 0.0}  # a group of its own\n'
-            'optimizer = torch.optim.SGD([{"params": rest}, held], lr=lr)\n'
             "p.requires_grad_(False)                                       # or, to hold all of it",
         )  # fmt: skip
     yield from _taken_out_again(hook)
@@ -75,7 +74,7 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
             hook, "TH310",
             f"it changed the gradient {many(hook.changed, 'time')}; {many(course.steps, 'step')} ran, of optimizers "
             "that do not hold this parameter",
-            "optimizer = torch.optim.SGD(model.parameters(), lr=lr)  # of the model that is trained",
+            'optimizer.add_param_group({"params": [p]})  # or make it of the model that is trained',
         )  # fmt: skip
     scaled = [look for look in looks if look.scale != 1.0 and not look.equal and (_limits(hook) or look.factor is None)]
     if scaled:
@@ -83,7 +82,8 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
         yield said(
             hook, "TH309", f"the loss was multiplied by {scale:g}: it saw up to {peak:.4g} where the gradient was "
             f"{peak / scale:.4g}",
-            f'th.hook(model, th.clip_value(1.0), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
+            f'th.hook(model, th.clip_value({scaled[-1].peaks[1]:.4g}), on="{hook.owner.name}", at="grad_final", '
+            "optimizer=optimizer)",
         )  # fmt: skip
 
 
@@ -139,15 +139,15 @@ def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
             hook, "TH402", f"it fired up to {many(hook.most_in_backward, 'time')} in one backward, once for each call",
             f'th.hook(model, lambda g, ctx: ..., on="{hook.owner.name}", at="grad_output")  # ctx.call says which',
         )  # fmt: skip
-    if hook.recomputed:
+    if hook.recomputed and not hook.returned:
         yield said(
             hook, "TH404", f"{hook.recomputed} of {hook.fired} firings were in a recomputation",
-            f'th.hook(model, fn, on="{hook.owner.name}", at="output")  # observes each call once',
+            f'th.hook(model, th.stats(), on="{hook.owner.name}", at="output")  # observes each call once',
         )  # fmt: skip
     if hook.without_input:
         yield said(
             hook, "TH407", f"grad_input was None in {hook.without_input} of {hook.fired} firings",
-            f'th.hook(model, fn, on="{_below(hook)}", at="grad_accumulated")  # when the gradients are there',
+            f'th.hook(model, fn, on="{_below(hook)}", at="grad_accumulated")  # fn(grad), when it is there',
         )  # fmt: skip
     if hook.rebased:
         yield said(
@@ -179,7 +179,7 @@ def elsewhere(hook: Watched) -> Iterator[Finding]:
             hook, "TH303",
             f"{hook.changed} of {hook.fired} firings returned another grad_input: it goes to the layers before; the "
             f"gradients of {', '.join(own)} are made of grad_output, and stay",
-            f'th.hook(model, fn, on="{_below(hook)}", at="grad")        # the gradients of its parameters\n'
+            f'th.hook(model, fn, on="{_below(hook)}", at="grad")        # fn(grad): those of its parameters\n'
             f'th.hook(model, fn, on="{_below(hook)}", at="grad_final")  # those that the optimizer uses',
         )  # fmt: skip
 
@@ -207,9 +207,9 @@ def repeated(exam: Exam) -> Iterator[Finding]:
                 first, "TH409", f"{times}, in {many(moments, 'step')}; each of them runs every time",
                 f"handle = target.{first.kind}(fn)  # once, before the loop",
             )  # fmt: skip
-        elif len(names := _names_of(first)) > 1:
+        elif others := [name for name in _names_of(first) if name != first.owner.name]:
             yield said(
-                first, "TH405", f"{times}, which is also called {names[1]!r}: what it does is done twice",
+                first, "TH405", f"{times}, which is also called {others[0]!r}: what it does is done twice",
                 "for name, p in model.named_parameters():  # names what is tied once\n    p.register_hook(fn)",
             )  # fmt: skip
         else:

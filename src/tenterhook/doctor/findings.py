@@ -37,7 +37,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH106", "the register function does not exist", "error"),
     ("TH107", "a handle was saved and loaded: it restores nothing", "error"),
     ("TH108", "the model was copied, and the copy carries a hook of its own", "error"),
-    ("TH109", "no hook was registered at all", "warning"),
+    ("TH109", "no hook was registered at all", "note"),
     ("TH110", "the saved hooks do not fit", "error"),
     ("TH201", "registered too late: what it waits for had already run", "error"),
     ("TH202", "the hooked tensor is not on the way to the loss", "error"),

@@ -46,7 +46,7 @@ _ERRORS = (
      "torch.save(model.state_dict(), path)  # tensors alone; hooks by name: rig.state_dict()"),
     (r"has changed the (size|type|device) of value|hooks? (must|should) return None|must return None|"
      r"expected Variable, but hook returned|expected Tensor, but hook returned|hook returned", "TH511",
-     "return (new_grad_input,)  # as many as were given; of a tensor's hook one tensor of the same shape; else None"),
+     ""),
     (r"setup_context.*staticmethod|generate_vmap_rule", "TH219",
      'th.hook(model, fn, on="layer", at="grad_output")  # or take the hook off before torch.func'),
     (r"[Mm]odule-level backwards? hooks require|backwards? hooks.*compiled autograd|^Unsupported: ", "TH221",
@@ -64,6 +64,13 @@ _ERRORS = (
 )  # fmt: skip
 
 _ARITY = re.compile(r"takes (from )?\d+.* positional arguments? but|missing \d+ required positional|unexpected keyword")
+
+_RETURNS = {
+    "register_hook": "return new_grad  # one tensor, of the shape of the gradient; or None",
+    "register_post_accumulate_grad_hook": "p.grad = new_grad  # in place of a return",
+    "register_full_backward_hook": "return (new_grad_input,)  # a tuple, as many as grad_input; or None",
+    "register_full_backward_pre_hook": "return (new_grad_output,)  # a tuple, as many as grad_output; or None",
+}
 
 _SIGNATURES = {
     "register_hook": "def fn(grad): ...",
@@ -98,7 +105,7 @@ def failures(exam: Exam) -> Iterator[Finding]:
     if exam.failure is None:
         return
     error, text, place = exam.failure.error, exam.failure.text, exam.failure.place
-    first = text.partition("\n")[0]
+    first = text.partition("\n")[0].partition(". ")[0]
     if isinstance(error, TenterhookError):
         yield of_ours(error, place)
         return
@@ -116,6 +123,7 @@ def failures(exam: Exam) -> Iterator[Finding]:
                 code, place = "TH218", exam.course.blind_checkpoints[0]
                 remedy = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
             hook = raising or _involved(exam, code)
+            remedy = remedy or _RETURNS.get(hook.kind if hook is not None else "", "return None")
             remedy = remedy.replace("layer", hook.owner.name) if hook is not None and hook.owner.name != "." else remedy
             yield said(hook, code, first, remedy) if hook is not None else finding(code, first, remedy, place=place)
             return
@@ -123,7 +131,7 @@ def failures(exam: Exam) -> Iterator[Finding]:
         arity = _ARITY.search(text)
         signature = _SIGNATURES.get(raising.kind, "def fn(*args): ...")
         yield said(
-            raising, "TH507", first + ("; it is called otherwise" if arity else ""),
+            raising, "TH507", first + (f"; it is called as {signature[4:-5]}" if arity else ""),
             signature if arity else "# mend it there, or catch what it raises",
         )  # fmt: skip
 

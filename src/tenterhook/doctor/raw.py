@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any
 
@@ -152,11 +152,8 @@ class Exam:
             )
             for (where, name), wrapped in entries:
                 self._replace(undo, where, name, wrapped(getattr(where, name)))
-            for register, call in (
-                (optimizer_module.register_optimizer_step_pre_hook, course.before_step),
-                (optimizer_module.register_optimizer_step_post_hook, course.after_step),
-            ):
-                undo.callback(_unwatched(register)(call).remove)
+            for hooks, call in zip(private.EVERY_STEP, (course.before_step, course.after_step), strict=True):
+                undo.callback(private.insert_hook(hooks, call))
             undo.enter_context(warnings.catch_warnings())
             self._listen()
             course.open = True
@@ -204,6 +201,7 @@ class Exam:
     # -- registering -------------------------------------------------------------------------------------------------
 
     def _registering(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        @wraps(register)
         def registered(owner: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not callable(hook) or not self.course.open:
                 return register(owner, hook, *args, **kwargs)
@@ -224,17 +222,14 @@ class Exam:
             self._seat(stand_in, handle)
             return handle
 
-        registered.__name__, registered.__doc__ = register.__name__, register.__doc__
-        registered.__wrapped__ = register  # type: ignore[attr-defined]
         return registered
 
     def _registering_globally(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        @wraps(register)
         def registered(*args: Any, **kwargs: Any) -> Any:
             self.everywhere.append((kind, caller()))
             return register(*args, **kwargs)
 
-        registered.__name__, registered.__doc__ = register.__name__, register.__doc__
-        registered.__wrapped__ = register  # type: ignore[attr-defined]
         return registered
 
     def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> StandIn:
@@ -274,7 +269,7 @@ class Exam:
             elif calls.odd is None and not _is_plain(out):
                 calls.odd = type(out).__name__
 
-        self._undo.callback(_unwatched(nn.Module.register_forward_hook)(module, returned).remove)
+        self._undo.callback(private.insert_hook(private.hooks_in(module, "_forward_hooks"), returned))
         return calls
 
     def _miss(self, record: Watched) -> None:
@@ -286,7 +281,7 @@ class Exam:
 
         module = record.owner.now()
         if isinstance(module, nn.Module):
-            self._undo.callback(_unwatched(nn.Module.register_forward_pre_hook)(module, called).remove)
+            self._undo.callback(private.insert_hook(private.hooks_in(module, "_forward_pre_hooks"), called))
 
     def _refuse(self, kind: str, owner: Any, fact: str, by: Caller) -> None:
         if not by.users:
@@ -375,13 +370,6 @@ class Exam:
         ]  # fmt: skip
         head = ("hook", "registered by", "on", "place", "fired", "returned", "changed", "reached a step", "now")
         return f"{Table('raw hooks', head, rows).text()}\n\n{self.findings!r}"
-
-
-def _unwatched(register: Any) -> Any:
-    """PyTorch's own function; another exam may be open around this one."""
-    while hasattr(register, "__wrapped__"):
-        register = register.__wrapped__
-    return register
 
 
 def _fate(hook: Watched) -> str:

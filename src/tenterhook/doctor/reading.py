@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,24 +166,33 @@ def _expression(steps: list[Step], end: int) -> list[Step]:
 
 
 def _changes(made: list[Step], given: tuple[str, ...]) -> bool:
-    """Whether the statement makes another gradient out of an argument: its last act is arithmetic, or such a method."""
-    if not any(s.op == "LOAD_FAST" and s.value in given for s in made) or not made:
+    """Whether the statement makes something new out of an argument: by arithmetic, such a method, or torch itself."""
+    if not made or not any(s.op == "LOAD_FAST" and s.value in given for s in made):
         return False
-    last = made[-1].op
+    first, last = made[0], made[-1].op
     if last == "BINARY_OP":
         return not made[-1].value.endswith("=")
-    named = [s.value for s in made if s.op in _METHODS]
+    chain = [s.value for before, s in pairwise(made) if s.op in _METHODS and _begins_chain(before, given)]
     if last == "BUILD_TUPLE":
-        return any(s.op == "BINARY_OP" for s in made) or any(name in _CHANGES for name in named)
-    if not last.startswith("CALL"):
+        return any(s.op == "BINARY_OP" for s in made) or any(name in _CHANGES for name in chain)
+    if not last.startswith("CALL") or any(s.op == "KW_NAMES" and "out" in s.value for s in made):
         return False
-    if any(s.op == "KW_NAMES" and "out" in s.value for s in made):
-        return False
-    from_torch = made[0].op == "LOAD_GLOBAL" and made[0].value in ("torch", "F", "functional", "nn")
-    if from_torch and bool(named) and not named[-1].endswith("_"):
-        return True
-    made_tuple = any(s.op == "LOAD_GLOBAL" and s.value == "tuple" for s in made)
-    return made_tuple or (bool(named) and named[-1] in _CHANGES)
+    if first.op == "LOAD_GLOBAL":
+        path = [s.value for s in takewhile(lambda s: s.op in _METHODS, made[1:])]
+        if first.value == "tuple":
+            return not any(s.op in _METHODS for s in made)  # tuple(g * 2 for g in grads), not tuple(out.shape)
+        return first.value in _TORCH and bool(path) and path[-1] not in _LOOKS and not path[-1].endswith("_")
+    return bool(chain) and chain[-1] in _CHANGES
+
+
+def _begins_chain(before: Step, given: tuple[str, ...]) -> bool:
+    """A method of an argument, or of what a method returned."""
+    return (before.op == "LOAD_FAST" and before.value in given) or before.op.startswith("CALL")
+
+
+#: names that torch is imported by, and functions of its that make nothing new
+_TORCH = ("torch", "F", "functional", "nn")
+_LOOKS = frozenset(["save", "_assert", "assert_close", "manual_seed", "synchronize", "set_printoptions", "breakpoint"])
 
 
 def held(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import optimizer as optimizer_module
 
 #: the number of the running backward, -1 outside of one; inside a forward it means a checkpoint recomputes
 graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
@@ -159,6 +161,26 @@ def count_hooks(owner: Any, register: str) -> int | None:
     slot = next((slot for slot, by in MODULE_SLOTS.items() if by == register), None)
     hooks = getattr(owner, slot, None) if slot is not None and isinstance(owner, nn.Module) else None
     return None if hooks is None else len(hooks)
+
+
+_unnumbered = itertools.count(-1, -1)
+
+
+def insert_hook(hooks: dict[int, Any], fn: Callable[..., Any]) -> Callable[[], None]:
+    """Put a hook into a dict without using up a number, so that others get those they would have got. 2.13.
+
+    Returns what takes it out again.
+    """
+    key = next(_unnumbered)
+    hooks[key] = fn
+    return lambda: hooks.pop(key, None) and None
+
+
+#: the hooks on every optimizer's step, before it and after it. 2.13
+EVERY_STEP: tuple[dict[int, Any], dict[int, Any]] = (
+    optimizer_module._global_optimizer_pre_hooks,
+    optimizer_module._global_optimizer_post_hooks,
+)
 
 
 def forget_hook(module: nn.Module, slot: str, key: int) -> None:
