@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,54 @@ def test_the_script_imports_its_neighbours(script: Path, capsys: pytest.CaptureF
     script.write_text("from my_neighbour import value\nprint(value, __name__)")
     assert main(["doctor", str(script)]) == 1
     assert capsys.readouterr().out == "5 __main__\n"
+
+
+CLASSIC = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+def clip(grad):
+    grad = torch.clamp(grad, -0.1, 0.1)
+
+torch.manual_seed(0)
+model = Net()
+model.head.weight.register_hook(lambda grad: grad * 0)  # TH206
+state = model.state_dict()
+model = Net()
+model.load_state_dict(state)
+model.body.weight.register_hook(clip)  # TH301
+compiled = torch.compile(model, backend="eager")
+x = torch.randn(16, 4, requires_grad=True) * 10
+x.register_hook(lambda grad: grad * 0.5)  # TH307
+for step in range(3):
+    compiled(x).square().mean().backward(retain_graph=step < 2)
+    if step == 0:
+        model.body.register_forward_hook(lambda m, args, out: out * 0)  # TH209
+print(x.grad)
+"""
+
+
+def test_the_classic_mistakes_in_one_script(script: Path, capsys: pytest.CaptureFixture[str]):
+    """Returned None, hooked the old model after a reload, not a leaf, registered after compile."""
+    script.write_text(CLASSIC)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["doctor", "--json", str(script)]) == 1
+    out = capsys.readouterr().out
+    found = json.loads(out[out.index('{\n  "tenterhook"') :])["findings"]
+    lines = {code: n for n, line in enumerate(CLASSIC.split("\n"), 1) for code in line.partition("# ")[2].split()}
+    grave = {f["code"]: f for f in found if f["severity"] != "note"}
+    assert set(grave) == set(lines) == {"TH206", "TH209", "TH301", "TH307"}
+    assert {code: f["place"] for code, f in grave.items()} == {c: f"{script}:{n}" for c, n in lines.items()}
+    assert grave["TH301"]["remedy"] == "def clip(grad):\n    ...\n    return grad"
+    assert grave["TH206"]["remedy"].startswith('th.hook(model, fn, on="head.weight", at="grad")')
+    assert "torch._dynamo.reset()" in grave["TH209"]["remedy"]
+    assert "requires_grad_()" in grave["TH307"]["remedy"]

@@ -36,6 +36,10 @@ class Graph:
     whole: bool = True
 
 
+def _nothing() -> None:
+    pass
+
+
 def walk(outputs: Iterable[Any]) -> Graph:
     waiting = [n for n in (getattr(o, "grad_fn", None) or getattr(o, "node", None) for o in outputs) if n is not None]
     graph = Graph(set(waiting), {})
@@ -66,6 +70,8 @@ class Course:
         self.open = False
         self.places = places
         self.hooks: list[Watched] = []
+        #: by number, those that have not fired yet and may learn from a backward why
+        self.waiting: dict[int, Watched] = {}
         self.running: Backward | None = None
         self.backwards = 0
         self.entries: dict[str, int] = {}
@@ -85,6 +91,8 @@ class Course:
         self.blind_checkpoints: list[str] = []
         #: ids of parameters that functional_call replaced
         self.functional: set[int] = set()
+        #: told when something is compiled
+        self.before_compiling: Callable[[], None] = _nothing
         #: models that compiled code was made for
         self.compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
@@ -112,9 +120,8 @@ class Course:
             if retain and not create_graph:
                 self.retained += 1
                 self.retained_at = caller().place
-            waiting = [h for h in self.hooks if not h.fired and h.waits and len(h.meetings) < LOOKS]
-            if waiting:
-                self._meet(waiting, outputs, entry)
+            if self.waiting:
+                self._meet(outputs, entry)
             try:
                 return run(outputs, *args, **kwargs)
             finally:
@@ -122,11 +129,13 @@ class Course:
 
         return entered
 
-    def _meet(self, waiting: list[Watched], outputs: Sequence[Any], entry: str) -> None:
+    def _meet(self, outputs: Sequence[Any], entry: str) -> None:
         graph = walk(outputs)
-        for hook in waiting:
+        for number, hook in list(self.waiting.items()):
             if hook.removed is None:
                 hook.meetings.append(self._meeting(hook, graph, entry))
+            if hook.removed is not None or len(hook.meetings) == LOOKS:
+                del self.waiting[number]
 
     def _meeting(self, hook: Watched, graph: Graph, entry: str) -> Meeting:
         owner, now = hook.owner, hook.owner.now()
@@ -259,8 +268,10 @@ class Course:
     def compiling(self, make: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(make)
         def compile(model: Any = None, **options: Any) -> Any:
-            if isinstance(model, nn.Module):
-                self.compiled.add(model)
+            owner = getattr(model, "__self__", model)
+            if isinstance(owner, nn.Module):
+                self.compiled.add(owner)
+            self.before_compiling()
             return make(model, **options)
 
         return compile

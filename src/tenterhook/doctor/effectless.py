@@ -28,7 +28,7 @@ def without_effect(hook: Watched, exam: Exam) -> Iterator[Finding]:
     looks = hook.looks
     if looks and all(look.equal for look in looks) and hook.changed:
         yield said(
-            hook, "TH302", f"{many(len(looks), 'firing')} were compared: all returned the numbers they were given",
+            hook, "TH302", f"compared {many(len(looks), 'firing')}: every one returned the numbers it was given",
             "# nothing to do if the limit is just not reached",
         )  # fmt: skip
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.whose import is_ours, is_users
 
+_HERE = str(Path(__file__).parent)
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -29,7 +31,7 @@ class Caller:
 def caller() -> Caller:
     """Who calls the watched function: the frame next to it that is not in the doctor."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(str(Path(__file__).parent)):
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     nearest = frame.f_code.co_filename if frame is not None else "?"
     while frame is not None and not is_users(frame.f_code.co_filename):

@@ -121,6 +121,9 @@ class Exam:
         self._seats: dict[int, Watched] = {}
         self._calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
         self._undo = ExitStack()
+        self._companions = ExitStack()
+        #: no module has a companion: a hook in its dict would change how compiled code is guarded
+        self._alone = False
 
     @property
     def hooks(self) -> list[Watched]:
@@ -157,7 +160,11 @@ class Exam:
             undo.enter_context(warnings.catch_warnings())
             self._listen()
             course.open = True
+            course.before_compiling = self._leave_alone
+            undo.callback(self._companions.close)
             undo.callback(self._close)
+            if any(map(private.is_compiled, self.places.modules())):
+                self._leave_alone()
             model = self._model() if self._model is not None else None
             if model is not None:
                 self._adopt(model)
@@ -247,15 +254,17 @@ class Exam:
         record.number, record.handle = len(self.hooks), handle
         self._seats[handle.id] = record
         self.hooks.append(record)
+        if record.waits:
+            self.course.waiting[record.number] = record
         place = record.owner.place
         module = place.module() if place is not None else None
         if module is not None and record.kind in (*TENSOR, *BACKWARD):
             record.calls = self._accompany(module)
 
-    def _accompany(self, module: nn.Module) -> Calls:
+    def _accompany(self, module: nn.Module) -> Calls | None:
         """See how a module is called: whether with grad, and what it returns."""
         known = self._calls.get(module)
-        if known is not None:
+        if known is not None or self._alone:
             return known
         calls = self._calls[module] = Calls()
         watched = weakref.ref(module)
@@ -269,8 +278,13 @@ class Exam:
             elif calls.odd is None and not _is_plain(out):
                 calls.odd = type(out).__name__
 
-        self._undo.callback(private.insert_hook(private.hooks_in(module, "_forward_hooks"), returned))
+        self._companions.callback(private.insert_hook(private.hooks_in(module, "_forward_hooks"), returned))
         return calls
+
+    def _leave_alone(self) -> None:
+        self._companions.close()
+        self._calls.clear()
+        self._alone = True
 
     def _miss(self, record: Watched) -> None:
         """See whether a checkpoint recomputes a module without the hook that its forward ran with."""

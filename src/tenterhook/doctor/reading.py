@@ -8,7 +8,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,8 +68,13 @@ def read(fn: Callable[..., Any]) -> Reading | None:
     code = getattr(bare(fn), "__code__", None)
     if code is None:
         return None
-    arguments = code.co_varnames[: code.co_argcount]
     bound = 1 if inspect.ismethod(fn) or (not inspect.isfunction(fn) and not isinstance(fn, partial)) else 0
+    return _read(code, bound)
+
+
+@lru_cache(maxsize=1024)
+def _read(code: types.CodeType, bound: int) -> Reading:
+    arguments = code.co_varnames[: code.co_argcount]
     given = arguments[bound:]
     steps = _steps(code)
     returns = any(

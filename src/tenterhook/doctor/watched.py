@@ -318,6 +318,8 @@ class Watched:
             self.raised = f"{type(error).__name__}: {error}"
             raise
         self.fired += 1
+        if self.fired == 1:
+            course.waiting.pop(self.number, None)
         if self.removed is not None:
             self.late_firings += 1
         if course.running is not None:
