@@ -93,7 +93,7 @@ def test_a_module_in_a_process_of_its_own(script: Path):
 def test_the_script_imports_its_neighbours(script: Path, capsys: pytest.CaptureFixture[str]):
     (script.parent / "my_neighbour.py").write_text("value = 5")
     script.write_text("from my_neighbour import value\nprint(value, __name__)")
-    assert main(["doctor", str(script)]) == 1
+    assert main(["doctor", str(script)]) == 0
     assert capsys.readouterr().out == "5 __main__\n"
 
 

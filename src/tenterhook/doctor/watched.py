@@ -158,53 +158,67 @@ class Calls:
 
 @dataclass(slots=True, eq=False)
 class Watched:
+    """A hook's record: what it is, then what was seen of it."""
+
     #: among the exam's hooks, and among all of the process
     number: int
     serial: int
+    #: the function of PyTorch's that registered it
     kind: str
     function: str
     caller: Caller
     owner: Owner
     born: Moment
     reading: Reading | None
+    #: of the function, and of its code
     identity: tuple[int, int]
     course: Course
     handle: Any = None
+    #: the name by which it holds the tensor that it is on
+    holder: str | None = None
+    #: it took the number, and the place, of another
+    overwrote: bool = False
+    removed: Moment | None = None
+
     fired: int = 0
     returned: int = 0
     changed: int = 0
     in_place: int = 0
+    raised: str | None = None
+    looks: list[Look] = field(default_factory=list)
+    #: firings in a recomputation; with no gradient at all; with none of its inputs; onto a .grad that was there;
+    #: after it was removed; on copies of what it is on
     recomputed: int = 0
+    nones: int = 0
     without_input: int = 0
     accumulating: int = 0
-    #: firings after its handle was used to remove it
     late_firings: int = 0
-    #: firings that had no gradient to show
-    nones: int = 0
-    #: firings on copies of what it is on
     copies_fired: int = 0
-    raised: str | None = None
-    removed: Moment | None = None
-    holder: str | None = None
+    most_in_backward: int = 0
+    #: whether passes with create_graph were among them, and passes without
+    graphs: set[bool] = field(default_factory=set)
     #: the tensor was another version of itself when the gradient came
     rebased: bool = False
-    looks: list[Look] = field(default_factory=list)
-    meetings: list[Meeting] = field(default_factory=list)
+    #: values it was shown, and gradients it kept a reference to, with their version then
     kept: list[tuple[Moment, weakref.ref[Tensor]]] = field(default_factory=list)
-    #: gradients it kept a reference to: the tensor, and its version then
     aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
-    graphs: set[bool] = field(default_factory=set)
-    most_in_backward: int = 0
-    reached: int = 0
-    cleared: int = 0
-    moved: list[tuple[float, str]] = field(default_factory=list)
-    outside: int = 0
-    optimizers: set[str] = field(default_factory=set)
-    clipped: list[tuple[float, bool]] = field(default_factory=list)
+
+    #: backwards that it did not fire in
+    meetings: list[Meeting] = field(default_factory=list)
     #: how the module it is on, or that has the parameter, is called
     calls: Calls | None = None
+    #: recomputations that ran without it, though their forward had it
     recomputed_without: int = 0
-    overwrote: bool = False
+
+    #: steps of an optimizer that holds the parameter, of others; steps that found no gradient any more
+    reached: int = 0
+    outside: int = 0
+    cleared: int = 0
+    optimizers: set[str] = field(default_factory=set)
+    #: how far a step moved what it had made zero, and by what
+    moved: list[tuple[float, str]] = field(default_factory=list)
+    #: factors of clippings by the norm, and whether all that was clipped had the same factor of hooks
+    clipped: list[tuple[float, bool]] = field(default_factory=list)
     _in_backward: tuple[int, int] = (-1, 0)
 
     # -- what it is --------------------------------------------------------------------------------------------------
