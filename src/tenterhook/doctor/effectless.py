@@ -147,7 +147,7 @@ def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
     if hook.without_input:
         yield said(
             hook, "TH407", f"grad_input was None in {hook.without_input} of {hook.fired} firings",
-            f'th.hook(model, fn, on="{_below(hook)}", at="grad_accumulated")  # fn(grad), when it is there',
+            f'th.hook(model, fn, on="{hook.below}", at="grad_accumulated")  # fn(grad), when it is there',
         )  # fmt: skip
     if hook.rebased:
         yield said(
@@ -179,18 +179,13 @@ def elsewhere(hook: Watched) -> Iterator[Finding]:
             hook, "TH303",
             f"{hook.changed} of {hook.fired} firings returned another grad_input: it goes to the layers before; the "
             f"gradients of {', '.join(own)} are made of grad_output, and stay",
-            f'th.hook(model, fn, on="{_below(hook)}", at="grad")        # fn(grad): those of its parameters\n'
-            f'th.hook(model, fn, on="{_below(hook)}", at="grad_final")  # those that the optimizer uses',
+            f'th.hook(model, fn, on="{hook.below}", at="grad")        # fn(grad): those of its parameters\n'
+            f'th.hook(model, fn, on="{hook.below}", at="grad_final")  # those that the optimizer uses',
         )  # fmt: skip
 
 
 def _own_parameters(module: nn.Module) -> list[str]:
     return [key for key, p in private.own_parameters(module).items() if p is not None and p.requires_grad]
-
-
-def _below(hook: Watched) -> str:
-    """A selector of the module's own parameters."""
-    return "*" if hook.owner.name == "." else f"{hook.owner.name}.*"
 
 
 def repeated(exam: Exam) -> Iterator[Finding]:

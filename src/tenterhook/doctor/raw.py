@@ -124,6 +124,8 @@ class Exam:
         self._companions = ExitStack()
         #: no module has a companion: a hook in its dict would change how compiled code is guarded
         self._alone = False
+        #: those of compiled models never had one
+        self._compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     @property
     def hooks(self) -> list[Watched]:
@@ -163,8 +165,8 @@ class Exam:
             course.before_compiling = self._leave_alone
             undo.callback(self._companions.close)
             undo.callback(self._close)
-            if any(map(private.is_compiled, self.places.modules())):
-                self._leave_alone()
+            for compiled in filter(private.is_compiled, self.places.modules()):
+                self._compiled.update(compiled.modules())
             model = self._model() if self._model is not None else None
             if model is not None:
                 self._adopt(model)
@@ -264,7 +266,7 @@ class Exam:
     def _accompany(self, module: nn.Module) -> Calls | None:
         """See how a module is called: whether with grad, and what it returns."""
         known = self._calls.get(module)
-        if known is not None or self._alone:
+        if known is not None or self._alone or module in self._compiled:
             return known
         calls = self._calls[module] = Calls()
         watched = weakref.ref(module)

@@ -214,7 +214,7 @@ def _uncalled(hook: Watched, exam: Exam) -> Finding:
         hook, "TH207", f"0 calls in {many(len(hook.meetings), 'backward')} that used its parameters: "
         "somebody calls .forward() or uses its weights directly",
         "out = module(x)  # not module.forward(x)\n"
-        f'th.hook(model, fn, on="{hook.owner.name}.*", at="grad")  # or hook what is used',
+        f'th.hook(model, fn, on="{hook.below}", at="grad")  # or hook what is used',
         lightly=_siblings_fired(hook, exam),
     )  # fmt: skip
 

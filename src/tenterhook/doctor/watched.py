@@ -228,6 +228,11 @@ class Watched:
         return not self.caller.users
 
     @property
+    def below(self) -> str:
+        """A selector of the parameters of the module it is on."""
+        return "*" if self.owner.name == "." else f"{self.owner.name}.*"
+
+    @property
     def alive(self) -> bool:
         hooks = private.registered_in(self.handle)
         return hooks is not None and self.handle.id in hooks
