@@ -1,4 +1,4 @@
-"""Nothing is wrong: no error, no warning, and the run is the bare one, bit for bit. A slice; `scripts/programs` runs all."""
+"""Nothing is wrong: no error, no warning, the same bits as bare. A slice; `scripts/programs` runs all."""
 
 from __future__ import annotations
 
