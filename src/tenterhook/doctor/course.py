@@ -177,8 +177,10 @@ class Course:
     def _hooks_of_parameters(self) -> list[Watched]:
         return [h for n in self.fired_since_step if (h := self.hooks[n]).kind in TENSOR and h.owner.leaf]
 
-    def before_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._before.clear()
+        if kwargs.get("closure") or any(map(callable, args[1:])):
+            return  # the gradients are made inside of the step
         if private.graph_task_id() != -1:
             self.steps_inside += 1
         members = self._members.get(optimizer)
@@ -193,7 +195,7 @@ class Course:
             hook.reached += 1
             hook.optimizers.add(type(optimizer).__name__)
             look = hook.looks[-1] if hook.looks else None
-            if look is None or hook.reached > LOOKS:
+            if look is None or look.steps != self.steps or hook.reached > LOOKS:
                 continue
             grad = parameter.grad
             if look.returned and (grad is None or (not grad.is_sparse and not bool(grad.any()))):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from tenterhook.doctor.findings import Finding, many
@@ -61,7 +62,7 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
             "optimizer.step()       # with nothing in between",
         )  # fmt: skip
     moved = [(delta, why) for delta, why in hook.moved if delta]
-    if moved:
+    if moved and _same_mask(hook):
         delta, why = moved[-1]
         yield said(
             hook, "TH304", f"the step moved elements whose gradient it had made zero, by {delta:.4g}: by {why}",
@@ -69,14 +70,14 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
             "p.requires_grad_(False)                                       # or, to hold all of it",
         )  # fmt: skip
     yield from _taken_out_again(hook)
-    if hook.changed and course.steps and hook.outside and not hook.reached:
+    if hook.changed and course.steps and hook.outside and not hook.reached and hook.owner.is_parameter:
         yield said(
             hook, "TH310",
             f"it changed the gradient {many(hook.changed, 'time')}; {many(course.steps, 'step')} ran, of optimizers "
             "that do not hold this parameter",
             'optimizer.add_param_group({"params": [p]})  # or make it of the model that is trained',
         )  # fmt: skip
-    scaled = [look for look in looks if look.scale != 1.0 and not look.equal and (_limits(hook) or look.factor is None)]
+    scaled = [look for look in looks if look.scale != 1.0 and not look.equal and _limits(hook)]
     if scaled:
         peak, scale = scaled[-1].peaks[0], scaled[-1].scale
         yield said(
@@ -85,6 +86,12 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
             f'th.hook(model, th.clip_value({scaled[-1].peaks[1]:.4g}), on="{hook.owner.name}", at="grad_final", '
             "optimizer=optimizer)",
         )  # fmt: skip
+
+
+def _same_mask(hook: Watched) -> bool:
+    """Whether it made the same elements zero each time; what drops others each time holds none."""
+    masks = [look.zeroed for look in hook.looks if look.zeroed is not None]
+    return not any(look.returned for look in hook.looks) or all(torch.equal(masks[0], mask) for mask in masks)
 
 
 def _limits(hook: Watched) -> bool:
@@ -167,8 +174,8 @@ def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
 
 
 def _is_no_factor(hook: Watched) -> bool:
-    """Whether the sum of what it returns is another than what it returns of the sum."""
-    return _limits(hook) or any(look.factor is None and not look.equal for look in hook.looks)
+    """Whether the sum of what it returns is another than what it returns of the sum. A mask is none such."""
+    return _limits(hook)
 
 
 def elsewhere(hook: Watched) -> Iterator[Finding]:
@@ -197,6 +204,8 @@ def repeated(exam: Exam) -> Iterator[Finding]:
         told |= {h.number for h in hooks}
         first, times = hooks[0], f"registered {many(len(hooks), 'time')} on {hooks[0].owner.name!r}"
         moments = len({h.born.backwards for h in hooks})
+        if moments <= 2 and first.bound and len({h.identity[0] for h in hooks}) > 1:
+            continue
         if moments > 2:
             yield said(
                 first, "TH409", f"{times}, in {many(moments, 'step')}; each of them runs every time",

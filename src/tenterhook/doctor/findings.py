@@ -52,7 +52,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH211", "removed before it could fire", "warning"),
     ("TH212", "the optimizer's step was skipped", "warning"),
     ("TH213", "the module, or the tap, was never run", "warning"),
-    ("TH214", "nothing ran backward", "warning"),
+    ("TH214", "nothing ran backward", "note"),
     ("TH215", "it waits for a phase, a step or a trip that did not come", "note"),
     ("TH216", "it was reached, and the gradient was None", "warning"),
     ("TH217", "the hooked tensor was gone before the backward: its name was given to another", "error"),

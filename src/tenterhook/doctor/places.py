@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import torch
 from torch import Tensor, nn
 
 from tenterhook.rig import torch_private as private
@@ -92,7 +93,9 @@ class Places:
 
     @staticmethod
     def modules() -> list[nn.Module]:
-        return [m for m in gc.get_objects() if issubclass(type(m), nn.Module) and "_modules" in m.__dict__]
+        """But for those of TorchScript, which keep their parts elsewhere."""
+        found = [m for m in gc.get_objects() if issubclass(type(m), nn.Module) and "_modules" in m.__dict__]
+        return [m for m in found if not isinstance(m, torch.jit.ScriptModule)]
 
     def look(self) -> None:
         modules = self.modules()
@@ -115,5 +118,5 @@ class Places:
                 if parameter is not None:
                     self._parameters.setdefault(id(parameter), Place(before + key, ref, at, kind, key))
             for key, child in private.child_modules(module).items():
-                if child is not None:
+                if child is not None and not isinstance(child, torch.jit.ScriptModule):
                     waiting.append((child, name if key in private.TRANSPARENT else before + key))

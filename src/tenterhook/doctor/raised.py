@@ -88,6 +88,7 @@ _SIGNATURES = {
 def failures(exam: Exam) -> Iterator[Finding]:
     """What ended the program, if it was a hook, or ours."""
     for refusal in exam.refusals:
+        handled = exam.failure is None or refusal.fact not in exam.failure.text
         made = "is frozen" if refusal.parameter else "was made under torch.no_grad()" if not refusal.grad_enabled else (
             "does not require grad")  # fmt: skip
         if "doesn't require gradient" in refusal.fact:
@@ -96,12 +97,12 @@ def failures(exam: Exam) -> Iterator[Finding]:
                 code, f"{refusal.kind} on {refusal.target!r}: it {made}",
                 "p.requires_grad_(True)  # before it is used" if code == "TH103" else
                 "with torch.enable_grad():\n    y = f(x)\ny.register_hook(fn)",
-                target=refusal.target, place=refusal.caller.place,
+                target=refusal.target, by=refusal.kind, place=refusal.caller.place, lightly=handled,
             )  # fmt: skip
         else:
             yield finding("TH105", f"{refusal.kind} on {refusal.target!r}: {refusal.fact}",
                           "y.register_hook(fn)  # gets the whole gradient, summed over all uses", target=refusal.target,
-                          place=refusal.caller.place)  # fmt: skip
+                          by=refusal.kind, place=refusal.caller.place, lightly=handled)  # fmt: skip
     if exam.failure is None:
         return
     error, text, place = exam.failure.error, exam.failure.text, exam.failure.place

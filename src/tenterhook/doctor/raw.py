@@ -10,13 +10,12 @@ import gc
 import re
 import sys
 import traceback
-import types
 import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from types import TracebackType
 from typing import Any
 
@@ -32,7 +31,7 @@ from tenterhook.doctor.course import Course
 from tenterhook.doctor.findings import Findings
 from tenterhook.doctor.places import Caller, Places, caller
 from tenterhook.doctor.reading import bare
-from tenterhook.doctor.stand_in import StandIn, watch
+from tenterhook.doctor.stand_in import FUNCTIONS, StandIn, watch
 from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Calls, Owner, Watched
 from tenterhook.rig import Rig
 from tenterhook.rig import torch_private as private
@@ -96,9 +95,6 @@ class _Seat:
     hooks_dict_ref: weakref.ref[Any]
 
 
-_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, partial)
-
-
 class Exam:
     """While it is open, every hook that is registered is watched. `hooks` are their records, `findings` the verdict."""
 
@@ -159,8 +155,7 @@ class Exam:
                 self._replace(undo, where, name, wrapped(getattr(where, name)))
             for hooks, call in zip(private.EVERY_STEP, (course.before_step, course.after_step), strict=True):
                 undo.callback(private.insert_hook(hooks, call))
-            undo.enter_context(warnings.catch_warnings())
-            self._listen()
+            undo.callback(self._listen())
             course.open = True
             course.before_compiling = self._leave_alone
             undo.callback(self._companions.close)
@@ -176,7 +171,7 @@ class Exam:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         from tenterhook.doctor.diagnose import diagnose
 
-        if error is not None:
+        if error is not None and not isinstance(error, SystemExit):
             self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
         gc.collect()
         try:
@@ -191,20 +186,28 @@ class Exam:
         for module in self.places.modules():  # those of copies
             for slot in private.MODULE_SLOTS:
                 hooks = private.hooks_in(module, slot)
-                hooks.update({id: fn.without(self.course) for id, fn in hooks.items() if isinstance(fn, StandIn)})
+                hooks.update({id: fn.without(self.course) for id, fn in hooks.items() if type(fn) is StandIn})
         for hook in self.hooks:
             seats = private.registered_in(hook.handle)
             seated = seats.get(hook.handle.id) if seats is not None else None
-            if seats is not None and isinstance(seated, StandIn):
+            if seats is not None and type(seated) is StandIn:
                 seats[hook.handle.id] = seated.without(self.course)
+            elif type(inner := getattr(seated, "hook", None)) is StandIn:  # torch wraps some hooks in an object
+                seated.hook = inner.without(self.course)  # type: ignore[union-attr]
 
     @staticmethod
     def _replace(undo: ExitStack, owner: Any, name: str, new: Any) -> None:
         own = vars(owner).get(name)
-        if own is None:
-            undo.callback(delattr, owner, name)
-        else:
-            undo.callback(setattr, owner, name, own)
+
+        def restore() -> None:
+            if vars(owner).get(name) is not new:
+                return  # the program has put something else there
+            if own is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
+
+        undo.callback(restore)
         setattr(owner, name, new)
 
     # -- registering -------------------------------------------------------------------------------------------------
@@ -215,7 +218,7 @@ class Exam:
             if torch.compiler.is_compiling() or not callable(hook) or not self.course.open:
                 return register(owner, hook, *args, **kwargs)
             by = caller()
-            if by.ours or (not by.users and not isinstance(hook, _FUNCTIONS)):
+            if by.ours or (not by.users and not isinstance(hook, FUNCTIONS)):
                 # A library may look for its own kind of object among the hooks.
                 return register(owner, hook, *args, **kwargs)
             stand_in = self._stand_in(hook, kind, owner, by)
@@ -318,7 +321,7 @@ class Exam:
                 file = code.co_filename if code is not None else "?"
                 line = f"{file}:{code.co_firstlineno}" if code is not None else file
                 by = Caller(line, is_users(file), not is_users(file) and "tenterhook" in type(fn).__module__, file)
-                if by.ours or isinstance(fn, StandIn):
+                if by.ours or type(fn) is StandIn:
                     continue
                 stand_in = self._stand_in(fn, kind, owner, by)
                 hooks[id] = stand_in
@@ -329,7 +332,8 @@ class Exam:
     def _removing(self, remove: Callable[..., Any]) -> Callable[..., Any]:
         def removed(handle: Any) -> None:
             record = self._seats.get(getattr(handle, "id", -1))
-            if record is not None and record.removed is None and record.alive:
+            mine = record is not None and private.registered_in(handle) is private.registered_in(record.handle)
+            if record is not None and mine and record.removed is None and record.alive:
                 record.removed = self.course.now()
                 if record.kind in FORWARD and record.returned:
                     self._miss(record)
@@ -363,11 +367,14 @@ class Exam:
         return shown
 
     @staticmethod
-    def _listen() -> None:
+    def _listen() -> Callable[[], None]:
         """Have the one warning that tells something come each time, in a second exam too."""
         said = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
-        if next(said, "default") != "error":
-            warnings.filterwarnings("always", message=f".*{re.escape(READ_NO_LEAF)}")
+        if next(said, "default") == "error":
+            return lambda: None
+        warnings.filterwarnings("always", message=f".*{re.escape(READ_NO_LEAF)}")
+        mine = warnings.filters[0]
+        return lambda: warnings.filters.remove(mine) if mine in warnings.filters else None  # type: ignore[attr-defined]
 
     def _attaching(self, init: Callable[..., Any]) -> Callable[..., Any]:
         def attached(rig: Rig, *args: Any, **kwargs: Any) -> None:

@@ -69,12 +69,18 @@ def read(fn: Callable[..., Any]) -> Reading | None:
     if code is None:
         return None
     bound = 1 if inspect.ismethod(fn) or (not inspect.isfunction(fn) and not isinstance(fn, partial)) else 0
-    return _read(code, bound)
+    named: frozenset[str] = frozenset()
+    while isinstance(fn, partial):
+        bound, named, fn = bound + len(fn.args), named | frozenset(fn.keywords), fn.func
+    defaults = len(getattr(bare(fn), "__defaults__", None) or ())
+    return _read(code, bound, defaults, named)
 
 
 @lru_cache(maxsize=1024)
-def _read(code: types.CodeType, bound: int) -> Reading:
-    arguments = code.co_varnames[: code.co_argcount]
+def _read(code: types.CodeType, bound: int, defaults: int, named: frozenset[str]) -> Reading:
+    """The arguments that PyTorch gives are those which nobody has given yet."""
+    free = code.co_varnames[: code.co_argcount - defaults]
+    arguments = (*free[:bound], *(name for name in free[bound:] if name not in named))
     given = arguments[bound:]
     steps = _steps(code)
     returns = any(
@@ -151,7 +157,7 @@ def _edited(steps: list[Step], given: tuple[str, ...]) -> str | None:
         if step.op == "STORE_SUBSCR":
             before = [s.value for s in _expression(steps, number) if s.op == "LOAD_FAST"]
             found = next((name for name in before if name in copies), None)
-            if found is not None:
+            if found is not None and not any(s.op == "LOAD_FAST" and s.value == found for s in steps[number:]):
                 return str(found)
     return None
 
@@ -186,7 +192,7 @@ def _changes(made: list[Step], given: tuple[str, ...]) -> bool:
         path = [s.value for s in takewhile(lambda s: s.op in _METHODS, made[1:])]
         if first.value == "tuple":
             return not any(s.op in _METHODS for s in made)  # tuple(g * 2 for g in grads), not tuple(out.shape)
-        return first.value in _TORCH and bool(path) and path[-1] not in _LOOKS and not path[-1].endswith("_")
+        return first.value in _TORCH and bool(path) and path[-1] in _MAKES
     return bool(chain) and chain[-1] in _CHANGES
 
 
@@ -195,9 +201,9 @@ def _begins_chain(before: Step, given: tuple[str, ...]) -> bool:
     return (before.op == "LOAD_FAST" and before.value in given) or before.op.startswith("CALL")
 
 
-#: names that torch is imported by, and functions of its that make nothing new
+#: names that torch is imported by, and functions of its that make something new of a gradient
 _TORCH = ("torch", "F", "functional", "nn")
-_LOOKS = frozenset(["save", "_assert", "assert_close", "manual_seed", "synchronize", "set_printoptions", "breakpoint"])
+_MAKES = _CHANGES | frozenset(["normalize", "softmax", "relu", "gelu", "dropout", "ones_like", "sigmoid", "abs"])
 
 
 def held(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:

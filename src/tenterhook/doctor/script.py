@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 import traceback
@@ -15,7 +16,7 @@ def run(program: str, arguments: Sequence[str], *, module: bool = False) -> tupl
     """As `python program arguments` would, or `python -m program`; the exam, and the program's own exit code."""
     argv, path = sys.argv[:], sys.path[:]
     sys.argv = [program, *arguments]
-    sys.path[0:0] = [""] if module else [str(Path(program).resolve().parent)]
+    sys.path[0:0] = [os.getcwd()] if module else [str(Path(program).resolve().parent)]
     exam, code = examine(), 0
     try:
         with exam:
@@ -23,11 +24,13 @@ def run(program: str, arguments: Sequence[str], *, module: bool = False) -> tupl
             left = (
                 runpy.run_module(program, run_name="__main__", alter_sys=True)
                 if module
-                else runpy.run_path(program, run_name="__main__")
+                else runpy.run_path(os.path.abspath(program), run_name="__main__")
             )
         left.clear()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if ended.code is not None and not isinstance(ended.code, int):
+            print(ended.code, file=sys.stderr)
     except KeyboardInterrupt:
         code = 130
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -15,7 +16,18 @@ if TYPE_CHECKING:
     from tenterhook.doctor.raw import Exam
 
 
+#: a line that hooks many things may hook some that this run does not need
+_OF_ONE_AMONG_MANY = ("TH201", "TH202", "TH203", "TH207", "TH211", "TH213", "TH217")
+
+
 def why_silent(hook: Watched, exam: Exam) -> Finding | None:
+    found = _why(hook, exam)
+    if found is not None and found.code in _OF_ONE_AMONG_MANY and _siblings_fired(hook, exam):
+        return replace(found, severity="note")
+    return found
+
+
+def _why(hook: Watched, exam: Exam) -> Finding | None:
     if hook.fired and hook.fired == hook.nones:
         return _none(hook)
     if hook.fired or hook.raised or hook.serial in traced or hook.overwrote or hook.taken_off:
@@ -158,8 +170,8 @@ def _forward(hook: Watched, exam: Exam) -> Finding | None:
     if last is not None and last.late and len(hook.meetings) == 1:
         return _late(hook)
     if last is not None and last.used:
-        return _uncalled(hook, exam)
-    return _never_called(hook, exam)
+        return _uncalled(hook)
+    return _never_called(hook)
 
 
 def _backward(hook: Watched, exam: Exam) -> Finding | None:
@@ -177,7 +189,7 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
     if not calls.count:
         if last.late and len(hook.meetings) == 1:
             return _late(hook)
-        return _uncalled(hook, exam) if last.used else _never_called(hook, exam)
+        return _uncalled(hook) if last.used else _never_called(hook)
     if exam.course.blind_checkpoints:
         return _blind(hook, exam.course.blind_checkpoints[0])
     if calls.without_grad == calls.count:
@@ -209,21 +221,20 @@ def _siblings_fired(hook: Watched, exam: Exam) -> bool:
     return any(h.fired for h in exam.hooks if h.caller.place == hook.caller.place and h.kind == hook.kind)
 
 
-def _uncalled(hook: Watched, exam: Exam) -> Finding:
+def _uncalled(hook: Watched) -> Finding:
     return said(
         hook, "TH207", f"0 calls in {many(len(hook.meetings), 'backward')} that used its parameters: "
         "somebody calls .forward() or uses its weights directly",
         "out = module(x)  # not module.forward(x)\n"
         f'th.hook(model, fn, on="{hook.below}", at="grad")  # or hook what is used',
-        lightly=_siblings_fired(hook, exam),
     )  # fmt: skip
 
 
-def _never_called(hook: Watched, exam: Exam) -> Finding:
+def _never_called(hook: Watched) -> Finding:
     return said(
         hook, "TH213", f"0 calls of this {hook.owner.kind}",
         f"x = self.{hook.owner.name}(x)  # in the forward of the model; or hook a module that runs",
-        lightly=_siblings_fired(hook, exam) or isinstance(hook.owner.now(), nn.ModuleList | nn.ModuleDict),
+        lightly=isinstance(hook.owner.now(), nn.ModuleList | nn.ModuleDict),
     )  # fmt: skip
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import types
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,13 +21,22 @@ if TYPE_CHECKING:
     from tenterhook.doctor.course import Course
 
 
+FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, partial)
+
+
 class StandIn:
     """Registered in the function's place. It runs what the function would, and copies and pickles as the function."""
 
     def __init__(self, fn: Callable[..., Any], watched: Watched, *, of_a_copy: bool = False) -> None:
-        self.fn = fn
-        self.watched = watched
-        self.of_a_copy = of_a_copy
+        vars(self).update(fn=fn, watched=watched, of_a_copy=of_a_copy)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """A program may look for its own kind of object among the hooks."""
+        return StandIn if isinstance(self.fn, FUNCTIONS) else type(self.fn)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.fn, name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -40,8 +51,8 @@ class StandIn:
         """What is to stand there when that exam is over; one that is open around it goes on."""
         if self.watched.course is course:
             return self.fn
-        if isinstance(self.fn, StandIn):
-            self.fn = self.fn.without(course)
+        if type(self.fn) is StandIn:
+            vars(self)["fn"] = self.fn.without(course)
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -57,7 +68,7 @@ class StandIn:
 
     def __eq__(self, other: object) -> bool:
         """A program may look for its function among the hooks."""
-        return bool(self.fn == (other.fn if isinstance(other, StandIn) else other))
+        return bool(self.fn == (other.fn if type(other) is StandIn else other))
 
     def __hash__(self) -> int:
         return hash(self.fn)
@@ -97,6 +108,7 @@ def watch(
         (id(fn), id(code) if code else 0),
         course,
     )
+    made.bound = bool(getattr(fn, "__closure__", None) or getattr(fn, "__defaults__", None))
     if isinstance(owner, Tensor) and not owner.is_leaf:
         made.holder = holder_of(fn, owner)
     return StandIn(fn, made)

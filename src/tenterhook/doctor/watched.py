@@ -50,11 +50,13 @@ class Look:
     #: the largest element of each
     peaks: tuple[float, float]
     scale: float
+    #: steps before it
+    steps: int
     #: elements that were made zero; None if there are none
     zeroed: Tensor | None
 
     @classmethod
-    def at(cls, given: Tensor, returned: Tensor, scale: float) -> Look:
+    def at(cls, given: Tensor, returned: Tensor, course: Course) -> Look:
         a, b = given.detach(), returned.detach()
         norm, made = float(a.norm()), float(b.norm())
         factor = _factor(a, b) if norm and made and math.isfinite(norm) and math.isfinite(made) else None
@@ -64,7 +66,7 @@ class Look:
         peaks = (_peak(a), _peak(b))
         zeroed = (b == 0) & (a != 0) if factor is None or not factor else None
         return cls(
-            norm, made, bool(torch.equal(a, b)), factor, peaks, scale,
+            norm, made, bool(torch.equal(a, b)), factor, peaks, course.scale, course.steps,
             zeroed if zeroed is not None and bool(zeroed.any()) else None,
         )  # fmt: skip
 
@@ -176,6 +178,8 @@ class Watched:
     handle: Any = None
     #: the name by which it holds the tensor that it is on
     holder: str | None = None
+    #: its function has values of its own, so that others of its code may do something else
+    bound: bool = False
     #: it took the number, and the place, of another
     overwrote: bool = False
     removed: Moment | None = None
@@ -273,7 +277,7 @@ class Watched:
             self.changed += 1 if pair is not None or not watched else 0
             if pair is not None and looking and _comparable(*pair):
                 with torch.no_grad():
-                    self.looks.append(Look.at(*pair, self.course.scale))
+                    self.looks.append(Look.at(*pair, self.course))
         elif self.kind in FORWARD and len(self.kept) < LOOKS:
             self._follow(args)
         if self.kind in FORWARD and private.graph_task_id() != -1:
@@ -291,7 +295,7 @@ class Watched:
             leaf = self.owner.now()
             held = leaf.grad if isinstance(leaf, Tensor) else None
             with torch.no_grad():
-                self.accumulating += held is not None and not held.is_sparse and bool(held.any())
+                self.accumulating += held is not None and _is_plain(held) and bool(held.any())
         elif looking:
             tensor = self.owner.now()
             self.rebased |= isinstance(tensor, Tensor) and private.version(tensor) != self.owner.version
@@ -308,7 +312,7 @@ class Watched:
                 self.changed += 1
                 if copy is not None and _comparable(copy, out):
                     with torch.no_grad():
-                        self.looks.append(Look.at(copy, out, self.course.scale))
+                        self.looks.append(Look.at(copy, out, self.course))
         return out
 
     def _on_accumulated(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
@@ -365,8 +369,13 @@ def said(hook: Watched, code: str, evidence: str, remedy: str, *, lightly: bool 
 
 
 def _comparable(a: Tensor, b: Tensor) -> bool:
-    plain = a.layout is torch.strided and b.layout is torch.strided and not private.is_functorch(a)
-    return plain and a.shape == b.shape and a.device == b.device
+    return _is_plain(a) and _is_plain(b) and a.shape == b.shape and a.device == b.device
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether its numbers may be looked at."""
+    real = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_nested
+    return real and not tensor.is_complex() and tensor.device.type != "meta" and not private.is_functorch(tensor)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
