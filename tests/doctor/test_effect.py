@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import tenterhook as th
 
@@ -181,6 +182,48 @@ def test_what_has_accumulated_so_far_is_added_to_and_kept():
     assert torch.equal(effect["weight"]["grad"].with_hooks, before + 1000.0)
     assert torch.equal(effect["weight"]["grad"].without, before + 1.0)
     assert torch.equal(model.weight.grad, before)
+
+
+class Normed(nn.Module):
+    """Two parts: one in a checkpoint, that changes its buffers each time it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.fc = nn.BatchNorm1d(3), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(checkpoint(self.norm, x, use_reentrant=False))
+
+
+def test_what_is_not_of_the_rig_is_left_alone_too():
+    torch.manual_seed(0)
+    model, critic, outside = Normed(), nn.Linear(2, 1), nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([*model.parameters(), outside], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    optimizer.register_step_post_hook(lambda o, *_: o.param_groups[0].update(stepped=True))
+    rig = th.attach(model, th.Hook("scale", on="fc.weight", at="grad", do=th.scale(10.0)), optimizer=optimizer)
+    x = torch.randn(4, 3, requires_grad=True)
+    critic(torch.randn(1, 2)).sum().backward()
+    held = critic.weight.grad
+    loss = (critic(model(x)) * outside).sum()
+    tensors = [*model.state_dict().values(), outside.detach(), held]
+    before = [t.clone() for t in tensors]
+    versions = [t._version for t in (*model.parameters(), *model.buffers(), outside, held)]
+    attributes = {k: v for k, v in vars(optimizer).items() if isinstance(v, bool | int)}
+
+    effect = th.effect(rig, loss)
+
+    assert effect.verdict("fc.weight") == "reaches the parameter"
+    assert all(map(torch.equal, tensors, before))
+    assert [t._version for t in (*model.parameters(), *model.buffers(), outside, held)] == versions
+    assert x.grad is None
+    assert outside.grad is None
+    assert critic.weight.grad is held
+    assert "stepped" not in optimizer.param_groups[0]
+    assert {k: v for k, v in vars(optimizer).items() if isinstance(v, bool | int)} == attributes
+    with pytest.warns(UserWarning, match="Detected call of `lr_scheduler.step"):
+        scheduler.step()
+    loss.backward()
 
 
 def test_a_loss_without_a_graph_is_refused():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import io
+import sys
+import threading
 import warnings
 from typing import Any
 
@@ -15,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_module
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_module
+from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
 import tenterhook as th
@@ -24,10 +28,11 @@ from tenterhook.rig import torch_private as private
 
 PATCHED: list[tuple[Any, str]] = [
     *((owner, name) for owner, names in (*WATCHED.items(), *GLOBAL.items()) for name in names),
-    private.ENGINE_ENTRY, private.CLIP_ENTRY, private.FUNCTIONAL_ENTRY,
+    private.ENGINE_ENTRY, private.CLIP_ENTRY, private.FUNCTIONAL_ENTRY, private.OUTPUT_ENTRY,
     (torch.amp.GradScaler, "scale"), (torch.amp.GradScaler, "step"),
     (torch.utils.checkpoint, "check_backward_validity"), (RemovableHandle, "remove"),
     (RemovableHandle, "__setstate__"), (warnings, "showwarning"), (th.Rig, "__init__"),
+    (nn.Module, "__init__"), (nn.Module, "__setstate__"),
 ]  # fmt: skip
 
 
@@ -274,3 +279,88 @@ def test_filters_that_the_program_sets_stay(untouched: None):
             warnings.filterwarnings("ignore", message="of the program")
         assert any(f[1] is not None and f[1].pattern == "of the program" for f in warnings.filters)
         assert not any(f[1] is not None and "not a leaf" in f[1].pattern for f in warnings.filters)
+
+
+class Doubling:
+    def __call__(self, module: nn.Module, args: Any, out: Tensor) -> Tensor:
+        return out * 2
+
+
+def test_a_whole_model_is_saved_as_without_an_exam(untouched: None):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    saved = io.BytesIO()
+    with th.examine():
+        model[0].register_forward_hook(Doubling())
+        model[0].register_full_backward_hook(functools.partial(print, end=""))
+        model[1].register_full_backward_pre_hook(print)
+        model[1].weight.requires_grad_().register_hook(halve)
+        torch.save([model, halve], saved)
+    assert b"tenterhook" not in saved.getvalue()
+    saved.seek(0)
+    loaded, fn = torch.load(saved, weights_only=False)
+    assert fn is halve
+    assert torch.equal(loaded(torch.ones(1, 2)), model(torch.ones(1, 2)))
+
+
+def test_no_module_gets_a_hook_that_the_program_did_not_put_on(untouched: None):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    with th.examine(layer):
+        handles = [layer.linear1.weight.register_hook(halve), layer.register_full_backward_hook(lambda m, gi, go: None)]
+        layer(torch.randn(2, 3, 8, requires_grad=True)).sum().backward()
+        removed = layer.register_forward_hook(Doubling())
+        layer(torch.randn(2, 3, 8))
+        removed.remove()
+        slots = ("_forward_hooks", "_forward_pre_hooks")
+        assert not any(getattr(module, slot) for module in layer.modules() for slot in slots)
+    assert len(handles) == 2
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize(("evaluating", "removing", "found"), [
+    (False, "before", ["TH509"]), (False, "after", []), (True, "before", []), (True, "after", []),
+])  # fmt: skip
+def test_removed_before_a_checkpoint_runs_again(reentrant: bool, evaluating: bool, removing: str, found: list[str]):
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.Tanh()), torch.ones(1, 2, requires_grad=True)
+    with th.examine() as exam:
+        loss = model(x).sum() if evaluating else None
+        handle = model[0].register_forward_hook(Doubling())
+        with torch.set_grad_enabled(not evaluating):
+            out = checkpoint(model, x, use_reentrant=reentrant)
+        if removing == "before":
+            handle.remove()
+        (out.sum() if loss is None else loss).backward()
+        handle.remove()
+    assert [f.code for f in exam.findings.grave] == found
+
+
+def test_threads_train_side_by_side(untouched: None):
+    errors: list[BaseException] = []
+    turns = sys.getswitchinterval()
+
+    def train() -> None:
+        try:
+            for _ in range(4):
+                model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(8)))
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+                for parameter in model.parameters():
+                    parameter.register_hook(lambda grad: grad.clamp(-1, 1))
+                for _ in range(4):
+                    optimizer.zero_grad()
+                    model(torch.ones(2, 4)).sum().backward()
+                    optimizer.step()
+        except BaseException as error:
+            errors.append(error)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with th.examine() as exam:
+            threads = [threading.Thread(target=train) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(turns)
+    assert errors == []
+    assert {h.fired for h in exam.hooks} == {4}
+    assert not exam.findings.grave

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook.doctor.places import Places, caller
-from tenterhook.doctor.watched import BACKWARD, FORWARD, LOOKS, TENSOR, Meeting, Moment, Watched
+from tenterhook.doctor.watched import BACKWARD, FORWARD, LOOKS, TENSOR, Calls, Meeting, Moment, Watched
 from tenterhook.rig import torch_private as private
 
 #: nodes of a graph that are walked through to see what a loss depends on
@@ -34,10 +35,6 @@ class Graph:
     leaves: dict[int, int]
     latest: int = -1
     whole: bool = True
-
-
-def _nothing() -> None:
-    pass
 
 
 def walk(outputs: Iterable[Any]) -> Graph:
@@ -91,8 +88,14 @@ class Course:
         self.blind_checkpoints: list[str] = []
         #: ids of parameters that functional_call replaced
         self.functional: set[int] = set()
-        #: told when something is compiled
-        self.before_compiling: Callable[[], None] = _nothing
+        #: how modules with backward hooks are called, and for a while those with hooked parameters
+        self.calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
+        self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
+        self.look_away: Callable[[], None] | None = None
+        #: removed, though a checkpoint may run their forwards again
+        self.missed: list[Watched] = []
+        #: something was compiled since the exam began
+        self.compiles = False
         #: models that compiled code was made for
         self.compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
@@ -108,6 +111,7 @@ class Course:
             outer = self.running
             if outer is not None:  # a reentrant checkpoint, within a backward that is counted
                 return run(outputs, *args, **kwargs)
+            self.places.note_thread()
             if self._stepped:
                 self.fired_since_step.clear()
                 self._stepped = False
@@ -120,8 +124,10 @@ class Course:
             if retain and not create_graph:
                 self.retained += 1
                 self.retained_at = caller().place
-            if self.waiting:
+            if self.waiting or self.missed:
                 self._meet(outputs, entry)
+            elif self.look_away is not None:
+                self.look_away()
             try:
                 return run(outputs, *args, **kwargs)
             finally:
@@ -135,7 +141,11 @@ class Course:
             if hook.removed is None:
                 hook.meetings.append(self._meeting(hook, graph, entry))
             if hook.removed is not None or len(hook.meetings) == LOOKS:
-                del self.waiting[number]
+                self.waiting.pop(number, None)
+        made = {(private.node_number(n), n.name()) for n in graph.nodes} if self.missed else set()
+        for hook in self.missed:
+            hook.recomputed_without = len(made & hook.checkpointed.keys())
+        self.missed.clear()
 
     def _meeting(self, hook: Watched, graph: Graph, entry: str) -> Meeting:
         owner, now = hook.owner, hook.owner.now()
@@ -168,14 +178,16 @@ class Course:
         self.places.look()
         for leaf in graph.leaves:
             place = self.places.of_id(leaf)
-            if place is not None and place.model is mine.model and place.root() is not root:
+            if place is None or place.model is not mine.model or place.root() is root:
+                continue
+            if root is None or _shapes(root) == _shapes(place.root()):
                 return mine.model.__name__
         return None
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _hooks_of_parameters(self) -> list[Watched]:
-        return [h for n in self.fired_since_step if (h := self.hooks[n]).kind in TENSOR and h.owner.leaf]
+        return [h for n in list(self.fired_since_step) if (h := self.hooks[n]).kind in TENSOR and h.owner.leaf]
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._before.clear()
@@ -190,9 +202,10 @@ class Course:
         for hook in self._hooks_of_parameters():
             parameter = hook.owner.now()
             if parameter is None or id(parameter) not in members:
-                hook.outside += 1
+                hook.outside += not self.places.several_threads  # each may have a step of its own
                 continue
             hook.reached += 1
+            hook.summed, hook.adding = hook.summed + hook.adding, 0
             hook.optimizers.add(type(optimizer).__name__)
             look = hook.looks[-1] if hook.looks else None
             if look is None or look.steps != self.steps or hook.reached > LOOKS:
@@ -212,7 +225,7 @@ class Course:
         self.steps += 1
         self._stepped = True
         members = self._members.get(optimizer, {})
-        for number, before in self._before.items():
+        for number, before in list(self._before.items()):
             hook = self.hooks[number]
             parameter = hook.owner.now()
             if parameter is not None and parameter.shape == before.shape:
@@ -224,6 +237,8 @@ class Course:
 
     def clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
         def clipped(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return clip(parameters, max_norm, total_norm, *args, **kwargs)
             parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
             having = {id(p) for p in parameters if p.grad is not None}
             if not having:
@@ -273,10 +288,47 @@ class Course:
             owner = getattr(model, "__self__", model)
             if isinstance(owner, nn.Module):
                 self.compiled.add(owner)
-            self.before_compiling()
+            self.compiles = True
+            if self.look_away is not None:
+                self.look_away()
             return make(model, **options)
 
         return compile
+
+    def returning(self, set_up: Callable[..., Any]) -> Callable[..., Any]:
+        """What sees the output of a module with backward hooks."""
+
+        @wraps(set_up)
+        def returned(hook: Any, out: Any) -> Any:
+            calls = self.calls.get(hook.module)
+            if calls is not None:
+                calls.note(out)
+            return set_up(hook, out)
+
+        return returned
+
+    def runs_compiled(self, module: nn.Module) -> bool:
+        """Whether compiled code runs it: its own, or that of a module around it."""
+        return any(one is module for around in list(self.compiled) for one in around.modules())
+
+    def uses_of(self, module: nn.Module) -> Calls | None:
+        """How a module is called from now on until every hook has met its backward."""
+        if self.compiles or self.runs_compiled(module):  # a hook on every module would go into the code
+            return None
+        if self.look_away is None:
+            look_away = private.insert_hook(private.EVERY_CALL, self._called)
+
+            def stop() -> None:
+                self.look_away = None
+                look_away()
+
+            self.look_away = stop
+        return self._uses.setdefault(module, Calls())
+
+    def _called(self, module: nn.Module, args: Any) -> None:
+        if not torch.compiler.is_compiling() and (uses := self._uses.get(module)) is not None:
+            uses.count += 1
+            uses.without_grad += not torch.is_grad_enabled()
 
     def calling_functionally(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -284,6 +336,10 @@ class Course:
             return call(module, *args, **kwargs)
 
         return called
+
+
+def _shapes(root: nn.Module | None) -> dict[str, Any]:
+    return {name: p.shape for name, p in root.named_parameters()} if root is not None else {}
 
 
 def mover(group: dict[str, Any]) -> str:

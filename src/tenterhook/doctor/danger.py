@@ -29,8 +29,8 @@ def dangers(hook: Watched) -> Iterator[Finding]:
     if hook.recomputed_without:
         yield said(
             hook, "TH509",
-            f"it changed {many(hook.returned, 'forward')} and was removed; {many(hook.recomputed_without, 'call')} ran "
-            "again without it then, for gradients of another forward",
+            f"it changed {many(hook.returned, 'forward')} and was removed; "
+            f"{many(hook.recomputed_without, 'checkpoint')} ran again without it, for gradients of another forward",
             "loss.backward()\nhandle.remove()  # after the backward, which runs the forward again",
         )  # fmt: skip
     over = [ref for ref, version in hook.aliased if (grad := ref()) is not None and private.version(grad) != version]

@@ -14,7 +14,7 @@ from tenterhook.doctor.effectless import SCALE_FREE
 from tenterhook.errors import RefusedError
 from tenterhook.rig import Rig
 from tenterhook.rig.names import names_of
-from tenterhook.rig.rehearse import rehearsal, silenced
+from tenterhook.rig.rehearse import rehearsal, silenced, step
 from tenterhook.rig.table import Table
 
 #: how a change is followed, in this order
@@ -113,8 +113,9 @@ def _mover(optimizer: Optimizer | None, name: str) -> str:
 def effect(rig: Rig, loss: Tensor) -> Effect:
     """Run the graph of the loss backward twice, with the rig's hooks and without, and one step of each optimizer.
 
-    Everything is put back: parameters, gradients, optimizer and hook state, counters, random numbers. The graph is
-    kept, so the training goes on with `loss.backward()`. What hooks did to the forward is in both runs.
+    Everything is put back: parameters, buffers, gradients, optimizer and hook state, counters, random numbers. The
+    graph is kept, so the training goes on with `loss.backward()`. What hooks did to the forward is in both runs. Hooks
+    that are not the rig's run in both, and a tensor that is no leaf but retains its gradient gets that of both.
     """
     model = rig._attached_model()
     if not loss.requires_grad:
@@ -135,10 +136,7 @@ def _run(
     rig: Rig, loss: Tensor, parameters: Mapping[str, Tensor], optimizers: Mapping[str, Optimizer], *, hooked: bool
 ) -> dict[str, dict[str, Tensor]]:
     stages: dict[str, dict[str, Tensor]] = {}
-    every = list(parameters.values())
-    with rehearsal(rig, every, optimizers.values()), nullcontext() if hooked else silenced(rig):
-        for parameter in every:  # what has accumulated so far is added to, but not changed
-            parameter.grad = None if parameter.grad is None else parameter.grad.clone()
+    with rehearsal(rig, loss, optimizers.values()), nullcontext() if hooked else silenced(rig):
         loss.backward(retain_graph=True)
         stages["grad"] = _grads(parameters)
         if optimizers:
@@ -147,15 +145,12 @@ def _run(
             mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
             held = {name: p for name, p in parameters.items() if id(p) in mine}
             before = {name: p.detach().clone() for name, p in held.items()}
-            handle = optimizer.register_step_pre_hook(lambda *_, held=held: stages["grad_final"].update(_grads(held)))
             try:
-                optimizer.step()
+                step(optimizer, lambda held=held: stages["grad_final"].update(_grads(held)))  # type: ignore[misc]
             except TypeError as error:
                 raise RefusedError(
                     f"the step of {type(optimizer).__name__} needs a closure", remedy="attach without this optimizer"
                 ) from error
-            finally:
-                handle.remove()
             stages["update"].update({name: p.detach() - before[name] for name, p in held.items()})
     return stages
 

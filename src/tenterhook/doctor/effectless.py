@@ -124,6 +124,11 @@ def _taken_out_again(hook: Watched) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _counts_sums(hook: Watched) -> bool:
+    """Whether the sum it was added to was used: a step was taken with it, or none ever is."""
+    return bool(hook.summed if hook.reached else hook.accumulating)
+
+
 def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
     if not hook.fired:
         return
@@ -133,7 +138,7 @@ def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
             "handle = w.register_hook(fn)\n(g,) = torch.autograd.grad(loss, w, create_graph=True)\n"
             "handle.remove()\ng.sum().backward()",
         )  # fmt: skip
-    elif hook.accumulating and hook.changed and hook.owner.leaf and _is_no_factor(hook):
+    elif _counts_sums(hook) and hook.changed and hook.owner.leaf and _is_no_factor(hook):
         peak = max((look.peaks[1] for look in hook.looks), default=0.0)
         yield said(
             hook, "TH401",

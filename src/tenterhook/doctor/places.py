@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +71,29 @@ class Places:
     def __init__(self) -> None:
         self._parameters: dict[int, Place] = {}
         self._modules: dict[int, Place] = {}
+        self._made: dict[int, weakref.ref[nn.Module]] = {}
+        self._threads: set[int] = set()
+
+    def begin(self) -> None:
+        """Find what is there. Later on, with hooks that fire in other threads, this would break PyTorch's tuples."""
+        self._made = {id(m): weakref.ref(m) for m in gc.get_objects() if issubclass(type(m), nn.Module)}
+
+    def making(self, make: Callable[..., None]) -> Callable[..., None]:
+        @wraps(make)
+        def made(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            make(module, *args, **kwargs)
+            if not torch.compiler.is_compiling():
+                self._made[id(module)] = weakref.ref(module)
+
+        return made
+
+    def note_thread(self) -> None:
+        self._threads.add(threading.get_ident())
+
+    @property
+    def several_threads(self) -> bool:
+        """Whether more than one has trained."""
+        return len(self._threads) > 1
 
     def parameter(self, tensor: Tensor) -> Place | None:
         for fresh in (False, True):
@@ -91,32 +118,33 @@ class Places:
         """Of a parameter that is known to be alive."""
         return self._parameters.get(tensor_id)
 
-    @staticmethod
-    def modules() -> list[nn.Module]:
+    def modules(self) -> list[nn.Module]:
         """But for those of TorchScript, which keep their parts elsewhere."""
-        found = [m for m in gc.get_objects() if issubclass(type(m), nn.Module) and "_modules" in m.__dict__]
+        found = [m for ref in list(self._made.values()) if (m := ref()) is not None and "_modules" in m.__dict__]
         return [m for m in found if not isinstance(m, torch.jit.ScriptModule)]
 
     def look(self) -> None:
         modules = self.modules()
-        inner = {id(c) for m in modules for c in private.child_modules(m).values() if c is not None}
-        self._parameters, self._modules = {}, {}
-        roots = [m for m in modules if id(m) not in inner] or modules[:1]
-        for root in roots:
-            self._walk(root, "", weakref.ref(root))
+        inner = {id(c) for m in modules for c in list(private.child_modules(m).values()) if c is not None}
+        found: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
+        for root in [m for m in modules if id(m) not in inner] or modules[:1]:
+            _walk(root, *found)
+        self._parameters, self._modules = found
 
-    def _walk(self, root: nn.Module, name: str, at: weakref.ref[nn.Module]) -> None:
-        waiting, kind = [(root, name)], bare(root)
-        while waiting:
-            module, name = waiting.pop()
-            if id(module) in self._modules:
-                continue
-            ref = weakref.ref(module)
-            self._modules[id(module)] = Place(name or ".", ref, at, kind)
-            before = f"{name}." if name else ""
-            for key, parameter in private.own_parameters(module).items():
-                if parameter is not None:
-                    self._parameters.setdefault(id(parameter), Place(before + key, ref, at, kind, key))
-            for key, child in private.child_modules(module).items():
-                if child is not None and not isinstance(child, torch.jit.ScriptModule):
-                    waiting.append((child, name if key in private.TRANSPARENT else before + key))
+
+def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
+    at, kind, waiting = weakref.ref(root), bare(root), [(root, "")]
+    while waiting:
+        module, name = waiting.pop()
+        if id(module) in modules:
+            continue
+        ref = weakref.ref(module)
+        modules[id(module)] = Place(name or ".", ref, at, kind)
+        before = f"{name}." if name else ""
+        # Another thread may be making it.
+        for key, parameter in list(private.own_parameters(module).items()):
+            if parameter is not None:
+                parameters.setdefault(id(parameter), Place(before + key, ref, at, kind, key))
+        for key, child in list(private.child_modules(module).items()):
+            if child is not None and not isinstance(child, torch.jit.ScriptModule):
+                waiting.append((child, name if key in private.TRANSPARENT else before + key))

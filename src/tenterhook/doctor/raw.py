@@ -32,7 +32,7 @@ from tenterhook.doctor.findings import Findings
 from tenterhook.doctor.places import Caller, Places, caller
 from tenterhook.doctor.reading import bare
 from tenterhook.doctor.stand_in import FUNCTIONS, StandIn, watch
-from tenterhook.doctor.watched import BACKWARD, FORWARD, TENSOR, Calls, Owner, Watched
+from tenterhook.doctor.watched import FULL, Calls, Owner, Watched
 from tenterhook.rig import Rig
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.table import Table
@@ -115,13 +115,7 @@ class Exam:
         self.files: set[str] = set()
         self.findings = Findings(())
         self._seats: dict[int, Watched] = {}
-        self._calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
         self._undo = ExitStack()
-        self._companions = ExitStack()
-        #: no module has a companion: a hook in its dict would change how compiled code is guarded
-        self._alone = False
-        #: those of compiled models never had one
-        self._compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     @property
     def hooks(self) -> list[Watched]:
@@ -131,6 +125,7 @@ class Exam:
 
     def __enter__(self) -> Exam:
         course = self.course
+        self.places.begin()
         with ExitStack() as undo:
             for owner, names in WATCHED.items():
                 for name in names:
@@ -142,6 +137,7 @@ class Exam:
                 (private.ENGINE_ENTRY, course.entering),
                 (private.CLIP_ENTRY, course.clipping),
                 (private.FUNCTIONAL_ENTRY, course.calling_functionally),
+                (private.OUTPUT_ENTRY, course.returning),
                 ((torch.amp.GradScaler, "scale"), course.scaling),
                 ((torch.amp.GradScaler, "step"), course.scaler_stepping),
                 ((torch.utils.checkpoint, "check_backward_validity"), course.checking_inputs),
@@ -149,6 +145,8 @@ class Exam:
                 ((RemovableHandle, "remove"), self._removing),
                 ((RemovableHandle, "__setstate__"), self._loading_a_handle),
                 ((warnings, "showwarning"), self._warning),
+                ((nn.Module, "__init__"), self.places.making),
+                ((nn.Module, "__setstate__"), self.places.making),
                 ((Rig, "__init__"), self._attaching),
             )
             for (where, name), wrapped in entries:
@@ -157,11 +155,8 @@ class Exam:
                 undo.callback(private.insert_hook(hooks, call))
             undo.callback(self._listen())
             course.open = True
-            course.before_compiling = self._leave_alone
-            undo.callback(self._companions.close)
+            course.compiled.update(filter(private.is_compiled, self.places.modules()))
             undo.callback(self._close)
-            for compiled in filter(private.is_compiled, self.places.modules()):
-                self._compiled.update(compiled.modules())
             model = self._model() if self._model is not None else None
             if model is not None:
                 self._adopt(model)
@@ -183,6 +178,8 @@ class Exam:
     def _close(self) -> None:
         """Every stand-in gives its place back."""
         self.course.open = False
+        if self.course.look_away is not None:
+            self.course.look_away()
         for module in self.places.modules():  # those of copies
             for slot in private.MODULE_SLOTS:
                 hooks = private.hooks_in(module, slot)
@@ -245,6 +242,7 @@ class Exam:
         return registered
 
     def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> StandIn:
+        self.places.note_thread()
         if is_users(by.file):
             self.files.add(by.file)
         place = None
@@ -263,44 +261,10 @@ class Exam:
             self.course.waiting[record.number] = record
         place = record.owner.place
         module = place.module() if place is not None else None
-        if module is not None and record.kind in (*TENSOR, *BACKWARD):
-            record.calls = self._accompany(module)
-
-    def _accompany(self, module: nn.Module) -> Calls | None:
-        """See how a module is called: whether with grad, and what it returns."""
-        known = self._calls.get(module)
-        if known is not None or self._alone or module in self._compiled:
-            return known
-        calls = self._calls[module] = Calls()
-        watched = weakref.ref(module)
-
-        def returned(module: nn.Module, args: Any, out: Any) -> None:
-            if torch.compiler.is_compiling() or watched() is not module:  # a copy has this hook too
-                return
-            calls.count += 1
-            if not torch.is_grad_enabled():
-                calls.without_grad += 1
-            elif calls.odd is None and not _is_plain(out):
-                calls.odd = type(out).__name__
-
-        self._companions.callback(private.insert_hook(private.hooks_in(module, "_forward_hooks"), returned))
-        return calls
-
-    def _leave_alone(self) -> None:
-        self._companions.close()
-        self._calls.clear()
-        self._alone = True
-
-    def _miss(self, record: Watched) -> None:
-        """See whether a checkpoint recomputes a module without the hook that its forward ran with."""
-
-        def called(module: nn.Module, args: Any) -> None:
-            if not torch.compiler.is_compiling() and private.graph_task_id() != -1:
-                record.recomputed_without += 1
-
-        module = record.owner.now()
-        if isinstance(module, nn.Module):
-            self._undo.callback(private.insert_hook(private.hooks_in(module, "_forward_pre_hooks"), called))
+        if module is not None and record.kind in FULL:
+            record.calls = self.course.calls.setdefault(module, Calls())
+        elif module is not None and record.owner.is_parameter:
+            record.calls = self.course.uses_of(module)
 
     def _refuse(self, kind: str, owner: Any, fact: str, by: Caller) -> None:
         if not by.users:
@@ -335,8 +299,8 @@ class Exam:
             mine = record is not None and private.registered_in(handle) is private.registered_in(record.handle)
             if record is not None and mine and record.removed is None and record.alive:
                 record.removed = self.course.now()
-                if record.kind in FORWARD and record.returned:
-                    self._miss(record)
+                if self.course.backwards in record.checkpointed.values():
+                    self.course.missed.append(record)
             remove(handle)
 
         return removed
@@ -401,13 +365,6 @@ def _fate(hook: Watched) -> str:
     if not hook.alive:
         return "gone with its tensor" if hook.owner.now() is None else "taken off"
     return "there"
-
-
-def _is_plain(out: Any) -> bool:
-    """Whether a module's backward hook sees all of it."""
-    if isinstance(out, Tensor):
-        return True
-    return isinstance(out, tuple) and all(not isinstance(o, dict | list | tuple) for o in out)
 
 
 def _place(tb: TracebackType | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,8 +32,8 @@ def run(program: str, arguments: Sequence[str], *, module: bool = False) -> tupl
             print(ended.code, file=sys.stderr)
     except KeyboardInterrupt:
         code = 130
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:  # as the interpreter would
+        sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     finally:
         sys.argv, sys.path[:] = argv, path

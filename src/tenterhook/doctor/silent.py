@@ -9,8 +9,7 @@ from torch import nn
 
 from tenterhook.doctor.findings import Finding, many
 from tenterhook.doctor.stand_in import traced
-from tenterhook.doctor.watched import BACKWARD, FORWARD, STEP, TENSOR, Calls, Watched, said
-from tenterhook.rig import torch_private as private
+from tenterhook.doctor.watched import BACKWARD, FORWARD, FULL, STEP, TENSOR, Calls, Watched, said
 
 if TYPE_CHECKING:
     from tenterhook.doctor.raw import Exam
@@ -106,6 +105,11 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
             hook, "TH217", f"{times}; the tensor was let go before the first of them, and the loss did not need it",
             "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # the loss has to come from this very y",
         )  # fmt: skip
+    if owner.is_parameter:
+        return said(
+            hook, "TH202", f"{times}; the loss of none depends on it: its module was not used, or without grad",
+            "h = self.encoder(x)  # in the forward: used for the loss, not inside torch.no_grad(), not detached",
+        )  # fmt: skip
     return said(
         hook, "TH202", f"{times}; the loss of none depends on it"
         + (f" (it comes from {owner.made_by})" if owner.made_by else ""),
@@ -165,7 +169,7 @@ def _forward(hook: Watched, exam: Exam) -> Finding | None:
         return _another(hook, last.other)
     if hook.copies_fired:
         return _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model")
-    if _is_compiled(hook, module, exam):
+    if exam.course.runs_compiled(module):
         return _compiled(hook)
     if last is not None and last.late and len(hook.meetings) == 1:
         return _late(hook)
@@ -183,16 +187,16 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
         return _another(hook, last.other)
     if not isinstance(module, nn.Module):
         return None
-    if _is_compiled(hook, module, exam):
+    if exam.course.runs_compiled(module):
         return _compiled(hook)
     calls = hook.calls or Calls()
-    if not calls.count:
+    if not calls.count and hook.kind in FULL:
         if last.late and len(hook.meetings) == 1:
             return _late(hook)
         return _uncalled(hook) if last.used else _never_called(hook)
     if exam.course.blind_checkpoints:
         return _blind(hook, exam.course.blind_checkpoints[0])
-    if calls.without_grad == calls.count:
+    if calls.count and calls.without_grad == calls.count:
         return _without_grad(hook, calls)
     if calls.odd is not None:
         return said(
@@ -205,7 +209,8 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
             "loss.backward()",
         )  # fmt: skip
     return said(
-        hook, "TH202", f"{many(calls.count, 'call')}, and the loss depends on the output of none",
+        hook, "TH202", "the loss depends on nothing that it returned"
+        + (f" in {many(calls.count, 'call')}" if calls.count else ""),
         "loss = criterion(model(x), y)  # from what the module returned, not detached",
     )  # fmt: skip
 
@@ -236,12 +241,6 @@ def _never_called(hook: Watched) -> Finding:
         f"x = self.{hook.owner.name}(x)  # in the forward of the model; or hook a module that runs",
         lightly=isinstance(hook.owner.now(), nn.ModuleList | nn.ModuleDict),
     )  # fmt: skip
-
-
-def _is_compiled(hook: Watched, module: nn.Module, exam: Exam) -> bool:
-    """Whether compiled code runs the module: its own, or that of a module around it."""
-    around = [m for m in exam.places.modules() if private.is_compiled(m)] + list(exam.course.compiled)
-    return any(one is module for m in around for one in m.modules())
 
 
 def _compiled(hook: Watched) -> Finding:

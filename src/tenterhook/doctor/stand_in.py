@@ -58,8 +58,10 @@ class StandIn:
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return StandIn(copy.deepcopy(self.fn, memo), self.watched, of_a_copy=True)
 
-    def __reduce__(self) -> Any:
-        return _itself, (self.fn,)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if isinstance(self.fn, types.FunctionType | types.BuiltinFunctionType):
+            return copy.copy, (self.fn,)  # which is the function itself
+        return self.fn.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("fn", "watched", "of_a_copy"):
@@ -112,7 +114,3 @@ def watch(
     if isinstance(owner, Tensor) and not owner.is_leaf:
         made.holder = holder_of(fn, owner)
     return StandIn(fn, made)
-
-
-def _itself(fn: Any) -> Any:
-    return fn

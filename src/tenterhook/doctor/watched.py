@@ -26,6 +26,8 @@ LOOKS = 4
 TENSOR = ("register_hook", "register_post_accumulate_grad_hook")
 FORWARD = ("register_forward_pre_hook", "register_forward_hook")
 BACKWARD = ("register_full_backward_pre_hook", "register_full_backward_hook", "register_backward_hook")
+#: those that PyTorch tells of each call's output
+FULL = BACKWARD[:2]
 STEP = ("register_step_pre_hook", "register_step_post_hook")
 
 
@@ -157,6 +159,15 @@ class Calls:
     #: the class of an output whose tensors a backward hook does not see
     odd: str | None = None
 
+    def note(self, out: Any) -> None:
+        self.count += 1
+        if not torch.is_grad_enabled():
+            self.without_grad += 1
+        elif not isinstance(out, Tensor) and not (
+            isinstance(out, tuple) and all(not isinstance(o, dict | list | tuple) for o in out)
+        ):
+            self.odd = type(out).__name__
+
 
 @dataclass(slots=True, eq=False)
 class Watched:
@@ -196,6 +207,9 @@ class Watched:
     nones: int = 0
     without_input: int = 0
     accumulating: int = 0
+    #: of those, since the gradient was last empty, and those that a step was taken with
+    adding: int = 0
+    summed: int = 0
     late_firings: int = 0
     copies_fired: int = 0
     most_in_backward: int = 0
@@ -209,8 +223,10 @@ class Watched:
 
     #: backwards that it did not fire in
     meetings: list[Meeting] = field(default_factory=list)
-    #: how the module it is on, or that has the parameter, is called
+    #: how the module it is on is called, where PyTorch tells
     calls: Calls | None = None
+    #: nodes of forwards that it changed and a checkpoint may run again, with the backwards that had run then
+    checkpointed: dict[tuple[int, str], int] = field(default_factory=dict)
     #: recomputations that ran without it, though their forward had it
     recomputed_without: int = 0
 
@@ -280,9 +296,18 @@ class Watched:
                     self.looks.append(Look.at(*pair, self.course))
         elif self.kind in FORWARD and len(self.kept) < LOOKS:
             self._follow(args)
-        if self.kind in FORWARD and private.graph_task_id() != -1:
-            self.recomputed += 1
+        if self.kind in FORWARD:
+            self._see_checkpoint(out)
         return out
+
+    def _see_checkpoint(self, out: Any) -> None:
+        if private.graph_task_id() != -1:
+            self.recomputed += 1
+            return
+        made = next(_tensors((out,)), None)
+        node = private.checkpointed(made) if made is not None else None
+        if node is not None and len(self.checkpointed) < LOOKS:
+            self.checkpointed[node] = self.course.backwards
 
     def _on_gradient(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
         given = args[0] if args else None
@@ -295,7 +320,9 @@ class Watched:
             leaf = self.owner.now()
             held = leaf.grad if isinstance(leaf, Tensor) else None
             with torch.no_grad():
-                self.accumulating += held is not None and _is_plain(held) and bool(held.any())
+                adds = held is not None and _is_plain(held) and bool(held.any())
+            self.accumulating += adds
+            self.adding = self.adding + 1 if adds else 0
         elif looking:
             tensor = self.owner.now()
             self.rebased |= isinstance(tensor, Tensor) and private.version(tensor) != self.owner.version

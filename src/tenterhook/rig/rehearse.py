@@ -1,9 +1,9 @@
-"""A rehearsal: what runs in it leaves rig, parameters, gradients and optimizers as they were, versions included."""
+"""A rehearsal: a backward and steps that leave everything as it was, versions included."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +25,26 @@ _COUNTERS = (
 
 
 @contextmanager
-def rehearsal(rig: Rig, parameters: Iterable[Tensor], optimizers: Iterable[Optimizer]) -> Iterator[None]:
+def rehearsal(rig: Rig, loss: Tensor, optimizers: Iterable[Optimizer]) -> Iterator[None]:
+    model, optimizers = rig._attached_model(), list(optimizers)
+    stepped = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     with ExitStack() as undo:
-        undo.enter_context(_random_numbers())
+        undo.enter_context(torch.random.fork_rng())
         undo.enter_context(_rig(rig))
-        undo.enter_context(_parameters(list(parameters)))
+        undo.enter_context(_values(_unique(*model.parameters(), *model.buffers(), *stepped)))
+        undo.enter_context(_gradients(_unique(*model.parameters(), *stepped, *_leaves(loss))))
         for optimizer in optimizers:
             undo.enter_context(_optimizer(optimizer))
         yield
+
+
+def step(optimizer: Optimizer, look: Callable[[], None]) -> None:
+    """One step, and a look at the gradients it is taken with: after all that is done to them before it."""
+    handle = optimizer.register_step_pre_hook(lambda *_: look())
+    try:
+        optimizer.step()
+    finally:
+        handle.remove()
 
 
 @contextmanager
@@ -51,10 +63,22 @@ def silenced(rig: Rig) -> Iterator[None]:
         rig._arm()
 
 
-@contextmanager
-def _random_numbers() -> Iterator[None]:
-    with torch.random.fork_rng():
-        yield
+def _leaves(loss: Tensor) -> list[Tensor]:
+    """What else gets a gradient: inputs, and parameters of other models."""
+    waiting = [loss.grad_fn]
+    seen, found = {loss.grad_fn}, [loss] if loss.is_leaf else []
+    while waiting:
+        node = waiting.pop()
+        leaf = private.accumulated_into(node) if node is not None else None
+        found += [leaf] if leaf is not None else []
+        nodes = {n for n, _ in node.next_functions} - seen if node is not None else set()
+        seen |= nodes
+        waiting += nodes
+    return found
+
+
+def _unique(*tensors: Tensor) -> list[Tensor]:
+    return list({id(t): t for t in tensors}.values())
 
 
 @contextmanager
@@ -116,22 +140,34 @@ def _put_back(live: LiveHook, kept: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _parameters(parameters: list[Tensor]) -> Iterator[None]:
-    grads = [p.grad for p in parameters]
-    values = [p.detach().clone() for p in parameters]
-    versions = private.versions(parameters)
+def _values(tensors: list[Tensor]) -> Iterator[None]:
+    values = [t.detach().clone() for t in tensors]
+    versions = private.versions(tensors)
     try:
         yield
     finally:
         with torch.no_grad():
-            for parameter, value, grad in zip(parameters, values, grads, strict=True):
-                parameter.copy_(value)
-                parameter.grad = grad
-        private.set_versions(parameters, versions)
+            for tensor, value in zip(tensors, values, strict=True):
+                tensor.copy_(value)
+        private.set_versions(tensors, versions)
+
+
+@contextmanager
+def _gradients(tensors: list[Tensor]) -> Iterator[None]:
+    """What has accumulated so far is added to, but not changed."""
+    grads = [t.grad for t in tensors]
+    for tensor, grad in zip(tensors, grads, strict=True):
+        tensor.grad = None if grad is None else grad.clone()
+    try:
+        yield
+    finally:
+        for tensor, grad in zip(tensors, grads, strict=True):
+            tensor.grad = grad
 
 
 @contextmanager
 def _optimizer(optimizer: Optimizer) -> Iterator[None]:
+    attributes = dict(vars(optimizer))
     state = {p: dict(kept) for p, kept in optimizer.state.items()}
     values = {p: {k: v.clone() if isinstance(v, Tensor) else copy.copy(v) for k, v in kept.items()}
               for p, kept in state.items()}  # fmt: skip
@@ -148,4 +184,8 @@ def _optimizer(optimizer: Optimizer) -> Iterator[None]:
                     kept[key] = was
             optimizer.state[p] = kept
         for group, was in zip(optimizer.param_groups, groups, strict=True):
+            for key in group.keys() - was.keys() - {"params"}:
+                del group[key]
             group.update(was)
+        vars(optimizer).clear()
+        vars(optimizer).update(attributes)

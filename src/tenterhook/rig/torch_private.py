@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as module_module
 from torch.optim import optimizer as optimizer_module
 
 #: the number of the running backward, -1 outside of one; inside a forward it means a checkpoint recomputes
@@ -24,7 +25,17 @@ def at_end_of_backward(call: Callable[[], None]) -> None:
 
 
 #: given False, the innermost saved_tensors_hooks or None; a non-reentrant checkpoint has some in its forward. 2.13
-saved_tensors_hooks: Callable[[bool], object] = torch._C._autograd._top_saved_tensors_default_hooks
+saved_tensors_hooks: Callable[[bool], Any] = torch._C._autograd._top_saved_tensors_default_hooks
+
+
+def checkpointed(made: Tensor) -> tuple[int, str] | None:
+    """Number and name of a node by which the graph shows that a checkpoint will make this again, or nothing. 2.13."""
+    if not torch.is_grad_enabled():  # a reentrant one makes its node, then runs without grad
+        return sequence_number() - 1, "CheckpointFunctionBackward"
+    hooks = saved_tensors_hooks(False)
+    if hooks is None or not hooks[0].__qualname__.startswith("_checkpoint_hook.") or made.grad_fn is None:
+        return None
+    return node_number(made.grad_fn), made.grad_fn.name()
 
 
 def child_modules(module: nn.Module) -> dict[str, nn.Module | None]:
@@ -93,6 +104,8 @@ ENGINE_ENTRY = (torch.autograd, "_engine_run_backward")
 CLIP_ENTRY = (torch.nn.utils.clip_grad, "_clip_grads_with_norm_")
 #: where `torch.func.functional_call` puts other tensors in. 2.13
 FUNCTIONAL_ENTRY = (torch.nn.utils.stateless, "_functional_call")
+#: what sees the output of each call of a module with full backward hooks; it keeps the module. 2.13
+OUTPUT_ENTRY = (torch.utils.hooks.BackwardHook, "setup_output_hook")
 
 
 def accumulated_into(node: torch.autograd.graph.Node) -> Tensor | None:
@@ -176,6 +189,8 @@ def insert_hook(hooks: dict[int, Any], fn: Callable[..., Any]) -> Callable[[], N
     return lambda: hooks.pop(key, None) and None
 
 
+#: the hooks on every module's call. 2.13
+EVERY_CALL: dict[int, Any] = module_module._global_forward_pre_hooks
 #: the hooks on every optimizer's step, before it and after it. 2.13
 EVERY_STEP: tuple[dict[int, Any], dict[int, Any]] = (
     optimizer_module._global_optimizer_pre_hooks,
