@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tenterhook.doctor.findings import Finding, finding
+from tenterhook.doctor.look import Look, comparable, is_plain, same
 from tenterhook.doctor.places import Caller, Place
 from tenterhook.doctor.reading import Reading
 from tenterhook.rig import torch_private as private
@@ -38,56 +38,6 @@ class Moment:
     backwards: int
     steps: int
     sequence: int
-
-
-@dataclass(slots=True)
-class Look:
-    """What one firing gave and returned, in a few numbers."""
-
-    given: float
-    returned: float
-    equal: bool
-    #: where the one is a multiple of the other
-    factor: float | None
-    #: the largest element of each
-    peaks: tuple[float, float]
-    scale: float
-    #: steps before it
-    steps: int
-    #: elements that were made zero; None if there are none
-    zeroed: Tensor | None
-
-    @classmethod
-    def at(cls, given: Tensor, returned: Tensor, course: Course) -> Look:
-        a, b = given.detach(), returned.detach()
-        norm, made = float(a.norm()), float(b.norm())
-        factor = _factor(a, b) if norm and made and math.isfinite(norm) and math.isfinite(made) else None
-        if factor is not None and abs(made - abs(factor) * norm) > 1e-3 * made:
-            factor = None
-        factor = 0.0 if norm and not made else factor
-        peaks = (_peak(a), _peak(b))
-        zeroed = (b == 0) & (a != 0) if factor is None or not factor else None
-        return cls(
-            norm, made, bool(torch.equal(a, b)), factor, peaks, course.scale, course.steps,
-            zeroed if zeroed is not None and bool(zeroed.any()) else None,
-        )  # fmt: skip
-
-
-#: elements of a tensor that tell whether it is a multiple of another
-_SAMPLE = 4096
-
-
-def _factor(a: Tensor, b: Tensor) -> float | None:
-    step = max(1, a.numel() // _SAMPLE)
-    a, b = (t.reshape(-1)[::step].double() for t in (a, b))
-    size = float((a * a).sum())
-    ratio = float((a * b).sum()) / size if size else 0.0
-    off = float((b - ratio * a).norm())
-    return ratio if off <= 1e-5 * float(b.norm()) else None
-
-
-def _peak(tensor: Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor, math.inf)) if tensor.numel() else 0.0
 
 
 class Owner:
@@ -291,7 +241,7 @@ class Watched:
             pair = next(((a, b) for a, b in zip(_tuple(given), _tuple(out)) if isinstance(a, Tensor)
                          and isinstance(b, Tensor) and a is not b), None)  # fmt: skip
             self.changed += 1 if pair is not None or not watched else 0
-            if pair is not None and looking and _comparable(*pair):
+            if pair is not None and looking and comparable(*pair):
                 with torch.no_grad():
                     self.looks.append(Look.at(*pair, self.course))
         elif self.kind in FORWARD and len(self.kept) < LOOKS:
@@ -315,12 +265,12 @@ class Watched:
             self.nones += 1
             return self._call(fn, args, kwargs)
         was = private.version(given)
-        copy = given.detach().clone() if looking and _comparable(given, given) else None
-        if looking and self.owner.leaf:
-            leaf = self.owner.now()
+        copy = given.detach().clone() if looking and comparable(given, given) else None
+        if self.owner.leaf:
+            leaf = self.owner.now() if looking else None
             held = leaf.grad if isinstance(leaf, Tensor) else None
             with torch.no_grad():
-                adds = held is not None and _is_plain(held) and bool(held.any())
+                adds = held is not None and is_plain(held) and bool(held.any())
             self.accumulating += adds
             self.adding = self.adding + 1 if adds else 0
         elif looking:
@@ -331,13 +281,13 @@ class Watched:
         out = self._call(fn, args, kwargs)
         now = private.version(given)
         with torch.no_grad():
-            edited = copy is not None and was == now and not _same(copy, given.detach())
+            edited = copy is not None and was == now and not same(copy, given.detach())
         self.in_place += was != now or edited
         if isinstance(out, Tensor):
             self.returned += 1
             if out is not given:
                 self.changed += 1
-                if copy is not None and _comparable(copy, out):
+                if copy is not None and comparable(copy, out):
                     with torch.no_grad():
                         self.looks.append(Look.at(copy, out, self.course))
         return out
@@ -393,20 +343,6 @@ def said(hook: Watched, code: str, evidence: str, remedy: str, *, lightly: bool 
         code, evidence, remedy, hook=hook.function, target=hook.owner.name, by=hook.kind, place=hook.caller.place,
         lightly=lightly or hook.foreign,
     )  # fmt: skip
-
-
-def _comparable(a: Tensor, b: Tensor) -> bool:
-    return _is_plain(a) and _is_plain(b) and a.shape == b.shape and a.device == b.device
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether its numbers may be looked at."""
-    real = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_nested
-    return real and not tensor.is_complex() and tensor.device.type != "meta" and not private.is_functorch(tensor)
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
