@@ -8,7 +8,7 @@ model.weight.register_hook(lambda grad: grad * 0.5)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-@torch.compile(backend="eager")
+@torch.compile(backend="eager", fullgraph=True)
 def clip():
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
 
