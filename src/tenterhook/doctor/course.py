@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tenterhook.doctor.places import Places, caller
+from tenterhook.doctor.places import Places, caller, uncompiled
 from tenterhook.doctor.watched import BACKWARD, FORWARD, LOOKS, TENSOR, Calls, Meeting, Moment, Watched
 from tenterhook.rig import torch_private as private
 
@@ -339,7 +339,7 @@ class Course:
 
 
 def _shapes(root: nn.Module | None) -> dict[str, Any]:
-    return {name: p.shape for name, p in root.named_parameters()} if root is not None else {}
+    return {name: p.shape for name, p in uncompiled(root).named_parameters()} if root is not None else {}
 
 
 def mover(group: dict[str, Any]) -> str:

@@ -58,11 +58,11 @@ class Place:
     key: str = ""
 
 
-def bare(module: nn.Module) -> type:
-    """The class of a model, whatever compiled it."""
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The model, whatever compiled it."""
     while isinstance(inner := private.child_modules(module).get("_orig_mod"), nn.Module):
         module = inner
-    return type(module)
+    return module
 
 
 class Places:
@@ -133,7 +133,7 @@ class Places:
 
 
 def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
-    at, kind, waiting = weakref.ref(root), bare(root), [(root, "")]
+    at, kind, waiting = weakref.ref(root), type(uncompiled(root)), [(root, "")]
     while waiting:
         module, name = waiting.pop()
         if id(module) in modules:
