@@ -23,3 +23,6 @@ from tenterhook.actions.registry import action as action
 from tenterhook.actions.registry import plain_definition as plain_definition
 from tenterhook.actions.stats import histogram as histogram
 from tenterhook.actions.stats import stats as stats
+from tenterhook.actions.stats import unmeasurable as unmeasurable
+from tenterhook.actions.together import Form as Form
+from tenterhook.actions.together import Gauge as Gauge

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -12,6 +14,7 @@ from torch import Tensor
 from tenterhook.actions.context import Context
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, action
 from tenterhook.actions.stats import measure_norm
+from tenterhook.actions.together import WIDTH, Norms, Together, Totals
 
 
 @action("capture", registry=BUILTIN, at=TENSOR_POINTS)
@@ -35,6 +38,23 @@ def _count_nonfinite(x: Tensor) -> dict[str, Tensor]:
 def watch_nonfinite(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """How many elements are NaN or infinite; trips at the first."""
     return {"nonfinite": merged["nonfinite"], "trip": merged["nonfinite"] > 0}
+
+
+def _nonfinite_kernel(x: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.where(x - x == 0, 0.0, 1.0).sum(1, keepdim=True).T, x.new_zeros(len(x))
+
+
+def _nonfinite_eager(x: Tensor) -> tuple[Tensor, Tensor]:
+    calm = x.device.type == "cpu" and math.isfinite(x.sum().item())
+    found = x.new_zeros(1, len(x)) if calm else (WIDTH - torch.isfinite(x).sum(1)).unsqueeze(0)
+    return found, x.new_zeros(len(x))
+
+
+def _nonfinite_finish(sums: Tensor, maxima: Tensor, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
+    return {"nonfinite": sums[0]}
+
+
+watch_nonfinite.together = partial(Together, Totals(1, _nonfinite_kernel, _nonfinite_eager, _nonfinite_finish))
 
 
 @action(
@@ -66,3 +86,6 @@ def spike(
     mean.copy_(torch.where(calm, keep * mean + (1 - keep) * norm, mean))
     seen.add_(calm)
     return {"norm": norm, "score": score, "trip": trip}
+
+
+spike.together = Norms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, get_type_hints, overload
@@ -12,6 +12,7 @@ from typing import Any, Literal, get_type_hints, overload
 import msgspec
 from torch import Tensor
 
+from tenterhook.actions.together import Form, Gauge
 from tenterhook.errors import ActionError, nearest
 from tenterhook.plan import POINTS, Action, callable_name, callable_place
 
@@ -66,6 +67,8 @@ class Definition:
         self.trigger = trigger
         #: a user's unnamed function, which may modify or not
         self.plain = plain
+        #: makes what measures many tensors at once
+        self.together: Callable[[Sequence[Form]], Gauge] | None = None
         self.__doc__ = fn.__doc__
         for point in self.at:
             if point not in POINTS:

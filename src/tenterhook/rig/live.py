@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tenterhook.actions import Context
+from tenterhook.actions import Context, Form, Gauge
 from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.ledger import GONE, MUTED, Site
-from tenterhook.rig.names import Target
+from tenterhook.rig.names import Target, is_sharded
 from tenterhook.rig.resolve import Claim
 from tenterhook.rig.state import HookState, Partials, SiteState, mixed
 
@@ -68,6 +68,8 @@ class LiveHook:
         self.state = HookState(definition, len(claim.targets))
         observes = definition.two_phase and not definition.modifies
         self.partials = Partials(definition.partials, len(claim.targets)) if observes else None
+        #: measures all its sites at once, where they come at once
+        self.gauge: Gauge | None = None
         for target in claim.targets:
             site = self.add_site(target)
             why = claim.dormant.get(target.name)
@@ -92,6 +94,17 @@ class LiveHook:
     @property
     def wants_ctx(self) -> bool:
         return self.definition.takes_ctx and (self.definition.modifies or not self.definition.two_phase)
+
+    def make_gauge(self) -> Gauge | None:
+        """For the sites as they are now; the optimizer's step gives all their tensors at once."""
+        make = self.definition.together
+        if make is None or self.hook.at not in ("grad_final", "update"):
+            return None
+        parameters = [site.target.parameter() for site in self.sites]
+        forms = [Form.of(p) for p in parameters if p is not None and not is_sharded(p)]
+        whole = len(forms) == len(self.sites) and all(f.measurable for f in forms)
+        self.gauge = make(forms) if whole and forms else None
+        return self.gauge
 
     def silence(self) -> None:
         """Mute it; a step in which it has fired already counts as due."""

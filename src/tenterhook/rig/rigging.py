@@ -62,6 +62,7 @@ class Rigging:
         if before is not None and before.definition.fingerprint == live.definition.fingerprint:
             live.inherit(before)
         self.lives[claim.hook.id] = live
+        live.make_gauge()
         if live.has_fixtures:
             live.fixtures = [self._fixture(site) for site in live.sites]
 

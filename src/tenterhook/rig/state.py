@@ -34,11 +34,7 @@ class Partials:
 
     def add(self, slot: int, parts: Mapping[str, Tensor]) -> None:
         self.fired[slot] = 1
-        if not self.stores:
-            device = next(iter(parts.values())).device
-            for name, partial in self.declared.items():
-                shape = (self._sites, partial.width)
-                self.stores[name] = torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
+        self._allocate(next(iter(parts.values())).device)
         for name, partial in self.declared.items():
             store = self.stores[name]
             row = store[slot]
@@ -50,6 +46,27 @@ class Partials:
                 torch.maximum(row, part, out=row)
             else:
                 torch.hypot(row, part, out=row)
+
+    def add_together(self, slots: list[int], columns: Mapping[str, Tensor]) -> None:
+        """Of many sites at once: a column for each name, with an element for every site."""
+        self._allocate(next(iter(columns.values())).device)
+        whole, fresh = len(slots) == self._sites, 1 not in self.fired
+        index = None if whole else torch.tensor(slots, device=next(iter(columns.values())).device)
+        for name, partial in self.declared.items():
+            store, part = self.stores[name], columns[name].reshape(self._sites, partial.width)
+            if index is not None:
+                store[index] = _joined(store[index], part[index], partial.merge)
+            else:
+                store.copy_(part if fresh else _joined(store, part, partial.merge))
+        if whole:
+            self.fired = bytearray(b"\x01") * self._sites
+        for slot in () if whole else slots:
+            self.fired[slot] = 1
+
+    def _allocate(self, device: torch.device) -> None:
+        for name, partial in self.declared.items() if not self.stores else ():
+            shape = (self._sites, partial.width)
+            self.stores[name] = torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
 
     def take(self) -> dict[str, Tensor] | None:
         """The merged results and which sites `fired`; then start anew. None if nothing was measured."""
@@ -76,6 +93,11 @@ class Partials:
         self.fired = bytearray(self._sites)
         for slot, place in slots.items():
             self.fired[place] = fired[slot]
+
+
+def _joined(a: Tensor, b: Tensor, merge: str) -> Tensor:
+    # maximum keeps a NaN of either side
+    return a + b if merge == "sum" else torch.maximum(a, b) if merge == "max" else torch.hypot(a, b)
 
 
 def _first(merge: str) -> float:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tenterhook import ranks
+from tenterhook.actions import unmeasurable
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire, out_of_phase
 from tenterhook.rig.ledger import Site
@@ -121,14 +122,25 @@ class Steps:
 
     def _finish(self, optimizer: Optimizer) -> None:
         with torch.no_grad():
-            for site, old in self._before:
-                parameter = site.target.parameter()
-                if parameter is not None:
-                    self._fire(site)(parameter.detach() - old)
+            self._updates()
         self._before.clear()
         self._call("step_post", optimizer)
         if self._end is not None:
             self._end()
+
+    def _updates(self) -> None:
+        moved: dict[LiveHook, list[tuple[Site, Tensor | None]]] = {}
+        for site, old in self._before:
+            parameter = site.target.parameter()
+            if parameter is None:
+                continue
+            update = parameter.detach() - old
+            if site.live.gauge is not None and not is_sharded(update):
+                moved.setdefault(site.live, []).append((site, update))
+            else:
+                self._fire(site)(update)
+        for live, updates in moved.items():
+            self._together(live, updates)
 
     def _fire(self, site: Site) -> Fire:
         fire = self._fires.get(site)
@@ -176,7 +188,41 @@ class Steps:
             else:
                 self._each(live, sites)
 
+    def _together(self, live: LiveHook, given: list[tuple[Site, Tensor | None]]) -> None:
+        """All of an observer's sites in one pass."""
+        if not live.in_phase():
+            for site, _ in given:
+                site.skip(out_of_phase(live))
+            return
+        tensors: list[Tensor | None] = [None] * len(live.sites)
+        for site, tensor in given:
+            if tensor is None:
+                site.skip(NO_GRADIENT)
+            elif tensor.layout is not torch.strided:
+                live.failed(site, unmeasurable(tensor))
+            else:
+                tensors[site.slot] = tensor
+        gauge = live.gauge
+        if gauge is None or not gauge.fits(tensors):
+            gauge = live.make_gauge()
+        slots = [slot for slot, tensor in enumerate(tensors) if tensor is not None]
+        if gauge is None or live.partials is None or not slots:
+            return
+        try:
+            columns = gauge(tensors)
+        except Exception:  # one by one, so that it is said of the site it is about
+            live.gauge = None
+            for slot in slots:
+                self._fire(live.sites[slot])(tensors[slot])
+            return
+        live.partials.add_together(slots, columns)
+        for slot in slots:
+            count(live.sites[slot])
+
     def _each(self, live: LiveHook, sites: list[tuple[Site, Tensor]]) -> None:
+        if live.gauge is not None and not any(is_sharded(p) for _, p in sites):
+            self._together(live, [(site, parameter.grad) for site, parameter in sites])
+            return
         sharded = []
         for site, parameter in sites:
             grad = parameter.grad

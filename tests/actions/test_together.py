@@ -1,0 +1,184 @@
+"""What is measured together is what is measured one by one, whatever the sizes, kinds and numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import tenterhook as th
+from tenterhook.actions import histogram, spike, stats, together, watch_nonfinite
+from tenterhook.actions.together import ALONE, PACK, WIDTH, Form
+
+SIZES = (0, 1, 7, 1023, 1024, 1025, 5000)
+
+
+def by_hand(x: Tensor) -> dict[str, float]:
+    """In double, from the definition."""
+    d = x.double()
+    return {
+        "numel": d.numel(),
+        "total": float(d.sum()),
+        "norm": float(d.square().sum().sqrt()),
+        "abs_max": float(d.abs().max()) if d.numel() else 0.0,
+        "zeros": int((d == 0).sum()),
+        "nonfinite": int((~torch.isfinite(d)).sum()),
+    }
+
+
+def bins_by_hand(x: Tensor) -> list[int]:
+    counts = [0] * 64
+    for value in x.flatten().tolist():
+        if math.isfinite(value):
+            exponent = math.frexp(value)[1] - 1 if value else -40
+            counts[min(max(exponent + 40, 0), 63)] += 1
+    return counts
+
+
+def agree(found: float, wanted: float, dtype: torch.dtype) -> bool:
+    if math.isnan(wanted):
+        return math.isnan(found)
+    return found == wanted or math.isclose(found, wanted, rel_tol=1e-12 if dtype == torch.float64 else 2e-6)
+
+
+def check(tensors: list[Tensor], gauge: together.Gauge) -> None:
+    found = gauge(tensors)
+    for slot, x in enumerate(tensors):
+        wanted = by_hand(x)
+        scale = max(wanted["norm"] * math.sqrt(max(x.numel(), 1)), 1e-30)
+        for name, column in found.items():
+            number = float(column[slot])
+            if name == "total" and math.isfinite(wanted["total"]):
+                # A sum of both signs: what matters is the error beside the size of what was summed.
+                assert abs(number - wanted["total"]) <= scale * (1e-12 if x.dtype == torch.float64 else 1e-6)
+            else:
+                assert agree(number, wanted[name], x.dtype), (slot, name, number, wanted[name])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from(SIZES), min_size=1, max_size=12),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
+    seed=st.integers(0, 99),
+    planted=st.sampled_from([None, math.nan, math.inf, -math.inf, 0.0]),
+)
+def test_statistics_are_those_from_the_definition(
+    sizes: list[int], dtype: torch.dtype, seed: int, planted: float | None
+):
+    torch.manual_seed(seed)
+    tensors = [(torch.randn(n) * 10 ** torch.randn(())).to(dtype) for n in sizes]
+    if planted is not None and sizes[-1]:
+        tensors[-1][sizes[-1] // 2] = planted
+    check(tensors, stats.together([Form.of(t) for t in tensors]))
+
+
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "COMPILE_FROM", 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_compiled_kernel_gives_the_same(compiling: None, dtype: torch.dtype):
+    torch.manual_seed(0)
+    tensors = [torch.randn(n).to(dtype) for n in (*SIZES, ALONE + 5, ALONE * 2)]
+    tensors[2][3], tensors[5][7], tensors[-1][-1], tensors[-2][:9] = math.inf, math.nan, -math.inf, 0.0
+    gauge = stats.together([Form.of(t) for t in tensors])
+    assert gauge.engine == "compiled"
+    check(tensors, gauge)
+
+
+def test_large_tensors_are_read_where_they_are_and_small_ones_in_several_packs():
+    torch.manual_seed(0)
+    sizes = [ALONE, ALONE + 1, *[ALONE - 1] * (PACK // ALONE + 1), 3]
+    tensors = [torch.randn(n) for n in sizes]
+    gauge = stats.together([Form.of(t) for t in tensors])
+    for _ in range(2):  # the second time into a buffer that is not clean
+        check(tensors, gauge)
+        tensors = [t * 2 for t in tensors]
+
+
+def test_the_order_of_elements_in_memory_does_not_matter():
+    torch.manual_seed(0)
+    small, large = torch.randn(8, 4, 3, 3), torch.randn(64, 64, 9, 9)
+    tensors = [small.to(memory_format=torch.channels_last), large.permute(1, 0, 2, 3), small[:, ::2]]
+    check(tensors, stats.together([Form.of(t) for t in tensors]))
+
+
+def test_one_that_is_missing_leaves_the_others_right():
+    torch.manual_seed(0)
+    tensors = [torch.randn(300), torch.full((300,), math.nan), torch.randn(ALONE)]
+    gauge = stats.together([Form.of(t) for t in tensors])
+    gauge(tensors)
+    found = gauge([tensors[0], None, tensors[2]])
+    assert agree(float(found["norm"][0]), by_hand(tensors[0])["norm"], torch.float32)
+    assert agree(float(found["norm"][2]), by_hand(tensors[2])["norm"], torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_histograms_are_those_from_the_definition(dtype: torch.dtype, compiled: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(together, "COMPILE_FROM", 0 if compiled else 2**60)
+    torch.manual_seed(0)
+    tensors = [(torch.randn(n) * 10 ** (4 * torch.randn(n))).to(dtype) for n in (1, 7, 1500, ALONE + 3)]
+    tensors[2][:5] = torch.tensor([0.0, math.inf, math.nan, 2.0**30, 2.0**-60])
+    tensors[1][:3] = torch.tensor([1.0, 0.99999994, -2.0])
+    found = histogram.together([Form.of(t) for t in tensors])(tensors)["bins"]
+    assert [row.tolist() for row in found] == [bins_by_hand(t) for t in tensors]
+    assert histogram.measure(tensors[2])["bins"].tolist() == bins_by_hand(tensors[2])
+
+
+def test_norms_alone_and_what_is_not_finite():
+    tensors = [
+        torch.tensor([3.0, 4.0]),
+        torch.tensor([1.0], dtype=torch.bfloat16),
+        torch.tensor([[math.nan, math.inf]]),
+    ]
+    forms = [Form.of(t) for t in tensors]
+    assert spike.together(forms)(tensors)["norm"][:2].tolist() == [5.0, 1.0]
+    assert spike.together(forms)([None, tensors[1], None])["norm"][1] == 1.0
+    assert watch_nonfinite.together(forms)(tensors)["nonfinite"].tolist() == [0.0, 0.0, 2.0]
+
+
+def test_without_a_compiler_it_goes_on_and_says_so(compiling: None, monkeypatch: pytest.MonkeyPatch):
+    def no_compiler(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("no C++ compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda *args, **kwargs: no_compiler)
+    x = torch.randn(WIDTH * 3)
+    gauge = stats.together([Form.of(x)])
+    assert gauge.engine == "eager (no compiled kernel: RuntimeError)"
+    check([x], gauge)
+
+
+@pytest.mark.parametrize("at", ["grad_final", "update"])
+def test_a_rig_gives_the_same_numbers_together_and_one_by_one(at: str, monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 40), nn.ReLU(), nn.Linear(40, 3), nn.Linear(3, 3))
+    x, plan = torch.randn(4, 5), [th.Hook(n, on="**", at=at, do=do) for n, do in
+                                  (("s", th.stats()), ("h", th.histogram()), ("k", th.spike()))]  # fmt: skip
+
+    def run(*, one_by_one: bool) -> list[dict[str, dict[str, object]]]:
+        found = []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        with th.attach(model, plan, optimizer=optimizer) as rig:
+            for live in rig._rigging.lives.values():
+                assert live.gauge is not None
+                if one_by_one:
+                    live.gauge = None
+            for last in (2, 3):  # in the first step the last layer gets no gradient
+                optimizer.zero_grad()
+                model[: last + 1](x).square().sum().backward()
+                optimizer.step()
+                found += [rig.values(id) for id in ("s", "h", "k")]
+        return found
+
+    together_, apart = run(one_by_one=False), run(one_by_one=True)
+    for a, b in zip(together_, apart, strict=True):
+        assert a.keys() == b.keys()
+        for target, row in a.items():
+            for name, number in row.items():
+                assert number == pytest.approx(b[target][name], rel=1e-5, abs=1e-9), (target, name)
