@@ -105,23 +105,28 @@ def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str
 stats.together = partial(Together, Totals(4, _stats_kernel, _stats_eager, _stats_finish))
 
 
-#: where the exponent stands in a number's bits: its type, its place, what is added to it, all its bits
-_EXPONENTS = {
-    torch.float32: (torch.int32, 23, 127, 0xFF),
-    torch.float64: (torch.int64, 52, 1023, 0x7FF),
-}
+def _exponents(x: Tensor) -> Tensor:
+    """The bits of each number's exponent, without its sign."""
+    if x.dtype == torch.float32:
+        return (x.view(torch.int32) >> 23).to(torch.uint8)  # which drops the sign
+    return ((x.view(torch.int64) >> 52) & 0x7FF).to(torch.int16)
 
 
-def _bin_of(x: Tensor) -> Tensor:
-    """From the exponent's bits; what is not finite goes beyond the last bin."""
-    kind, place, bias, full = _EXPONENTS[x.dtype]
-    exponent = (x.view(kind) >> place) & full
-    found = (exponent - (bias + LOWEST)).clamp(0, BINS - 1)
-    return torch.where(exponent == full, BINS, found).to(torch.uint8)
+@cache
+def _bins(dtype: torch.dtype) -> list[int]:
+    """Of the exponent's bits, the bin; what is not finite has them all set, and none."""
+    kinds, bias = (256, 127) if dtype == torch.float32 else (2048, 1023)
+    return [min(max(kind - bias - LOWEST, 0), BINS - 1) for kind in range(kinds - 1)] + [-1]
+
+
+_magnitudes = Bins("bins", _exponents, _bins)
 
 
 def _measure_histogram(x: Tensor) -> dict[str, Tensor]:
-    return {"bins": torch.bincount(_bin_of(wide(x).contiguous()).view(-1), minlength=BINS + 1)[:BINS]}
+    x = wide(x)
+    into = _magnitudes.start(1, x.device)
+    _magnitudes.add(into, (_exponents(x.contiguous()), x.dtype), 0)
+    return {"bins": into["counts"][0]}
 
 
 @action(
@@ -136,4 +141,4 @@ def histogram(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict
     return {"bins": merged["bins"]}
 
 
-histogram.together = partial(Together, Bins(BINS, _bin_of, "bins"))
+histogram.together = partial(Together, _magnitudes)

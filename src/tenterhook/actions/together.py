@@ -55,7 +55,6 @@ class Gauge(Protocol):
 
     engine: str
 
-    def fits(self, tensors: Sequence[Tensor | None]) -> bool: ...
     def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
         """Partial results by site, in double; of a site whose tensor is None they mean nothing."""
 
@@ -182,12 +181,6 @@ class Together:
 
     # -- in a step ---------------------------------------------------------------------------------------------------
 
-    def fits(self, tensors: Sequence[Tensor | None]) -> bool:
-        return len(tensors) == len(self.forms) and all(
-            t is None or (t.shape == f.shape and t.dtype == f.dtype and t.device == f.device)
-            for t, f in zip(tensors, self.forms, strict=True)
-        )
-
     def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for group in self._groups:
@@ -268,32 +261,43 @@ class Totals:
 
 
 class Bins:
-    """Which of some bins each element falls into, and how many fall into each."""
+    """Which of 2^n kinds each element is, how many are of each, and which kinds go into which of a site's bins."""
 
-    def __init__(self, bins: int, kernel: Callable[[Tensor], Tensor], name: str) -> None:
-        #: one more, for what is left out
-        self._bins = bins + 1
-        self._kernel, self._name = kernel, name
+    def __init__(self, name: str, kinds: Callable[[Tensor], Tensor], bins: Callable[[torch.dtype], list[int]]) -> None:
+        #: a kind of the bin -1 is left out
+        self._name, self._kinds, self._bins = name, kinds, bins
 
-    def kernel(self, x: Tensor) -> Tensor:
-        return self._kernel(widened(x))
+    def kernel(self, x: Tensor) -> tuple[Tensor, torch.dtype]:
+        return self._kinds(widened(x)), widened(x).dtype
 
-    def eager(self, x: Tensor) -> Tensor:
-        return torch.cat([self._kernel(widened(part)) for part in x.split(CACHED)])
+    def eager(self, x: Tensor) -> tuple[Tensor, torch.dtype]:
+        parts = [widened(part) for part in x.split(CACHED)]
+        return torch.cat([self._kinds(part) for part in parts]), parts[0].dtype
 
     def start(self, sites: int, device: torch.device) -> dict[str, Tensor]:
-        return {"counts": torch.zeros(sites, self._bins, dtype=torch.float64, device=device)}
+        bins = max(self._bins(torch.float32)) + 1
+        return {"counts": torch.zeros(sites, bins, dtype=torch.float64, device=device)}
 
     def add(self, into: dict[str, Tensor], made: Any, site: int) -> None:
-        into["counts"][site] = torch.bincount(made.view(-1), minlength=self._bins)
+        kinds, dtype = made
+        counts = torch.bincount(kinds.view(-1), minlength=len(self._bins(dtype)))
+        into["counts"][site] += self._folded(counts.unsqueeze(0), dtype, into["counts"].shape[1])[0]
 
     def add_rows(self, into: dict[str, Tensor], made: Any, sites: Tensor) -> None:
-        counts = into["counts"]
-        index = made + (sites * self._bins).to(torch.int32).unsqueeze(1)
-        counts += torch.bincount(index.view(-1), minlength=counts.numel()).view_as(counts)
+        kinds, dtype = made
+        mine, place = sites.unique_consecutive(return_inverse=True)
+        width = len(self._bins(dtype))
+        index = kinds + (place * width).to(torch.int32).unsqueeze(1)
+        counts = torch.bincount(index.view(-1), minlength=len(mine) * width).view(-1, width)
+        into["counts"][mine] += self._folded(counts, dtype, into["counts"].shape[1])
+
+    def _folded(self, counts: Tensor, dtype: torch.dtype, bins: int) -> Tensor:
+        place = torch.tensor(self._bins(dtype), device=counts.device)
+        wide = torch.zeros(len(counts), bins + 1, dtype=torch.float64, device=counts.device)
+        return wide.index_add_(1, place % (bins + 1), counts.double())[:, :bins]
 
     def finish(self, into: dict[str, Tensor], padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
-        counts = into["counts"][:, :-1]
+        counts = into["counts"]
         counts[:, 0] -= padding
         return {self._name: counts}
 
@@ -304,10 +308,7 @@ class Norms:
     engine = "foreach"
 
     def __init__(self, forms: Sequence[Form]) -> None:
-        self._sites = len(forms)
-
-    def fits(self, tensors: Sequence[Tensor | None]) -> bool:
-        return len(tensors) == self._sites
+        pass
 
     def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
         there = [t for t in tensors if t is not None]

@@ -39,26 +39,37 @@ class Row:
 
 
 class Table:
-    """A hook's numbers of one step: a row for each target that fired. On the device until it is read."""
+    """A hook's numbers of one step, a row for each target that fired; made when somebody reads them."""
 
-    def __init__(self, step: int, targets: Sequence[str], fired: bytearray, columns: dict[str, Tensor]) -> None:
+    def __init__(
+        self, step: int, targets: Sequence[str], fired: bytearray, columns: Callable[[], dict[str, Tensor]]
+    ) -> None:
         self.step = step
         self._targets = targets
         self._fired = fired
+        self._columns: Callable[[], dict[str, Tensor]] | None = columns
+        self.names: list[str] = []
+        self._widths: list[int] = []
+        self._host: list[list[float]] | None = None
+
+    @torch.no_grad()
+    def on_device(self) -> Tensor | None:
+        """A row for each site; None once it was read."""
+        if self._columns is None:
+            return None
+        columns = self._columns()
         self.names = list(columns)
         self._widths = [c.shape[1] if c.dim() == 2 else 0 for c in columns.values()]
-        parts = [c.double().reshape(len(fired), -1) for c in columns.values()]
-        #: None once it was read
-        self.device_values: Tensor | None = torch.cat(parts, dim=1)
-        self._host: list[list[float]] = []
+        return torch.cat([c.double().reshape(len(self._fired), -1) for c in columns.values()], dim=1)
 
     def fill(self, values: list[list[float]]) -> None:
-        self._host = values
-        self.device_values = None
+        self._host, self._columns = values, None
 
     def values(self) -> dict[str, dict[str, Any]]:
-        if self.device_values is not None:
-            self.fill(self.device_values.tolist())
+        numbers = self.on_device()
+        if numbers is not None:
+            self.fill(numbers.tolist())
+        assert self._host is not None
         found: dict[str, dict[str, Any]] = {}
         for slot, target in enumerate(self._targets):
             if slot >= len(self._fired) or not self._fired[slot]:
@@ -132,7 +143,7 @@ class Recorder:
         self._tables = {}
 
     def _log(self, emitted: dict[str, list[Row]], step: int) -> None:
-        _copy_to_host([t for t in self._tables.values() if t.device_values is not None])
+        _copy_to_host(list(self._tables.values()))
         entries: dict[str, Any] = {}
         for hook, table in self._tables.items():
             for target, row in table.values().items():
@@ -149,12 +160,12 @@ class Recorder:
 
 def _copy_to_host(tables: list[Table]) -> None:
     """All tables in one copy."""
-    if not tables:
+    there = [(table, values) for table in tables if (values := table.on_device()) is not None]
+    if not there:
         return
-    values = [t.device_values for t in tables if t.device_values is not None]
-    flat = torch.cat([v.reshape(-1).to(values[0].device) for v in values]).tolist()
+    flat = torch.cat([v.reshape(-1).to(there[0][1].device) for _, v in there]).tolist()
     at = 0
-    for table, tensor in zip(tables, values, strict=True):
+    for table, tensor in there:
         width = tensor.shape[1]
         table.fill([flat[at + i * width : at + (i + 1) * width] for i in range(tensor.shape[0])])
         at += tensor.numel()

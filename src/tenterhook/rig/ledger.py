@@ -142,6 +142,12 @@ class Account(Mapping[str, Site]):
         return sum(site.changed for site in self._live.sites)
 
     @property
+    def measured(self) -> str:
+        """How its sites are measured: together, and by what; or one by one, as they fire."""
+        gauge = self._live.gauge
+        return "one by one" if gauge is None else f"together, {gauge.engine}"
+
+    @property
     def failed(self) -> int:
         return sum(site.failed for site in self._live.sites)
 

@@ -62,6 +62,7 @@ class LiveHook:
         #: what wants to know that a backward with it has ended
         self.at_backward_end: Callable[[], None] | None = None
         self.sites: list[Site] = []
+        self._names: list[str] = []
         definition, params = claim.definition, dict(claim.params)
         self.call: Callable[..., Any] = partial(definition.fn, **params) if params else definition.fn
         self.measure = definition.measure
@@ -70,6 +71,8 @@ class LiveHook:
         self.partials = Partials(definition.partials, len(claim.targets)) if observes else None
         #: measures all its sites at once, where they come at once
         self.gauge: Gauge | None = None
+        #: the parameters that it was made for
+        self.gauged: list[int] = []
         for target in claim.targets:
             site = self.add_site(target)
             why = claim.dormant.get(target.name)
@@ -80,6 +83,18 @@ class LiveHook:
     def targets(self) -> list[Target]:
         """What it is on now; a site whose target has gone from the model is left out."""
         return [site.target for site in self.sites if site.dormant != GONE]
+
+    @property
+    def names(self) -> list[str]:
+        """Of its sites, by slot."""
+        if len(self._names) != len(self.sites):
+            self._names = [site.name for site in self.sites]
+        return self._names
+
+    @property
+    def reads_only(self) -> bool:
+        """Its numbers may be made of the partial results whenever somebody asks."""
+        return self.definition.together is not None and not self.definition.state and not self.definition.trigger
 
     @property
     def modifies_forward(self) -> bool:
@@ -104,6 +119,7 @@ class LiveHook:
         forms = [Form.of(p) for p in parameters if p is not None and not is_sharded(p)]
         whole = len(forms) == len(self.sites) and all(f.measurable for f in forms)
         self.gauge = make(forms) if whole and forms else None
+        self.gauged = [id(p) for p in parameters]
         return self.gauge
 
     def silence(self) -> None:

@@ -136,7 +136,7 @@ def _put_back(live: LiveHook, kept: dict[str, Any]) -> None:
         else:
             del state.generators[key]
     if live.partials is not None:
-        live.partials.fired = bytearray(kept["fired"])
+        live.partials.stores, live.partials.fired = kept["tables"][-1][0], bytearray(kept["fired"])
 
 
 @contextmanager

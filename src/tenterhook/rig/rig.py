@@ -350,6 +350,10 @@ class Rig:
         merged = live.partials.take()
         if merged is None:
             return []
+        step, names = self._clock.step, live.names
+        if live.reads_only:
+            self._recorder.put(live.hook.id, Table(step, names, fired, partial(live.call, merged, {})))
+            return []
         state = live.state.pack(merged["fired"].device)
         try:
             columns = dict(live.call(merged, state))
@@ -357,7 +361,7 @@ class Rig:
             live.failed(live.sites[0], error)
             return []
         trip = columns.pop("trip", None)
-        self._recorder.put(live.hook.id, Table(self._clock.step, [s.name for s in live.sites], fired, columns))
+        self._recorder.put(live.hook.id, Table(step, names, fired, lambda: columns))
         return [trip] if trip is not None and live.definition.trigger else []
 
     def _attached_model(self) -> nn.Module:

@@ -49,18 +49,17 @@ class Partials:
 
     def add_together(self, slots: list[int], columns: Mapping[str, Tensor]) -> None:
         """Of many sites at once: a column for each name, with an element for every site."""
-        self._allocate(next(iter(columns.values())).device)
-        whole, fresh = len(slots) == self._sites, 1 not in self.fired
-        index = None if whole else torch.tensor(slots, device=next(iter(columns.values())).device)
+        parts = {name: columns[name].reshape(self._sites, p.width) for name, p in self.declared.items()}
+        if len(slots) == self._sites and 1 not in self.fired:
+            self.stores, self.fired = parts, bytearray(b"\x01") * self._sites
+            return
+        device = next(iter(columns.values())).device
+        self._allocate(device)
+        index = torch.tensor(slots, device=device)
         for name, partial in self.declared.items():
-            store, part = self.stores[name], columns[name].reshape(self._sites, partial.width)
-            if index is not None:
-                store[index] = _joined(store[index], part[index], partial.merge)
-            else:
-                store.copy_(part if fresh else _joined(store, part, partial.merge))
-        if whole:
-            self.fired = bytearray(b"\x01") * self._sites
-        for slot in () if whole else slots:
+            store, part = self.stores[name], parts[name]
+            store[index] = _joined(store[index], part[index], partial.merge)
+        for slot in slots:
             self.fired[slot] = 1
 
     def _allocate(self, device: torch.device) -> None:
@@ -72,16 +71,14 @@ class Partials:
         """The merged results and which sites `fired`; then start anew. None if nothing was measured."""
         if not self.stores or 1 not in self.fired:
             return None
-        merged = {n: s.squeeze(1).clone() if s.shape[1] == 1 else s.clone() for n, s in self.stores.items()}
+        merged = {n: s.squeeze(1) if s.shape[1] == 1 else s for n, s in self.stores.items()}
         device = next(iter(self.stores.values())).device
         merged["fired"] = torch.tensor(self.fired, dtype=torch.float64, device=device)
         self.clear()
         return merged
 
     def clear(self) -> None:
-        self.fired = bytearray(self._sites)
-        for name, store in self.stores.items():
-            store.fill_(_first(self.declared[name].merge))
+        self.fired, self.stores = bytearray(self._sites), {}
 
     def carry(self, stores: Mapping[str, Tensor], fired: bytes, slots: Mapping[int, int]) -> None:
         """Take over what was measured already: slot `k` of it becomes our slot `v`."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tenterhook import ranks
-from tenterhook.actions import unmeasurable
+from tenterhook.actions import Gauge, unmeasurable
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire, out_of_phase
 from tenterhook.rig.ledger import Site
@@ -159,10 +159,11 @@ class Steps:
     def _sites(self, live: LiveHook, held: Mapping[int, str]) -> list[tuple[Site, Tensor]]:
         """The hook's sites whose parameter this optimizer holds, with the parameter. `held`: who holds which."""
         found = []
-        if any(s.dormant is None and s.target.parameter() is None for s in live.sites):
+        parameters = [s.target.parameter() if s.dormant is None else None for s in live.sites]
+        if any(p is None and s.dormant is None for p, s in zip(parameters, live.sites, strict=True)):
             self._rigging.resolve_again()
-        for site in live.sites:
-            parameter = site.target.parameter() if site.dormant is None else None
+            parameters = [s.target.parameter() if s.dormant is None else None for s in live.sites]
+        for site, parameter in zip(live.sites, parameters, strict=True):
             if parameter is None:
                 continue
             frozen = not parameter.requires_grad and parameter.grad is None
@@ -188,6 +189,13 @@ class Steps:
             else:
                 self._each(live, sites)
 
+    @staticmethod
+    def _gauged(live: LiveHook, sites: list[tuple[Site, Tensor]]) -> Gauge | None:
+        """What measures them at once; made anew for parameters that were replaced."""
+        if any(live.gauged[site.slot] != id(parameter) for site, parameter in sites):
+            return live.make_gauge()
+        return live.gauge
+
     def _together(self, live: LiveHook, given: list[tuple[Site, Tensor | None]]) -> None:
         """All of an observer's sites in one pass."""
         if not live.in_phase():
@@ -203,8 +211,6 @@ class Steps:
             else:
                 tensors[site.slot] = tensor
         gauge = live.gauge
-        if gauge is None or not gauge.fits(tensors):
-            gauge = live.make_gauge()
         slots = [slot for slot, tensor in enumerate(tensors) if tensor is not None]
         if gauge is None or live.partials is None or not slots:
             return
@@ -220,7 +226,7 @@ class Steps:
             count(live.sites[slot])
 
     def _each(self, live: LiveHook, sites: list[tuple[Site, Tensor]]) -> None:
-        if live.gauge is not None and not any(is_sharded(p) for _, p in sites):
+        if live.gauge is not None and self._gauged(live, sites) is not None:
             self._together(live, [(site, parameter.grad) for site, parameter in sites])
             return
         sharded = []
