@@ -17,10 +17,10 @@ FILES = sorted(
 
 #: every top-level package that is imported anywhere, at the top or inside a function
 IMPORTS = {
-    "__future__", "argparse", "collections", "contextlib", "copy", "dataclasses", "difflib", "functools", "gc",
-    "hashlib", "html", "inspect", "itertools", "json", "math", "msgspec", "os", "pathlib", "re", "sys", "sysconfig",
-    "tenterhook",
-    "threading", "tomllib", "torch", "types", "typing", "warnings", "weakref",
+    "__future__", "argparse", "atexit", "collections", "contextlib", "copy", "dataclasses", "difflib", "duckdb",
+    "functools", "gc", "hashlib", "html", "inspect", "itertools", "json", "math", "msgspec", "os", "pathlib", "pyarrow",
+    "re", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing", "warnings",
+    "weakref",
 }  # fmt: skip
 
 #: builtins that make code of text, or reach what has a name; not even to be handed on

@@ -12,7 +12,7 @@ from tenterhook.actions import BUILTIN
 ERRORS = {
     "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "HookError", "InPlaceError",
     "MismatchError", "NoMatchError", "NonFiniteError", "PlanError", "PlanFileError", "RefusedError", "ResolveError",
-    "ReturnError", "StateError", "TenterhookError",
+    "ReturnError", "StateError", "StoreError", "TenterhookError",
 }  # fmt: skip
 ACTIONS = {
     "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore", "histogram", "mask", "nan_to_num", "noise",
@@ -22,11 +22,12 @@ DATA = {"Action", "Hook", "Plan", "When"}
 RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch"}
 DOCTOR = {"Exam", "Finding", "Findings", "check", "effect", "examine"}
 KEEP = {"DcpState", "restore"}
+RECORD = {"Run", "Store", "open_run"}
 OWN = {"Context", "Partial", "Registry", "action"}
 
 
 def test_the_names():
-    assert set(th.__all__) == ERRORS | ACTIONS | DATA | RIG | KEEP | DOCTOR | OWN
+    assert set(th.__all__) == ERRORS | ACTIONS | DATA | RIG | KEEP | RECORD | DOCTOR | OWN
     assert all(getattr(th, name) is not None for name in th.__all__)
     assert set(dir(th)) == set(th.__all__)
 
@@ -38,8 +39,8 @@ def test_the_built_in_actions_are_all_there():
 def test_the_rig():
     public = {n for n in vars(th.Rig) if not n.startswith("_")}
     assert public == {
-        "add", "captured", "detach", "ledger", "load_state_dict", "mute", "remove", "revise", "rows", "state_dict",
-        "step", "step_count", "unmute", "values",
+        "add", "captured", "detach", "flush", "ledger", "load_state_dict", "mute", "remove", "revise", "rows",
+        "state_dict", "step", "step_count", "unmute", "values",
     }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from tenterhook.errors import RefusedError as RefusedError
 from tenterhook.errors import ResolveError as ResolveError
 from tenterhook.errors import ReturnError as ReturnError
 from tenterhook.errors import StateError as StateError
+from tenterhook.errors import StoreError as StoreError
 from tenterhook.errors import TenterhookError as TenterhookError
 from tenterhook.plan import Action as Action
 from tenterhook.plan import Hook as Hook
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from tenterhook.doctor.effect import effect as effect
     from tenterhook.keep.dcp import DcpState as DcpState
     from tenterhook.keep.restore import restore as restore
+    from tenterhook.record.run import Run as Run
+    from tenterhook.record.run import open_run as open_run
+    from tenterhook.record.store import Store as Store
     from tenterhook.rig import Handle as Handle
     from tenterhook.rig import Rig as Rig
     from tenterhook.rig import detach as detach
@@ -76,13 +80,14 @@ _ACTIONS = (
 )  # fmt: skip
 _RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch")
 _KEEP = ("DcpState", "restore")
+_RECORD = ("Run", "Store", "open_run")
 _DOCTOR = ("Exam", "Finding", "Findings", "check", "effect", "examine")
 
 __all__ = [
     "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
     "InPlaceError", "MismatchError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError",
-    "RefusedError", "ResolveError", "ReturnError", "StateError", "TenterhookError", "When", *_ACTIONS, *_DOCTOR, *_KEEP,
-    *_RIG,
+    "RefusedError", "ResolveError", "ReturnError", "StateError", "StoreError", "TenterhookError", "When", *_ACTIONS,
+    *_DOCTOR, *_KEEP, *_RECORD, *_RIG,
 ]  # fmt: skip
 
 
@@ -93,6 +98,8 @@ def __getattr__(name: str) -> Any:
         import tenterhook.rig as room  # type: ignore[no-redef]
     elif name in _KEEP:
         import tenterhook.keep as room  # type: ignore[no-redef]
+    elif name in _RECORD:
+        import tenterhook.record as room  # type: ignore[no-redef]
     elif name in _DOCTOR:
         import tenterhook.doctor as room  # type: ignore[no-redef]
     else:

@@ -15,8 +15,9 @@
     │   ├── InPlaceError       ... changed its value in place: the damage is done, so it always raises
     │   └── ReturnError        ... returned a value as an observer: it was meant to modify, so it always raises
     ├── NonFiniteError         `find_nonfinite` met the first producer
-    └── StateError             a saved state that cannot be read, or is damaged, or cannot be written
-        └── MismatchError      ... that does not fit this model or this program; `report` lists every difference
+    ├── StateError             a saved state that cannot be read, or is damaged, or cannot be written
+    │   └── MismatchError      ... that does not fit this model or this program; `report` lists every difference
+    └── StoreError             a run folder that cannot be read, or is damaged, or cannot be written
 
 An error carries `hook`, `target`, `point`, `rank` and `remedy` as attributes, None where they do not apply.
 """
@@ -131,6 +132,10 @@ class NonFiniteError(TenterhookError):
     def __init__(self, fact: str, *, inputs: tuple[object, ...] = (), **place: object) -> None:
         self.inputs = inputs
         super().__init__(fact, **place)  # type: ignore[arg-type]
+
+
+class StoreError(TenterhookError):
+    """A run folder that cannot be read, or is damaged, or cannot be written."""
 
 
 class StateError(TenterhookError):

@@ -310,9 +310,11 @@ def test_when_goes_on(step):
     model, optimizer, rig, before = attach()
     train(model, optimizer, range(step))
     state = rig.state_dict()
+    assert rig.flush()
     other, optimizer, rig, after = attach()
     assert not rig.load_state_dict(state)
     train(other, optimizer, range(step, 12))
+    assert rig.flush()
     due = {"after": [4, 5], "third": [1, 4, 7]}
     assert sorted(before + after) == sorted(f"{at} {id}/weight/rms" for id, steps in due.items() for at in steps)
     assert {at.split()[0] for at in before} <= set("0123456"[:step])

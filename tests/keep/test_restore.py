@@ -127,8 +127,8 @@ def test_targets_fire_in_the_order_they_had():
 def test_sinks_hear_of_the_steps_that_follow(run: Run):
     heard: list[tuple[int, str]] = []
     sink = lambda values, step: heard.extend((step, key) for key in values if key.endswith("/score"))
-    restored(run, sinks=sink).train([6, 7])
-    restored(run, sinks=[sink]).train([6])
+    assert restored(run, sinks=sink).train([6, 7]).rig.flush()
+    assert restored(run, sinks=[sink]).train([6]).rig.flush()
     assert heard == [(6, "spike/head.weight/score"), (7, "spike/head.weight/score"), (6, "spike/head.weight/score")]
 
 

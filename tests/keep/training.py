@@ -179,7 +179,7 @@ class Run:
         self.loader = Loader(seed)
         self.step, self.part, self.loss, self.frozen = 0, 0, 0.0, False
         #: a digest of all that the sinks were told
-        self.told = ""
+        self._told = ""
 
     def attach(self) -> th.Rig:
         self.rig = th.attach(
@@ -191,8 +191,17 @@ class Run:
         self.rig = th.restore(self.model, hooks, optimizer=self.optimizer, sinks=self._tell, actions=ACTIONS, **options)
         return self.rig
 
+    @property
+    def told(self) -> str:
+        assert self.rig.flush(60.0)
+        return self._told
+
+    @told.setter
+    def told(self, told: str) -> None:
+        self._told = told
+
     def _tell(self, values: dict[str, Any], step: int) -> None:
-        self.told = hashlib.sha256(repr((self.told, step, sorted(values.items()))).encode()).hexdigest()
+        self._told = hashlib.sha256(repr((self._told, step, sorted(values.items()))).encode()).hexdigest()
 
     # -- going on --
 

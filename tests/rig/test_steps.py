@@ -326,7 +326,7 @@ def test_the_user_may_say_what_a_step_is_though_there_is_an_optimizer(mlp, sgd, 
 # -- leaving in the middle --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", ["step_pre", "grad_final", "update", "step_post", "sink"])
+@pytest.mark.parametrize("at", ["step_pre", "grad_final", "update", "step_post"])
 def test_detaching_inside_a_step_lets_foreign_hooks_run_and_leaves_nothing(at):
     model = nn.Linear(2, 2)
     optimizer = sgd_of(model)
@@ -336,11 +336,7 @@ def test_detaching_inside_a_step_lets_foreign_hooks_run_and_leaves_nothing(at):
         rig.detach()
 
     on = "weight" if at in ("grad_final", "update") else "*"
-    if at == "sink":
-        hook, sinks = th.Hook("h", on="weight", at="grad_final", do=th.stats()), [leave]
-    else:
-        hook, sinks = th.Hook("h", on=on, at=at, do=lambda value: leave()), []
-    rig = th.attach(model, [hook], optimizer=optimizer, sinks=sinks)
+    rig = th.attach(model, [th.Hook("h", on=on, at=at, do=lambda value: leave())], optimizer=optimizer)
     optimizer.register_step_pre_hook(lambda *_: foreign.append("pre"))
     optimizer.register_step_post_hook(lambda *_: foreign.append("post"))
     backward(model)
@@ -375,29 +371,6 @@ def test_an_id_is_free_again_once_its_rig_was_detached_inside_a_step():
     th.attach(model, [th.Hook("h", on="weight", at="grad", do=th.scale(0.0))], optimizer=optimizer)
     backward(model)
     assert torch.equal(model.weight.grad, torch.zeros(2, 2))
-
-
-def test_hooks_that_were_to_start_after_a_step_do_not_when_a_sink_detached_in_it():
-    model = nn.Linear(2, 2)
-    optimizer = sgd_of(model)
-    later = th.When(start=1)
-    rig = th.attach(
-        model,
-        [
-            th.Hook("s", on="**", at="grad_final", do=th.stats(), when=th.When(stop=1)),
-            th.Hook("h", on=".", at="output", do=th.scale(3.0), when=later),
-            th.Hook("t", on="**", at="value", do=th.scale(2.0), when=later),
-        ],
-        optimizer=optimizer,
-        sinks=[lambda entries, step: rig.detach()],
-    )
-    backward(model)
-    optimizer.step()
-    assert not rig.attached
-    value = torch.ones(1)
-    assert th.tap(value, "p", within=model) is value
-    assert torch.equal(model(torch.ones(1, 2)), nn.functional.linear(torch.ones(1, 2), model.weight, model.bias))
-    assert len(th.inventory(model, optimizer=optimizer)) == 0
 
 
 @pytest.mark.parametrize("when", [th.When(), th.When(every=2)])

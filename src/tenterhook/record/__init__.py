@@ -1,6 +1,13 @@
 """What is remembered. Takes rows, knows no model."""
 
+from tenterhook.record.outlet import Outlet as Outlet
+from tenterhook.record.outlet import Sink as Sink
+from tenterhook.record.outlet import Writer as Writer
+from tenterhook.record.outlet import as_sinks as as_sinks
 from tenterhook.record.recorder import Recorder as Recorder
-from tenterhook.record.recorder import Row as Row
-from tenterhook.record.recorder import Sink as Sink
-from tenterhook.record.recorder import Table as Table
+from tenterhook.record.rows import Batch as Batch
+from tenterhook.record.rows import Row as Row
+from tenterhook.record.rows import Table as Table
+from tenterhook.record.run import Run as Run
+from tenterhook.record.run import open_run as open_run
+from tenterhook.record.store import Store as Store

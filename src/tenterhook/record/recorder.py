@@ -1,17 +1,16 @@
-"""The recorder: rows of a step, kept on their device until it ends, then handed to the sinks."""
+"""The recorder: what hooks measure and emit in a step, kept on its device until it ends, then handed to the sinks."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
-Sink = Callable[[dict[str, Any], int], Any]
-Number = float | list[float]
+from tenterhook.record.outlet import Outlet, Sink
+from tenterhook.record.rows import Batch, Row, Table, leave_device
+from tenterhook.record.store import Store
 
 #: rows that actions may emit in one step; more are dropped and counted
 MAX_EMITTED = 65_536
@@ -19,74 +18,12 @@ MAX_EMITTED = 65_536
 MAX_CAPTURED = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One recorded value."""
-
-    step: int
-    rank: int
-    hook: str
-    target: str
-    name: str
-    value: Number
-    call: int | None = None
-    leaf: int | None = None
-
-    @property
-    def key(self) -> str:
-        tail = f"@{self.call}.{self.leaf}" if self.call or self.leaf else ""
-        return f"{self.hook}/{self.target}/{self.name}{tail}"
-
-
-class Table:
-    """A hook's numbers of one step, a row for each target that fired; made when somebody reads them."""
-
-    def __init__(
-        self, step: int, targets: Sequence[str], fired: bytearray, columns: Callable[[], dict[str, Tensor]]
-    ) -> None:
-        self.step = step
-        self._targets = targets
-        self._fired = fired
-        self._columns: Callable[[], dict[str, Tensor]] | None = columns
-        self.names: list[str] = []
-        self._widths: list[int] = []
-        self._host: list[list[float]] | None = None
-
-    @torch.no_grad()
-    def on_device(self) -> Tensor | None:
-        """A row for each site; None once it was read."""
-        if self._columns is None:
-            return None
-        columns = self._columns()
-        self.names = list(columns)
-        self._widths = [c.shape[1] if c.dim() == 2 else 0 for c in columns.values()]
-        return torch.cat([c.double().reshape(len(self._fired), -1) for c in columns.values()], dim=1)
-
-    def fill(self, values: list[list[float]]) -> None:
-        self._host, self._columns = values, None
-
-    def values(self) -> dict[str, dict[str, Any]]:
-        numbers = self.on_device()
-        if numbers is not None:
-            self.fill(numbers.tolist())
-        assert self._host is not None
-        found: dict[str, dict[str, Any]] = {}
-        for slot, target in enumerate(self._targets):
-            if slot >= len(self._fired) or not self._fired[slot]:
-                continue
-            row, at = {}, 0
-            for name, width in zip(self.names, self._widths, strict=True):
-                row[name] = self._host[slot][at : at + width] if width else self._host[slot][at]
-                at += width or 1
-            found[target] = row
-        return found
-
-
 class Recorder:
-    """Takes tables and emitted numbers; at the end of a step copies them once and calls the sinks."""
+    """Takes tables and emitted numbers; at the end of a step they go to the sinks, each of which has its own thread."""
 
     def __init__(self, sinks: Iterable[Sink], rank: int) -> None:
-        self.sinks = list(sinks)
+        self.outlets = [Outlet(sink) for sink in sinks]
+        weakref.finalize(self, _finish, self.outlets)
         self.rank = rank
         self.dropped = 0
         self._tables: dict[str, Table] = {}
@@ -128,44 +65,41 @@ class Recorder:
             table.pop(hook, None)
 
     def flush(self, step: int) -> None:
-        """End of a step. The copy to the host happens here, and only for someone who reads it."""
+        """End of a step. Nothing is read here but what was emitted; tables are read by whoever writes them."""
+        rows: list[Row] = []
         if self._emitted:
             numbers = torch.stack([e[5].to(self._emitted[0][5].device) for e in self._emitted]).tolist()
-            rows: dict[str, list[Row]] = {}
             for (hook, target, name, call, leaf, _), number in zip(self._emitted, numbers, strict=True):
-                rows.setdefault(hook, []).append(Row(step, self.rank, hook, target, name, number, call, leaf))
-            self.last_emitted.update(rows)
+                rows.append(Row(step, self.rank, hook, target, name, number, call, leaf))
+            by_hook: dict[str, list[Row]] = {}
+            for row in rows:
+                by_hook.setdefault(row.hook, []).append(row)
+            self.last_emitted.update(by_hook)
             self._emitted.clear()
-        else:
-            rows = {}
-        if self.sinks and (self._tables or rows):
-            self._log(rows, step)
+        if self.outlets and (self._tables or rows):
+            leave_device(list(self._tables.values()))
+            for outlet in self.outlets:
+                outlet.put(Batch(step, self.rank, self._tables, rows))
         self._tables = {}
 
-    def _log(self, emitted: dict[str, list[Row]], step: int) -> None:
-        _copy_to_host(list(self._tables.values()))
-        entries: dict[str, Any] = {}
-        for hook, table in self._tables.items():
-            for target, row in table.values().items():
-                entries.update({f"{hook}/{target}/{name}": value for name, value in row.items()})
-        for rows in emitted.values():
-            entries.update({row.key: row.value for row in rows})
-        for sink in list(self.sinks):
-            try:
-                sink(dict(entries), step)
-            except Exception as error:  # a sink must not break training
-                self.sinks.remove(sink)
-                warnings.warn(f"tenterhook: a sink raised {error!r} at step {step} and was dropped", stacklevel=2)
+    def keep_plan(self, text: Callable[[], str]) -> None:
+        """Beside the rows, for those who keep it."""
+        for outlet in self.outlets:
+            if isinstance(outlet.sink, Store):
+                outlet.sink.keep_plan(text())
+
+    def catch_up(self, timeout: float) -> bool:
+        """Wait until the sinks have all there is; whether they have."""
+        return all(outlet.catch_up(timeout) for outlet in self.outlets)
+
+    def close(self) -> None:
+        for outlet in self.outlets:
+            outlet.finish()
+        for outlet in self.outlets:
+            outlet.close()
 
 
-def _copy_to_host(tables: list[Table]) -> None:
-    """All tables in one copy."""
-    there = [(table, values) for table in tables if (values := table.on_device()) is not None]
-    if not there:
-        return
-    flat = torch.cat([v.reshape(-1).to(there[0][1].device) for _, v in there]).tolist()
-    at = 0
-    for table, tensor in there:
-        width = tensor.shape[1]
-        table.fill([flat[at + i * width : at + (i + 1) * width] for i in range(tensor.shape[0])])
-        at += tensor.numel()
+def _finish(outlets: list[Outlet]) -> None:
+    """Nobody records any more; nobody waits for the sinks either."""
+    for outlet in outlets:
+        outlet.finish()

@@ -71,6 +71,8 @@ class LiveHook:
         self.partials = Partials(definition.partials, len(claim.targets)) if observes else None
         #: measures all its sites at once, where they come at once
         self.gauge: Gauge | None = None
+        #: numbers that it reports of each site; 0 until it has
+        self.width = 0
         #: the parameters that it was made for
         self.gauged: list[int] = []
         for target in claim.targets:

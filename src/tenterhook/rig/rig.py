@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,9 +17,9 @@ from torch import Tensor, nn
 
 from tenterhook import ranks
 from tenterhook.actions import Registry
-from tenterhook.errors import AttachedError, nearest
+from tenterhook.errors import AttachedError, TenterhookError, nearest
 from tenterhook.plan import Hook, Plan
-from tenterhook.record import Recorder, Row, Sink, Table
+from tenterhook.record import Recorder, Row, Sink, Table, as_sinks
 from tenterhook.rig.header import SavedClock
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
@@ -78,7 +79,7 @@ class Rig:
         self._leaving = False
         self._actions = actions
         self._tensors = dict(tensors or {})
-        self._recorder = Recorder([sinks] if callable(sinks) else sinks, ranks.rank())
+        self._recorder = Recorder(as_sinks(sinks), ranks.rank())
         optimizers = ground.optimizers
         self._rigging = Rigging(model, optimizers, self._recorder, ground, self._number)
         self._clock = self._rigging.clock
@@ -104,6 +105,7 @@ class Rig:
                     self._rigging.put(claim)
                 self._arm()
             undo.pop_all()
+        self._recorder.keep_plan(partial(_written, plan))
 
     # -- what it says ------------------------------------------------------------------------------------------------
 
@@ -196,6 +198,7 @@ class Rig:
         for id in before.keys() - rigging.lives.keys():
             self._recorder.forget(id)
         self.plan = plan
+        self._recorder.keep_plan(partial(_written, plan))
         rigging.order()
         self._arm()
 
@@ -205,6 +208,7 @@ class Rig:
         if self._leaving or not self.attached:
             return
         self.attached = False
+        self._recorder.close()
         self._rigging.take_down(self._taps)
         self._root.watch_end(False)
         if any(steps.running for steps in self._steps):
@@ -213,6 +217,10 @@ class Rig:
                 steps.silence()
         else:
             self._leave()
+
+    def flush(self, timeout: float = 2.0) -> bool:
+        """Wait until every sink has taken what was recorded so far; whether all have."""
+        return self._recorder.catch_up(timeout)
 
     def _leave(self) -> None:
         for steps in self._steps:
@@ -351,17 +359,20 @@ class Rig:
         if merged is None:
             return []
         step, names = self._clock.step, live.names
-        if live.reads_only:
-            self._recorder.put(live.hook.id, Table(step, names, fired, partial(live.call, merged, {})))
+        device = merged["fired"].device
+        if live.reads_only and live.width:
+            columns = partial(live.call, merged, {})
+            self._recorder.put(live.hook.id, Table(step, names, fired, columns, width=live.width, device=device))
             return []
-        state = live.state.pack(merged["fired"].device)
+        state = live.state.pack(device)
         try:
-            columns = dict(live.call(merged, state))
+            made = dict(live.call(merged, state))
         except Exception as error:
             live.failed(live.sites[0], error)
             return []
-        trip = columns.pop("trip", None)
-        self._recorder.put(live.hook.id, Table(step, names, fired, lambda: columns))
+        trip = made.pop("trip", None)
+        live.width = len(made)
+        self._recorder.put(live.hook.id, Table(step, names, fired, lambda: made, width=live.width, device=device))
         return [trip] if trip is not None and live.definition.trigger else []
 
     def _attached_model(self) -> nn.Module:
@@ -379,3 +390,11 @@ class Rig:
                 remedy=f"the nearest is {close[0]!r}" if close else f"it has {', '.join(self.ledger) or 'none'}",
             )  # fmt: skip
         return live
+
+
+def _written(plan: Plan) -> str:
+    """As a plan file; or what it would have been, and why it is none."""
+    try:
+        return plan.to_json()
+    except TenterhookError as error:
+        return json.dumps({"why": str(error), "hooks": [repr(hook) for hook in plan]})

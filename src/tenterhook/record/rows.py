@@ -1,0 +1,142 @@
+"""What is remembered of a step: rows, as they lie in tables until somebody reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Number = float | list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One recorded value."""
+
+    step: int
+    rank: int
+    hook: str
+    target: str
+    name: str
+    value: Number
+    call: int | None = None
+    leaf: int | None = None
+
+    @property
+    def key(self) -> str:
+        tail = f"@{self.call}.{self.leaf}" if self.call or self.leaf else ""
+        return f"{self.hook}/{self.target}/{self.name}{tail}"
+
+
+class Table:
+    """A hook's numbers of one step, a row for each target that fired; made when somebody reads them."""
+
+    def __init__(
+        self,
+        step: int,
+        targets: Sequence[str],
+        fired: bytearray,
+        columns: Callable[[], dict[str, Tensor]],
+        *,
+        width: int,
+        device: torch.device,
+    ) -> None:
+        self.step = step
+        self.targets = targets
+        self.device = device
+        #: rows that it has
+        self.count = width * fired.count(1)
+        self._fired = fired
+        self._columns = columns
+        self._read: tuple[dict[str, int], Tensor] | None = None
+
+    @property
+    def fired(self) -> list[int]:
+        """The slots of the targets that did."""
+        return [slot for slot, fired in enumerate(self._fired) if fired and slot < len(self.targets)]
+
+    @torch.no_grad()
+    def read(self) -> tuple[dict[str, int], Tensor]:
+        """How many numbers each name has, 0 for one that is no list; and all of them, a row for each site."""
+        if self._read is None:
+            columns = self._columns()
+            widths = {name: c.shape[1] if c.dim() == 2 else 0 for name, c in columns.items()}
+            joined = torch.cat([c.double().reshape(len(self._fired), -1) for c in columns.values()], dim=1)
+            self._read = widths, joined
+        return self._read
+
+    def arrive(self, host: Callable[[], Tensor]) -> None:
+        """Its numbers were sent to the host."""
+        widths, _ = self.read()
+
+        def columns() -> dict[str, Tensor]:
+            parts = host().split([w or 1 for w in widths.values()], dim=1)
+            return {n: part if w else part.squeeze(1) for (n, w), part in zip(widths.items(), parts, strict=True)}
+
+        self._read, self._columns, self.device = None, columns, torch.device("cpu")
+
+    def values(self) -> dict[str, dict[str, Any]]:
+        widths, joined = self.read()
+        numbers = joined.tolist()
+        found: dict[str, dict[str, Any]] = {}
+        for slot in self.fired:
+            row, at = {}, 0
+            for name, width in widths.items():
+                row[name] = numbers[slot][at : at + width] if width else numbers[slot][at]
+                at += width or 1
+            found[self.targets[slot]] = row
+        return found
+
+
+def leave_device(tables: list[Table]) -> None:
+    """Send all that is not on the host there in one copy, which nobody waits for yet."""
+    there = [(t, t.read()[1]) for t in tables if t.device.type != "cpu"]
+    if not there:
+        return
+    device = there[0][1].device
+    flat = torch.cat([values.reshape(-1).to(device) for _, values in there])
+    host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=device.type == "cuda").copy_(flat, non_blocking=True)
+    sent = torch.Event(device)
+    sent.record()
+    at = 0
+    for table, values in there:
+        table.arrive(partial(_arrived, sent, host[at : at + values.numel()].view(values.shape)))
+        at += values.numel()
+
+
+def _arrived(sent: torch.Event, values: Tensor) -> Tensor:
+    sent.synchronize()
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows of one step, for those who write them."""
+
+    step: int
+    rank: int
+    tables: dict[str, Table] = field(default_factory=dict)
+    emitted: list[Row] = field(default_factory=list)
+    #: rows that were dropped before it
+    dropped: int = 0
+
+    def __len__(self) -> int:
+        return sum(table.count for table in self.tables.values()) + len(self.emitted)
+
+    def rows(self) -> Iterator[Row]:
+        for hook, table in self.tables.items():
+            for target, numbers in table.values().items():
+                for name, value in numbers.items():
+                    yield Row(self.step, self.rank, hook, target, name, value)
+        yield from self.emitted
+
+    def entries(self) -> dict[str, Any]:
+        """As `log(dict, step)` takes them."""
+        entries = {row.key: row.value for row in self.rows()}
+        if self.dropped:
+            entries["tenterhook/dropped"] = self.dropped
+        return entries

@@ -1,0 +1,172 @@
+"""A sink may hang, raise or be slow: nothing of it reaches the training, and every row is accounted for."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tenterhook as th
+from tenterhook.record import Batch, Outlet, Row, outlet
+
+
+def batch(step: int, rows: int) -> Batch:
+    return Batch(step, 0, {}, [Row(step, 0, "h", f"t{i}", "n", float(i)) for i in range(rows)])
+
+
+def balanced(one: Outlet) -> bool:
+    return one.emitted == one.written + one.dropped + one.waiting
+
+
+def test_everything_arrives_in_order():
+    steps: list[int] = []
+    one = Outlet(lambda entries, step: steps.append(step))
+    for step in range(500):
+        one.put(batch(step, 3))
+    assert one.catch_up(10.0)
+    assert steps == list(range(500))
+    one.close()
+    assert (one.emitted, one.written, one.dropped) == (1500, 1500, 0)
+
+
+def test_a_hung_sink_holds_up_nobody_and_what_it_did_not_take_is_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outlet, "MAX_WAITING", 1000)
+    go = threading.Event()
+    one = Outlet(lambda entries, step: go.wait())
+    slowest = 0.0
+    for step in range(10_000):
+        made = batch(step, 100)
+        start = time.thread_time()
+        one.put(made)
+        slowest = max(slowest, time.thread_time() - start)
+        assert one.waiting <= 1000
+    assert slowest < 1e-3
+    assert (one.emitted, one.written, one.dropped, one.waiting) == (10**6, 0, 10**6 - 1000, 1000)
+    start = time.monotonic()
+    one.close()
+    assert time.monotonic() - start < 2.5
+    assert (one.written, one.dropped, one.waiting) == (0, 10**6, 0)
+    go.set()
+
+
+def test_what_was_dropped_is_recorded_with_what_comes_next(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outlet, "MAX_WAITING", 20)
+    go, told = threading.Event(), []
+
+    def log(entries: dict[str, Any], step: int) -> None:
+        go.wait()
+        told.append((step, entries.get("tenterhook/dropped")))
+
+    one = Outlet(log)
+    for step in range(5):
+        one.put(batch(step, 10))
+    go.set()
+    assert one.catch_up(5.0)
+    one.put(batch(5, 10))
+    one.put(batch(6, 10))
+    assert one.catch_up(5.0)
+    assert told[0] == (0, None)
+    assert [step for step, _ in told] == [0, 1, 5, 6]
+    assert sum(dropped or 0 for _, dropped in told) == one.dropped == 30
+    one.close()
+
+
+def test_a_sink_that_raises_now_and_then_gets_the_rest():
+    taken: list[int] = []
+
+    def log(entries: dict[str, Any], step: int) -> None:
+        if step % 2:
+            raise OSError("no space left")
+        taken.append(step)
+
+    one = Outlet(log)
+    with pytest.warns(UserWarning, match="no space left"):
+        for step in range(10):
+            one.put(batch(step, 2))
+        assert one.catch_up(5.0)
+    assert taken == [0, 2, 4, 6, 8]
+    assert (one.written, one.dropped) == (10, 10)
+    assert isinstance(one.error, OSError)
+    one.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_writes_its_own_rows_and_leaves_the_parent_s_alone():
+    go, told = threading.Event(), []
+    one = Outlet(lambda entries, step: (go.wait(), told.append(step)))
+    for step in range(3):
+        one.put(batch(step, 1))
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        mine: list[int] = []
+        one.sink = lambda entries, step: mine.append(step)
+        one.put(batch(7, 1))
+        fine = one.catch_up(5.0) and mine == [7] and (one.emitted, one.written, one.dropped) == (1, 1, 0)
+        os.write(write, b"1" if fine else b"0")
+        os._exit(0)
+    assert os.read(read, 1) == b"1"
+    os.waitpid(child, 0)
+    go.set()
+    one.close()
+    assert told == [0, 1, 2]
+
+
+def hangs(go: threading.Event) -> Callable[..., Any]:
+    return lambda entries, step: go.wait()
+
+
+def raises(go: threading.Event) -> Callable[..., Any]:
+    def log(entries: dict[str, Any], step: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    return log
+
+
+@pytest.mark.filterwarnings("ignore:tenterhook. the sink")
+@pytest.mark.parametrize("bad", [hangs, raises])
+def test_a_training_with_a_bad_sink_is_the_bare_training(bad: Callable[[threading.Event], Any]):
+    go = threading.Event()
+
+    def train(sinks: list[Any]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        losses = []
+        rig = th.attach(model, [th.Hook("s", on="**", at="grad_final", do=th.stats())], optimizer=optimizer,
+                        sinks=sinks) if sinks else None  # fmt: skip
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4)).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        if rig is not None:
+            go.set()
+            rig.detach()
+            assert all(balanced(one) for one in rig._recorder.outlets)
+            assert [one.emitted for one in rig._recorder.outlets] == [30 * 4 * 6] * 2
+            assert len(good) == 30
+        return losses
+
+    good: list[int] = []
+    assert train([bad(go), lambda entries, step: good.append(step)]) == train([])
+
+
+def test_nothing_is_left_running_once_a_rig_is_gone():
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, [th.Hook("s", on="**", at="grad_final", do=th.stats())], optimizer=optimizer,
+                    sinks=lambda entries, step: None)  # fmt: skip
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    thread = next(t for t in threading.enumerate() if t.name.startswith("tenterhook"))
+    rig.detach()
+    thread.join(2.0)
+    assert not thread.is_alive()

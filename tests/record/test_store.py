@@ -1,0 +1,180 @@
+"""What was recorded is what is read, by us and by others; nothing is there twice, half or by another name."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas
+import polars
+import pytest
+import torch
+from torch import nn
+
+import tenterhook as th
+from tenterhook.record import Batch, Row
+from tenterhook.record.store import Folder, Part, Store, merge
+
+
+def train(folder: Path, steps: int, *, start: int = 0, **options: Any) -> list[dict[str, dict[str, Any]]]:
+    torch.manual_seed(start)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = [
+        th.Hook("norms", on="**", at="grad_final", do=th.stats()),
+        th.Hook("bins", on="0.weight", at="grad_final", do=th.histogram(), when=th.When(every=2)),
+        th.Hook("own", on="2", at="output", do=tell),
+    ]
+    told = []
+    with th.attach(model, plan, optimizer=optimizer, sinks=Store(folder, **options)) as rig:
+        rig._clock.step = start
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.randn(5, 3)).square().mean().backward()
+            optimizer.step()
+            told.append(rig.values("norms"))
+            rig.flush()
+    return told
+
+
+@th.action("tell_mean", at="output", modifies=False)
+def tell(x: torch.Tensor, ctx: th.Context) -> None:
+    ctx.emit("mean", x.mean())
+
+
+def test_curves_are_what_the_rig_said(tmp_path: Path):
+    told = train(tmp_path / "run", 5)
+    run = th.open_run(tmp_path / "run")
+    for target, numbers in told[0].items():
+        for name in numbers:
+            curve = run.curve("norms", target, name)
+            assert curve.steps == [0, 1, 2, 3, 4]
+            assert curve.values == [step[target][name] for step in told]
+    assert run.curve("own", "2", "mean").steps == [0, 1, 2, 3, 4]
+    bins = run.sql("select step, values from rows where hook = 'bins' order by step").fetchall()
+    assert [step for step, _ in bins] == [0, 2, 4]
+    assert [sum(counts) for _, counts in bins] == [12.0] * 3
+    assert run.verify() == 5 * (4 * 6 + 1) + 3
+    assert json.loads(run.plan)["hooks"][0] == {"at": "grad_final", "do": {"stats": {}}, "id": "norms", "on": "**"}
+
+
+def test_other_readers_see_the_same(tmp_path: Path):
+    told = train(tmp_path / "run", 4)
+    wanted = [step["0.weight"]["rms"] for step in told]
+    files = str(tmp_path / "run" / "*.parquet")
+    query = f"select value from '{files}' where hook='norms' and target='0.weight' and name='rms' order by step"
+    assert [v for (v,) in duckdb.sql(query).fetchall()] == wanted
+    frame = pandas.read_parquet(tmp_path / "run" / next(n for n in os.listdir(tmp_path / "run") if "parquet" in n))
+    chosen = frame[(frame.hook == "norms") & (frame.target == "0.weight") & (frame.name == "rms")]
+    assert list(chosen.sort_values("step").value) == wanted
+    lazy = polars.scan_parquet(files).filter(
+        (polars.col("hook") == "norms") & (polars.col("target") == "0.weight") & (polars.col("name") == "rms")
+    )
+    assert lazy.sort("step").collect()["value"].to_list() == wanted
+    assert list(th.open_run(tmp_path / "run").frame("norms", "0.weight", "rms").value) == wanted
+    assert len(th.open_run(tmp_path / "run").frame("n*", "*.bias")) == 4 * 2 * 6
+
+
+def test_small_parts_are_one_when_it_is_closed(tmp_path: Path):
+    train(tmp_path / "run", 6, linger=0.0)
+    assert sorted(os.listdir(tmp_path / "run"))[1:] == ["plan.json"]
+
+
+def test_a_resumed_run_takes_the_place_of_the_steps_it_repeats(tmp_path: Path):
+    first = train(tmp_path / "run", 6)
+    again = train(tmp_path / "run", 3, start=4)
+    wanted = [s["2.bias"]["norm"] for s in (*first[:4], *again)]
+    run = th.open_run(tmp_path / "run")
+    assert run.curve("norms", "2.bias", "norm") == ([0, 1, 2, 3, 4, 5, 6], wanted)
+    plain = duckdb.sql(f"select count(*) from '{tmp_path / 'run' / '*.parquet'}' where step = 5 and hook = 'norms'")
+    assert plain.fetchall() == [(24,)]
+
+
+def rows(step: int, *, value: float = 0.0, rank: int = 0) -> Batch:
+    return Batch(step, rank, {}, [Row(step, rank, "h", "t", "n", value)])
+
+
+def test_a_reader_leaves_out_what_was_superseded_even_if_it_is_still_there(tmp_path: Path):
+    folder = Folder(tmp_path)
+    for attempt, steps in ((1, range(5)), (2, range(3, 6)), (3, range(5, 7))):
+        store = Store(tmp_path)
+        store._attempt, store._superseded = attempt, True
+        store.write([rows(step, value=10.0 * attempt + step) for step in steps])
+    assert len(folder.parts()) == 3
+    curve = th.open_run(tmp_path).curve("h", "t", "n")
+    assert curve == ([0, 1, 2, 3, 4, 5, 6], [10.0, 11.0, 12.0, 23.0, 24.0, 35.0, 36.0])
+
+
+def test_ranks_supersede_their_own_steps_alone(tmp_path: Path):
+    Store(tmp_path).write([rows(step, rank=rank) for step in range(4) for rank in (0, 1)])
+    Store(tmp_path).write([rows(2, value=1.0, rank=1)])
+    run = th.open_run(tmp_path)
+    assert run.curve("h", "t", "n", rank=0).steps == [0, 1, 2, 3]
+    assert run.curve("h", "t", "n", rank=1) == ([0, 1, 2], [0.0, 0.0, 1.0])
+
+
+def test_a_merge_that_was_cut_off_leaves_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = Store(tmp_path)
+    for step in range(5):
+        store.write([rows(step)])
+    folder = Folder(tmp_path)
+    deleted: list[str] = []
+
+    def cut(name: str) -> None:
+        if len(deleted) == 2:
+            raise KeyboardInterrupt
+        deleted.append(name)
+        os.remove(tmp_path / name)
+
+    monkeypatch.setattr(folder, "delete", cut)
+    with pytest.raises(KeyboardInterrupt):
+        merge(folder)
+    assert len(list(tmp_path.glob("part-*"))) == 4
+    assert th.open_run(tmp_path).curve("h", "t", "n").steps == [0, 1, 2, 3, 4]
+    assert th.open_run(tmp_path).verify() == 5
+    th.open_run(tmp_path).merge()
+    Store(tmp_path)
+
+
+def test_several_runs_in_one_query(tmp_path: Path):
+    for name, value in (("a", 1.0), ("b", 2.0)):
+        Store(tmp_path / name).write([rows(0, value=value)])
+    both = th.open_run(tmp_path / "a", tmp_path / "b")
+    found = both.sql("select run, value from rows order by run").fetchall()
+    assert found == [(str(tmp_path / "a"), 1.0), (str(tmp_path / "b"), 2.0)]
+
+
+def test_damage_is_found(tmp_path: Path):
+    Store(tmp_path).write([rows(step, value=step * 1.5) for step in range(3000)])
+    part = tmp_path / Part.called(1, 0, 0)
+    data = bytearray(part.read_bytes())
+    data[len(data) // 4] ^= 0x10
+    part.write_bytes(data)
+    with pytest.raises(th.StoreError, match=r"is damaged|cannot be read"):
+        th.open_run(tmp_path).verify()
+    part.write_bytes(data[:100])
+    with pytest.raises(th.StoreError, match="cannot be read"):
+        th.open_run(tmp_path)
+
+
+def test_what_is_not_there_is_said(tmp_path: Path):
+    with pytest.raises(th.StoreError, match="there is no recorded run"):
+        th.open_run(tmp_path)
+    Store(tmp_path).write([rows(0)])
+    with pytest.raises(th.StoreError) as caught:
+        th.open_run(tmp_path).curve("h", "t", "m")
+    assert caught.value.remedy == "the nearest is h/t/n"
+
+
+def test_it_goes_to_object_storage_through_a_uri(tmp_path: Path):
+    store = Store(f"file://{tmp_path}/there")
+    store.write([rows(0)])
+    assert th.open_run(f"file://{tmp_path}/there").curve("h", "t", "n").steps == [0]
+
+
+def test_lost_rows_are_rows(tmp_path: Path):
+    Store(tmp_path).write([Batch(3, 0, {}, [Row(3, 0, "h", "t", "n", 1.0)], dropped=7)])
+    assert th.open_run(tmp_path).curve("tenterhook", "recorder", "dropped") == ([3], [7.0])
