@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from tenterhook.actions import DEFAULT, Registry
 from tenterhook.errors import ActionError, RefusedError, StateError, TenterhookError
 from tenterhook.plan import Plan
-from tenterhook.record import Sink
+from tenterhook.record import Sinks
 from tenterhook.rig.attach import check_module, clock_name, make_room
 from tenterhook.rig.names import Optimizers, device_of, named_optimizers
 from tenterhook.rig.rename import Renaming
@@ -32,7 +32,7 @@ def restore(
     *,
     optimizer: Optimizers = None,
     clock: str | Optimizer | None = None,
-    sinks: Sink | Iterable[Sink] = (),
+    sinks: Sinks = (),
     actions: Registry = DEFAULT,
     tensors: Mapping[str, Tensor] | None = None,
     rename: Mapping[str, str] | None = None,

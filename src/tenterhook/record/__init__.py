@@ -2,6 +2,7 @@
 
 from tenterhook.record.outlet import Outlet as Outlet
 from tenterhook.record.outlet import Sink as Sink
+from tenterhook.record.outlet import Sinks as Sinks
 from tenterhook.record.outlet import Writer as Writer
 from tenterhook.record.outlet import as_sinks as as_sinks
 from tenterhook.record.recorder import Recorder as Recorder

@@ -9,12 +9,14 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
+from tenterhook.errors import StoreError
 from tenterhook.record.rows import Batch
+from tenterhook.record.sinks import adapted
 
 #: rows that wait for a sink; beyond it the newest step is dropped and counted
 MAX_WAITING = 2**20
@@ -36,11 +38,21 @@ class Writer(Protocol):
 
 #: a Writer, or any log(dict, step)
 Sink = Writer | Callable[[dict[str, Any], int], Any]
+#: one, a tracker's own object, or several of either: known by what they are when they come
+Sinks = Any
 
 
-def as_sinks(given: Sink | Iterable[Sink]) -> list[Sink]:
-    """One, or several."""
-    return [given] if isinstance(given, Writer) or callable(given) else list(given)
+def as_sinks(given: Sinks) -> list[Sink]:
+    """One, or several; a tracker's own object among them."""
+    several = given if isinstance(given, list | tuple | set) else [given]
+    sinks = [adapted(one) for one in several]
+    for one in sinks:
+        if not isinstance(one, Writer) and not callable(one):
+            raise StoreError(
+                f"a {type(one).__name__} is no sink",
+                remedy="give a th.Store, a SummaryWriter, a W&B or MLflow run, or any log(dict, step)",
+            )
+    return sinks
 
 
 class Outlet:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from tenterhook.actions import DEFAULT, Registry
 from tenterhook.errors import AttachedError, ResolveError
 from tenterhook.plan import Hook, Plan
-from tenterhook.record import Sink
+from tenterhook.record import Sinks
 from tenterhook.rig.names import Optimizers, named_optimizers
 from tenterhook.rig.resolve import Ground, resolve
 from tenterhook.rig.rig import Rig, uncollected
@@ -24,7 +24,7 @@ def attach(
     *,
     optimizer: Optimizers = None,
     clock: str | Optimizer | None = None,
-    sinks: Sink | Iterable[Sink] = (),
+    sinks: Sinks = (),
     actions: Registry = DEFAULT,
     tensors: Mapping[str, Tensor] | None = None,
     replace: bool = False,

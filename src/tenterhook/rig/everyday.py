@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tenterhook.actions import DEFAULT, Context, Registry, stats
 from tenterhook.errors import NonFiniteError, RefusedError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When, callable_name
-from tenterhook.record import Sink
+from tenterhook.record import Sinks
 from tenterhook.rig.attach import attach
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import Fire, make_fire
@@ -148,7 +148,7 @@ def watch(
     optimizer: Optimizers = None,
     *,
     every: int = 1,
-    sinks: Sink | Iterable[Sink] = (),
+    sinks: Sinks = (),
     replace: bool = False,
 ) -> Rig:
     """Attach the default plan: statistics of gradients each step, of outputs and updates in one step of ten."""

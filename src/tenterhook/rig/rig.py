@@ -19,7 +19,7 @@ from tenterhook import ranks
 from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, TenterhookError, nearest
 from tenterhook.plan import Hook, Plan
-from tenterhook.record import Recorder, Row, Sink, Table, as_sinks
+from tenterhook.record import Recorder, Row, Sinks, Table, as_sinks
 from tenterhook.rig.header import SavedClock
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
@@ -68,7 +68,7 @@ class Rig:
         ground: Ground,
         *,
         clock: str | None,
-        sinks: Sink | Iterable[Sink],
+        sinks: Sinks,
         actions: Registry,
         tensors: Mapping[str, Tensor] | None,
     ) -> None:

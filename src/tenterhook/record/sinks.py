@@ -1,0 +1,122 @@
+"""Trackers as sinks, through the writer or run that the program has anyway; they are known by their class."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tenterhook.record.rows import Batch, Row
+
+#: seconds in which batches are collected
+LINGER = 1.0
+#: metrics in one request to an MLflow server
+MOST = 1000
+#: the exponent of two that the first of a histogram's counts stands for
+LOWEST = -40
+
+
+def adapted(given: Any) -> Any:
+    """A tracker's own object as a Writer; anything else as it is."""
+    for kind in type(given).__mro__:
+        make = _KNOWN.get(f"{kind.__module__}.{kind.__name__}")
+        if make is not None:
+            return make(given)
+    return given
+
+
+class _Tracker:
+    linger = LINGER
+
+    def write(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self.log(batch.step, [*batch.rows(), *_lost(batch)])
+        self.flush()
+
+    def log(self, step: int, rows: list[Row]) -> None:
+        raise NotImplementedError
+
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class TensorBoard(_Tracker):
+    """Scalars, and histograms over the exponent of two, in the user's SummaryWriter."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def log(self, step: int, rows: list[Row]) -> None:
+        for row in rows:
+            if isinstance(row.value, list):
+                self._histogram(row, row.value)
+            else:
+                self._writer.add_scalar(row.key, row.value, step)
+
+    def _histogram(self, row: Row, counts: list[float]) -> None:
+        edges = [float(LOWEST + place + 1) for place in range(len(counts))]
+        there = [place for place, count in enumerate(counts) if count] or [0]
+        total = sum(counts)
+        mean = sum((LOWEST + p + 0.5) * c for p, c in enumerate(counts))
+        self._writer.add_histogram_raw(
+            row.key, min=LOWEST + there[0], max=LOWEST + there[-1] + 1, num=total, sum=mean,
+            sum_squares=sum((LOWEST + p + 0.5) ** 2 * c for p, c in enumerate(counts)),
+            bucket_limits=edges, bucket_counts=counts, global_step=row.step,
+        )  # fmt: skip
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+
+class WandB(_Tracker):
+    """History rows in the user's run. They have an axis of their own: another thread cannot keep to the run's step."""
+
+    axis = "tenterhook/step"
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._hooks: set[str] = set()
+
+    def log(self, step: int, rows: list[Row]) -> None:
+        for hook in {row.hook for row in rows} - self._hooks:
+            self._hooks.add(hook)
+            self._run.define_metric(f"{hook}/*", step_metric=self.axis)
+        self._run.log({self.axis: step, **{row.key: row.value for row in rows}})
+
+
+class MLflow(_Tracker):
+    """Metrics of the user's run, by a client: MLflow's active run is another in each thread. Histograms it has none."""
+
+    def __init__(self, run: Any) -> None:
+        from mlflow import MlflowClient
+
+        self._run = run.info.run_id
+        self._client = MlflowClient()
+
+    def log(self, step: int, rows: list[Row]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [Metric(_plain(r.key), r.value, now, step) for r in rows if not isinstance(r.value, list)]
+        for start in range(0, len(metrics), MOST):
+            self._client.log_batch(self._run, metrics=metrics[start : start + MOST])
+
+
+def _plain(key: str) -> str:
+    """A name that MLflow takes: the root's is a path to it."""
+    return re.sub(r"[^\w\-. /:]", "_", "/".join("root" if part == "." else part for part in key.split("/")))
+
+
+def _lost(batch: Batch) -> list[Row]:
+    if not batch.dropped:
+        return []
+    return [Row(batch.step, batch.rank, "tenterhook", "recorder", "dropped", float(batch.dropped))]
+
+
+_KNOWN: dict[str, Callable[[Any], _Tracker]] = {
+    "torch.utils.tensorboard.writer.SummaryWriter": TensorBoard,
+    "tensorboardX.writer.SummaryWriter": TensorBoard,
+    "wandb.sdk.wandb_run.Run": WandB,
+    "mlflow.entities.run.Run": MLflow,
+}
