@@ -19,8 +19,8 @@ FILES = sorted(
 IMPORTS = {
     "__future__", "argparse", "atexit", "collections", "contextlib", "copy", "dataclasses", "difflib", "duckdb",
     "functools", "gc", "hashlib", "html", "inspect", "itertools", "json", "math", "msgspec", "os", "pathlib", "pyarrow",
-    "re", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing", "warnings",
-    "weakref",
+    "re", "signal", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing",
+    "warnings", "weakref",
 }  # fmt: skip
 
 #: builtins that make code of text, or reach what has a name; not even to be handed on

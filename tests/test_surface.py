@@ -19,10 +19,10 @@ ACTIONS = {
     "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite",
 }  # fmt: skip
 DATA = {"Action", "Hook", "Plan", "When"}
-RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch"}
+RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch"}
 DOCTOR = {"Exam", "Finding", "Findings", "check", "effect", "examine"}
 KEEP = {"DcpState", "restore"}
-RECORD = {"Run", "Store", "open_run"}
+RECORD = {"Flight", "Run", "Store", "open_run"}
 OWN = {"Context", "Partial", "Registry", "action"}
 
 

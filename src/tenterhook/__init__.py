@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tenterhook.doctor.effect import effect as effect
     from tenterhook.keep.dcp import DcpState as DcpState
     from tenterhook.keep.restore import restore as restore
+    from tenterhook.record.flight import Flight as Flight
     from tenterhook.record.run import Run as Run
     from tenterhook.record.run import open_run as open_run
     from tenterhook.record.store import Store as Store
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from tenterhook.rig import Rig as Rig
     from tenterhook.rig import detach as detach
     from tenterhook.rig import find_nonfinite as find_nonfinite
+    from tenterhook.rig import flight as flight
     from tenterhook.rig import hook as hook
     from tenterhook.rig import inventory as inventory
     from tenterhook.rig import tap as tap
@@ -78,9 +80,9 @@ _ACTIONS = (
     "Context", "Partial", "Registry", "action", "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore",
     "histogram", "mask", "nan_to_num", "noise", "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite",
 )  # fmt: skip
-_RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch")
+_RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch")
 _KEEP = ("DcpState", "restore")
-_RECORD = ("Run", "Store", "open_run")
+_RECORD = ("Flight", "Run", "Store", "open_run")
 _DOCTOR = ("Exam", "Finding", "Findings", "check", "effect", "examine")
 
 __all__ = [

@@ -1,5 +1,6 @@
 """What is remembered. Takes rows, knows no model."""
 
+from tenterhook.record.flight import Flight as Flight
 from tenterhook.record.outlet import Outlet as Outlet
 from tenterhook.record.outlet import Sink as Sink
 from tenterhook.record.outlet import Sinks as Sinks
@@ -12,3 +13,5 @@ from tenterhook.record.rows import Table as Table
 from tenterhook.record.run import Run as Run
 from tenterhook.record.run import open_run as open_run
 from tenterhook.record.store import Store as Store
+from tenterhook.record.suspects import Scene as Scene
+from tenterhook.record.suspects import Suspect as Suspect

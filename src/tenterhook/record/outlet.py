@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from tenterhook.errors import StoreError
+from tenterhook.record.flight import Flight
 from tenterhook.record.rows import Batch
 from tenterhook.record.sinks import adapted
 
@@ -42,15 +43,15 @@ Sink = Writer | Callable[[dict[str, Any], int], Any]
 Sinks = Any
 
 
-def as_sinks(given: Sinks) -> list[Sink]:
+def as_sinks(given: Sinks) -> list[Sink | Flight]:
     """One, or several; a tracker's own object among them."""
     several = given if isinstance(given, list | tuple | set) else [given]
     sinks = [adapted(one) for one in several]
     for one in sinks:
-        if not isinstance(one, Writer) and not callable(one):
+        if not isinstance(one, Writer | Flight) and not callable(one):
             raise StoreError(
                 f"a {type(one).__name__} is no sink",
-                remedy="give a th.Store, a SummaryWriter, a W&B or MLflow run, or any log(dict, step)",
+                remedy="give a th.Store, a th.Flight, a SummaryWriter, a W&B or MLflow run, or any log(dict, step)",
             )
     return sinks
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from tenterhook.record.flight import Flight
 from tenterhook.record.outlet import Outlet, Sink
 from tenterhook.record.rows import Batch, Row, Table, leave_device
 from tenterhook.record.store import Store
@@ -21,8 +22,9 @@ MAX_CAPTURED = 4096
 class Recorder:
     """Takes tables and emitted numbers; at the end of a step they go to the sinks, each of which has its own thread."""
 
-    def __init__(self, sinks: Iterable[Sink], rank: int) -> None:
-        self.outlets = [Outlet(sink) for sink in sinks]
+    def __init__(self, sinks: Sequence[Sink | Flight], rank: int) -> None:
+        self.flights = [sink for sink in sinks if isinstance(sink, Flight)]
+        self.outlets = [Outlet(sink) for sink in sinks if not isinstance(sink, Flight)]
         weakref.finalize(self, _finish, self.outlets)
         self.rank = rank
         self.dropped = 0
@@ -76,8 +78,10 @@ class Recorder:
                 by_hook.setdefault(row.hook, []).append(row)
             self.last_emitted.update(by_hook)
             self._emitted.clear()
-        if self.outlets and (self._tables or rows):
+        if (self.outlets or self.flights) and (self._tables or rows):
             leave_device(list(self._tables.values()))
+            for flight in self.flights:
+                flight.put(Batch(step, self.rank, self._tables, rows))
             for outlet in self.outlets:
                 outlet.put(Batch(step, self.rank, self._tables, rows))
         self._tables = {}
@@ -93,6 +97,8 @@ class Recorder:
         return all(outlet.catch_up(timeout) for outlet in self.outlets)
 
     def close(self) -> None:
+        for flight in self.flights:
+            flight.close()
         for outlet in self.outlets:
             outlet.finish()
         for outlet in self.outlets:

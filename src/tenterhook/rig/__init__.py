@@ -4,6 +4,7 @@ from tenterhook.rig.attach import attach as attach
 from tenterhook.rig.everyday import Handle as Handle
 from tenterhook.rig.everyday import detach as detach
 from tenterhook.rig.everyday import find_nonfinite as find_nonfinite
+from tenterhook.rig.everyday import flight as flight
 from tenterhook.rig.everyday import hook as hook
 from tenterhook.rig.everyday import watch as watch
 from tenterhook.rig.ledger import Ledger as Ledger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tenterhook.actions import DEFAULT, Context, Registry, stats
+from tenterhook.actions import DEFAULT, Context, Registry, spike, stats, watch_nonfinite
 from tenterhook.errors import NonFiniteError, RefusedError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When, callable_name
-from tenterhook.record import Sinks
+from tenterhook.record import Flight, Sinks
 from tenterhook.rig.attach import attach
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import Fire, make_fire
@@ -162,6 +163,31 @@ def watch(
     return attach(model, Plan(hooks), optimizer=optimizer, sinks=sinks, replace=replace)
 
 
+def flight(
+    model: nn.Module, optimizer: Optimizers, path: str | os.PathLike[str], *, steps: int = 64, replace: bool = False
+) -> Rig:
+    """Keep fine statistics of the last steps in memory; written under `path`, with suspects, when something goes wrong.
+
+    It trips where a gradient is not finite or its norm leaps, on an error within `with rig:`, and on SIGTERM.
+    """
+    everything = (".", "**")
+    hooks = [
+        Hook("outputs", on=everything, at="output", do=stats()),
+        Hook("grad_outputs", on=everything, at="grad_output", do=stats()),
+        Hook("grad_inputs", on=(*everything, *_in_place(model)), at="grad_input", do=stats()),
+        Hook("grads", on="**", at="grad_final", do=stats()),
+        Hook("updates", on="**", at="update", do=stats()),
+        Hook("nonfinite", on="**", at="grad_final", do=watch_nonfinite()),
+        Hook("leap", on="**", at="grad_final", do=spike()),
+    ]
+    return attach(model, Plan(hooks), optimizer=optimizer, sinks=Flight(path, steps=steps), replace=replace)
+
+
+def _in_place(model: nn.Module) -> list[str]:
+    """A module that works in place has no gradient of its input left to look at."""
+    return [f"!{name}" for name, module in walk(model) if getattr(module, "inplace", False)]
+
+
 def detach(model: nn.Module) -> int:
     """Take every rig off the model, and what a copy carries of one; returns how many rigs there were."""
     rigs = rigs_on(model)
@@ -175,10 +201,14 @@ def detach(model: nn.Module) -> int:
 def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
     """Raise NonFiniteError where the first NaN or infinity is made, forward or backward. It waits for each value."""
     seen: dict[str, tuple[Tensor, ...]] = {}
+    #: infinities that may be meant, as a mask before a softmax is: they are told once something comes of them
+    infinite: list[NonFiniteError] = []
 
     def at_input(x: Tensor, ctx: Context) -> None:
         if ctx.leaf == 0:
             seen[ctx.target] = ()
+            if ctx.target == ".":
+                infinite.clear()
         seen[ctx.target] = (*seen[ctx.target], x.detach())
         if _has_nan(x):
             outer = "what the model was given" if ctx.target == "." else "made by code between modules, before this one"
@@ -186,12 +216,18 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
 
     def at_output(x: Tensor, ctx: Context) -> None:
         inputs = seen.get(ctx.target, ())
-        # An attention mask of -inf is meant; what comes of infinite inputs is only wrong once it is NaN.
-        if _has_nan(x) or (_bad(x) and not any(map(_bad, inputs))):
-            raise _nonfinite("the first output that is not finite", ctx, x, inputs)
+        bad, fed = _bad(x), any(map(_bad, inputs))
+        if fed and not bad:
+            infinite.clear()
+        elif bad and not fed:
+            infinite.append(_nonfinite("the first output that is not finite", ctx, x, inputs))
+        if _has_nan(x) or (bad and ctx.target == "." and infinite):
+            raise (infinite or [_nonfinite("the first output that is not finite", ctx, x, inputs)])[0]
 
     def at_gradient(x: Tensor, ctx: Context) -> None:
         if _bad(x):
+            if infinite:
+                raise infinite[0]
             what = {
                 "grad_output": "made after this module, by what uses its output",
                 "grad_input": "made by this module's backward",
@@ -200,14 +236,12 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
             raise _nonfinite(f"the first gradient that is not finite: {what}", ctx, x, ())
 
     everything = (".", "**")
-    # A module that works in place has no gradient of its input left to look at.
-    in_place = [f"!{name}" for name, module in walk(model) if getattr(module, "inplace", False)]
     plan = Plan(
         [
             Hook("nonfinite.input", on=everything, at="input", do=at_input),
             Hook("nonfinite.output", on=everything, at="output", do=at_output),
             Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
-            Hook("nonfinite.grad_input", on=(*everything, *in_place), at="grad_input", do=at_gradient),
+            Hook("nonfinite.grad_input", on=(*everything, *_in_place(model)), at="grad_input", do=at_gradient),
             *(
                 [Hook("nonfinite.grad", on="**", at="grad", do=at_gradient)]
                 if any(True for _ in model.parameters())

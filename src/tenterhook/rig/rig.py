@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
-import json
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tenterhook import ranks
 from tenterhook.actions import Registry
-from tenterhook.errors import AttachedError, TenterhookError, nearest
+from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import Recorder, Row, Sinks, Table, as_sinks
 from tenterhook.rig.header import SavedClock
@@ -32,6 +32,7 @@ from tenterhook.rig.root import Root, rigs_on
 from tenterhook.rig.saved import Room, Saved, read
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.taps import Taps
+from tenterhook.rig.telling import scene, why, written
 from tenterhook.rig.unpack import (
     Kept,
     compare,
@@ -105,7 +106,9 @@ class Rig:
                     self._rigging.put(claim)
                 self._arm()
             undo.pop_all()
-        self._recorder.keep_plan(partial(_written, plan))
+        self._recorder.keep_plan(partial(written, plan))
+        for flight in self._recorder.flights:
+            flight.begin(partial(scene, weakref.ref(self)))
 
     # -- what it says ------------------------------------------------------------------------------------------------
 
@@ -198,7 +201,7 @@ class Rig:
         for id in before.keys() - rigging.lives.keys():
             self._recorder.forget(id)
         self.plan = plan
-        self._recorder.keep_plan(partial(_written, plan))
+        self._recorder.keep_plan(partial(written, plan))
         rigging.order()
         self._arm()
 
@@ -231,6 +234,8 @@ class Rig:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for flight in self._recorder.flights if error is not None else ():
+            flight.fail(f"{type(error).__name__}: {error}")
         self.detach()
 
     @contextmanager
@@ -341,17 +346,20 @@ class Rig:
             live.state.commit()
             if live.partials is not None and 1 in live.partials.fired:
                 trips += self._report(live)
-        waited_for = trips and any(live.hook.when.after_trip for live in self._rigging.lives.values())
-        if waited_for and bool(torch.stack([t.any() for t in trips]).any()):
-            clock.tripped = step
         self._recorder.flush(step)
+        flights = self._recorder.flights
+        waited_for = bool(flights) or any(live.hook.when.after_trip for live in self._rigging.lives.values())
+        if trips and waited_for and bool(torch.stack([t.any() for _, t in trips]).any()):
+            clock.tripped = step
+            for flight in flights:
+                flight.trip(why(trips))
         clock.end_step()
         change = self._rigging.next_change
         if self.attached and (clock.stale or (change is not None and clock.step >= change)):
             self._arm()
 
     @torch.no_grad()
-    def _report(self, live: LiveHook) -> list[Tensor]:
+    def _report(self, live: LiveHook) -> list[tuple[LiveHook, Tensor]]:
         """Turn a two-phase observer's merged partial results into numbers."""
         assert live.partials is not None
         fired = bytearray(live.partials.fired)
@@ -373,7 +381,7 @@ class Rig:
         trip = made.pop("trip", None)
         live.width = len(made)
         self._recorder.put(live.hook.id, Table(step, names, fired, lambda: made, width=live.width, device=device))
-        return [trip] if trip is not None and live.definition.trigger else []
+        return [(live, trip)] if trip is not None and live.definition.trigger else []
 
     def _attached_model(self) -> nn.Module:
         model = self._rigging.model()
@@ -390,11 +398,3 @@ class Rig:
                 remedy=f"the nearest is {close[0]!r}" if close else f"it has {', '.join(self.ledger) or 'none'}",
             )  # fmt: skip
         return live
-
-
-def _written(plan: Plan) -> str:
-    """As a plan file; or what it would have been, and why it is none."""
-    try:
-        return plan.to_json()
-    except TenterhookError as error:
-        return json.dumps({"why": str(error), "hooks": [repr(hook) for hook in plan]})

@@ -1,0 +1,148 @@
+"""The flight recorder: nothing until something goes wrong, then the last steps, and who did it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tenterhook as th
+from tests.record.hunted import CASES, HEALTHY, WHEN, Case, run
+
+
+def flown(model: nn.Module, path: Path) -> tuple[th.Rig, torch.optim.Optimizer, th.Flight]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    rig = th.flight(model, optimizer, path, steps=8)
+    return rig, optimizer, rig._recorder.flights[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_the_producer_is_named_first(case: Case, tmp_path: Path):
+    torch.manual_seed(0)
+    model, do = case.make()
+    rig, optimizer, flight = flown(model, tmp_path)
+    run(model, optimizer, do, WHEN + 1)
+    rig.detach()
+    (report,) = flight.reports
+    assert report.step == WHEN
+    assert (report.suspects[0].kind, report.suspects[0].target) == ("nonfinite", case.producer)
+    told = json.loads((tmp_path / f"step-{WHEN:08}" / "flight.json").read_text())
+    assert told["suspects"][0]["target"] == case.producer
+    curve = th.open_run(report.path).curve("grads", "0.weight", "norm")
+    assert curve.steps == list(range(WHEN + 1))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_find_nonfinite_names_the_producer(case: Case):
+    torch.manual_seed(0)
+    model, do = case.make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with pytest.raises(th.NonFiniteError) as caught, th.find_nonfinite(model):
+        run(model, optimizer, do, WHEN + 1)
+    assert caught.value.target == case.producer
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_does_not_trip(name: str, tmp_path: Path):
+    torch.manual_seed(0)
+    model = HEALTHY[name]()
+    rig, optimizer, flight = flown(model, tmp_path / "flights")
+    run(model, optimizer, None, 40)
+    rig.detach()
+    assert flight.reports == []
+    assert not (tmp_path / "flights").exists()
+
+
+def test_an_error_in_the_block_is_a_reason(tmp_path: Path):
+    model = nn.Linear(2, 1)
+    rig, optimizer, flight = flown(model, tmp_path)
+    with pytest.raises(ZeroDivisionError), rig:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        1 / 0
+    assert [r.reason for r in flight.reports] == ["ZeroDivisionError: division by zero"]
+    assert {s.kind for s in flight.reports[0].suspects} == {"ratio"}
+
+
+PROGRAM = """
+import os, signal, sys, torch
+import tenterhook as th
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{before}
+rig = th.flight(model, optimizer, sys.argv[1])
+for step in range(10):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "end", "code", "reason"),
+    [
+        ("", "os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "the process was told to end (SIGTERM)"),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))", "os.kill(os.getpid(), signal.SIGTERM)", 7,
+         "the process was told to end (SIGTERM)"),
+        ("", "raise KeyError('lost')", 1, "the program ended with KeyError: 'lost'"),
+        ("", "", 0, None),
+    ],
+)  # fmt: skip
+def test_how_a_program_may_end(tmp_path: Path, before: str, end: str, code: int, reason: str | None):
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM.format(before=before, end=end))
+    ended = subprocess.run([sys.executable, program, tmp_path / "flights"], capture_output=True, text=True)
+    assert ended.returncode == code, ended.stderr
+    found = list(tmp_path.glob("flights/*/flight.json"))
+    assert len(found) == (reason is not None)
+    if reason is not None:
+        assert json.loads(found[0].read_text())["reason"] == reason
+        assert th.open_run(found[0].parent).curve("updates", "weight", "norm").steps == list(range(10))
+
+
+def test_the_handler_of_the_signal_is_given_back(tmp_path: Path):
+    before = signal.getsignal(signal.SIGTERM)
+    rig, _optimizer, _flight = flown(nn.Linear(2, 1), tmp_path)
+    assert signal.getsignal(signal.SIGTERM) != before
+    rig.detach()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_trip_switches_heavier_hooks_on(tmp_path: Path):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    plan = [
+        th.Hook("watch", on="weight", at="grad_final", do=th.watch_nonfinite()),
+        th.Hook("heavy", on="weight", at="grad_final", do=th.histogram(), when=th.When(after_trip=2)),
+    ]
+    flight = th.Flight(tmp_path)
+    rig = th.attach(model, plan, optimizer=optimizer, sinks=flight)
+    for step in range(8):
+        optimizer.zero_grad()
+        model(torch.full((1, 2), torch.inf if step == 3 else 1.0)).sum().backward()
+        optimizer.step()
+    rig.detach()
+    assert rig.ledger["heavy"].fired == 2
+    assert [r.reason for r in flight.reports] == ["watch_nonfinite 'watch' tripped at 'weight'"]
+
+
+def test_it_keeps_no_more_than_it_is_told_to(tmp_path: Path):
+    model = nn.Linear(2, 1)
+    rig, optimizer, flight = flown(model, tmp_path)
+    for _ in range(50):
+        optimizer.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert len(flight._batches) == 8
+    assert os.listdir(tmp_path) == []
+    rig.detach()
