@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, gelu, linear, scaled_dot_product_attention
 
 VOCABULARY = 2048
 
@@ -27,19 +27,19 @@ class Block(nn.Module):
         q, k, v = (
             t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.ln1(x)).split(width, -1)
         )
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        seen = scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(seen.transpose(1, 2).reshape(batch, length, width))
         return x + self._experts(self.ln2(x))
 
     def _experts(self, x: Tensor) -> Tensor:
         if self.router is None:
-            return self.down[0](F.gelu(self.up[0](x)))
+            return self.down[0](gelu(self.up[0](x)))
         flat, gates = x.flatten(0, 1), self.router(x).flatten(0, 1).softmax(-1)
         best, chosen = gates.max(-1)
         out = torch.zeros_like(flat)
         for number, (up, down) in enumerate(zip(self.up, self.down, strict=True)):
             mine = (chosen == number).nonzero().squeeze(1)
-            out = out.index_add(0, mine, down(F.gelu(up(flat[mine]))) * best[mine, None])
+            out = out.index_add(0, mine, down(gelu(up(flat[mine]))) * best[mine, None])
         return out.view_as(x)
 
 
@@ -57,7 +57,7 @@ class GPT(nn.Module):
         x = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return F.linear(self.ln(x), self.tokens.weight)
+        return linear(self.ln(x), self.tokens.weight)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Training:
         self.steps += 1
         self.optimizer.zero_grad()
         out = self.model(batch[:, :-1])
-        loss = F.cross_entropy(out.flatten(0, 1), batch[:, 1:].flatten())
+        loss = cross_entropy(out.flatten(0, 1), batch[:, 1:].flatten())
         loss.backward()
         if before is not None:
             before()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +180,55 @@ def test_it_goes_to_object_storage_through_a_uri(tmp_path: Path):
 def test_lost_rows_are_rows(tmp_path: Path):
     Store(tmp_path).write([Batch(3, 0, {}, [Row(3, 0, "h", "t", "n", 1.0)], dropped=7)])
     assert th.open_run(tmp_path).curve("tenterhook", "recorder", "dropped") == ([3], [7.0])
+
+
+FULL = """
+import resource, signal, sys, warnings
+import torch
+import tenterhook as th
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+warnings.simplefilter("ignore")
+
+def train(*sinks):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    rig = th.attach(model, [th.Hook("s", on="**", at="grad_final", do=th.stats())], optimizer=optimizer, sinks=sinks)
+    losses = []
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss = model(torch.randn(16, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    rig.detach()
+    return losses, rig._recorder.outlets
+
+bare, _ = train()
+store = th.Store(sys.argv[1], linger=0.0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))  # no file may be larger: every part is refused
+losses, (outlet,) = train(store)
+print(losses == bare, outlet.emitted == 200 * 24, outlet.emitted == outlet.written + outlet.dropped, outlet.dropped > 0)
+print(type(outlet.error).__name__)
+"""
+
+
+def test_a_store_that_cannot_write_disturbs_nothing(tmp_path: Path):
+    done = subprocess.run([sys.executable, "-c", FULL, tmp_path / "run"], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["True"] * 4 + ["OSError"], done.stderr
+    assert [p.name for p in (tmp_path / "run").glob("part-*")] == []
+
+
+def test_a_forked_process_leaves_the_parent_s_parts_alone(tmp_path: Path):
+    store = Store(tmp_path)
+    store.write([rows(0, value=1.0)])
+    child = os.fork()
+    if not child:
+        try:
+            store.write([rows(1, value=2.0)])
+        except th.StoreError as error:
+            os._exit(0 if "forked" in error.fact else 1)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert th.open_run(tmp_path).curve("h", "t", "n") == ([0], [1.0])

@@ -22,7 +22,7 @@ PACK = 2**20
 #: elements of a hook from which on making a kernel takes less time than it saves in a thousand steps
 COMPILE_FROM = 2**22
 #: rows that stay in a core's cache while they are read several times
-CACHED = 256
+CACHED = 512
 
 
 @dataclass(frozen=True, slots=True)

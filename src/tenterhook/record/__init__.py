@@ -1,6 +1,7 @@
 """What is remembered. Takes rows, knows no model."""
 
 from tenterhook.record.flight import Flight as Flight
+from tenterhook.record.flight import Written as Written
 from tenterhook.record.outlet import Outlet as Outlet
 from tenterhook.record.outlet import Sink as Sink
 from tenterhook.record.outlet import Sinks as Sinks

@@ -24,7 +24,7 @@ REPORT = "flight.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Written:
     """What was written: where, why, and who is suspected, the likeliest first."""
 
     path: str
@@ -45,13 +45,14 @@ class Flight:
     def __init__(self, path: str | os.PathLike[str], *, steps: int = 64) -> None:
         self.path = os.fspath(path)
         self.steps = steps
-        self.reports: list[Report] = []
+        self.reports: list[Written] = []
         self._batches: deque[Batch] = deque(maxlen=steps)
         self._scene: Callable[[], Scene | None] = lambda: None
         self._written = -1
         self._writing: list[threading.Thread] = []
         self._before: Any = None
         self._listens = False
+        self._process = os.getpid()
 
     # -- as the rig calls it -----------------------------------------------------------------------------------------
 
@@ -80,7 +81,8 @@ class Flight:
 
     def fail(self, reason: str) -> None:
         """Write now: nobody can say for how long the process is there."""
-        if self._batches and self._batches[-1].step != self._written:
+        # A forked process, a loader's worker say, is told to end when nothing is wrong.
+        if self._batches and self._batches[-1].step != self._written and os.getpid() == self._process:
             self._written = self._batches[-1].step
             self._write(*self._taken(reason))
 
@@ -101,7 +103,7 @@ class Flight:
         try:
             step = batches[-1].step if batches else 0
             path = f"{self.path}/step-{step:08}"
-            report = Report(path, step, reason, tuple(rank(batches, scene)))
+            report = Written(path, step, reason, tuple(rank(batches, scene)))
             store = Store(path)
             store.write(batches)
             Folder(path).write(REPORT, json.dumps(asdict(report), indent=1).encode())

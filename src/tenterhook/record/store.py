@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -179,7 +178,7 @@ class Store:
         self._attempt = max((int(m[1]) for m in names), default=0) + 1
         self._number = 0
         self._rows = 0
-        self._began = time.monotonic()
+        self._process = os.getpid()
         self._superseded = not names
 
     @property
@@ -195,6 +194,11 @@ class Store:
         self._folder.write(PLAN, text.encode())
 
     def write(self, batches: Sequence[Batch]) -> None:
+        if os.getpid() != self._process:
+            raise StoreError(
+                "the store was opened before this process was forked, and its parts are the parent's",
+                remedy="open another one in this process",
+            )
         by_rank: dict[int, list[Batch]] = {}
         for batch in batches:
             by_rank.setdefault(batch.rank, []).append(batch)

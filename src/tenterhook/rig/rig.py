@@ -19,7 +19,7 @@ from tenterhook import ranks
 from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
-from tenterhook.record import Recorder, Row, Sinks, Table, as_sinks
+from tenterhook.record import Recorder, Row, Sinks, Table, Written, as_sinks
 from tenterhook.rig.header import SavedClock
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
@@ -220,6 +220,11 @@ class Rig:
                 steps.silence()
         else:
             self._leave()
+
+    @property
+    def reports(self) -> list[Written]:
+        """What its flight recorders have written."""
+        return [report for flight in self._recorder.flights for report in flight.reports]
 
     def flush(self, timeout: float = 2.0) -> bool:
         """Wait until every sink has taken what was recorded so far; whether all have."""

@@ -1,0 +1,186 @@
+"""What recording costs: statistics of every gradient in every step, beside one read of them, and beside peers.
+
+python -m benchmarks.record               # all sizes, prints a table each
+python -m benchmarks.record 0.33M 26M     # some
+python -m benchmarks.record --write       # and docs/benchmarks.md
+
+Each variant trains its own copy of the model. In every round each makes one step, the order rotated, timed by the CPU
+time of the training thread; a ratio is paired with the bare steps of its round. Two bare runs say what noise is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import tenterhook as th
+from benchmarks.gpt import SIZES, Size, Training
+
+ROUNDS = {"0.33M": 120, "5M": 40, "26M": 24, "MoE 64x4": 40}
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+Step = Callable[[], object]
+#: seconds that the single read takes where it stands, with caches as a backward leaves them
+ONE_READ: list[float] = []
+
+
+def bare(size: Size) -> Step:
+    return Training(size).step
+
+
+def limit(size: Size) -> Step:
+    """One read of every gradient by PyTorch itself."""
+    training = Training(size)
+    parameters = list(training.model.parameters())
+
+    def read() -> None:
+        start = time.thread_time()
+        torch._foreach_norm([p.grad for p in parameters if p.grad is not None])
+        ONE_READ.append(time.thread_time() - start)
+
+    return lambda: training.step(read)
+
+
+def ours(*actions: Any, every: int = 1, sinks: Any = ()) -> Callable[[Size], Step]:
+    def make(size: Size) -> Step:
+        training = Training(size)
+        hooks = [th.Hook(f"h{i}", on="**", at="grad_final", do=do, when=th.When(every=every))
+                 for i, do in enumerate(actions)]  # fmt: skip
+        th.attach(training.model, hooks, optimizer=training.optimizer, sinks=sinks() if callable(sinks) else sinks)
+        return training.step
+
+    return make
+
+
+def naive(size: Size) -> Step:
+    """Five statistics by a hook on each parameter, as people write it."""
+    training, rows = Training(size), []
+
+    def seen(parameter: Tensor) -> None:
+        g = parameter.grad
+        rows.append((g.norm().item(), g.mean().item(), g.abs().max().item(), (g == 0).float().mean().item(),
+                     (~torch.isfinite(g)).sum().item()))  # fmt: skip
+
+    for parameter in training.model.parameters():
+        parameter.register_post_accumulate_grad_hook(seen)
+    return lambda: training.step(after=rows.clear)
+
+
+def lightning_norms(size: Size) -> Step:
+    from lightning.pytorch.utilities import grad_norm
+
+    training = Training(size)
+    return lambda: training.step(lambda: grad_norm(training.model, norm_type=2))
+
+
+def wandb_watch(size: Size) -> Step:
+    import wandb
+
+    training = Training(size)
+    run = wandb.init(mode="offline", dir=tempfile.mkdtemp(), project="benchmark", reinit="finish_previous")
+    run.watch(training.model, log="gradients", log_freq=1)
+    return lambda: run.log({"loss": training.step().item()})
+
+
+def torchlens_watch(size: Size) -> Step:
+    from torchlens.trackers import MemorySink, watch
+
+    training = Training(size)
+    watch(training.model, to=MemorySink(), optimizer=training.optimizer, step=lambda: training.steps, every=1)
+    return training.step
+
+
+VARIANTS: dict[str, Callable[[Size], Step]] = {
+    "bare": bare,
+    "bare, again": bare,
+    "limit: one `_foreach_norm`": limit,
+    "tenterhook: stats": ours(th.stats()),
+    "tenterhook: stats, every 10th step": ours(th.stats(), every=10),
+    "tenterhook: stats and histogram": ours(th.stats(), th.histogram()),
+    "tenterhook: stats into a store": ours(th.stats(), sinks=lambda: th.Store(tempfile.mkdtemp())),
+    "Lightning grad_norm (norms only)": lightning_norms,
+    "naive hooks, five statistics": naive,
+    "wandb.watch, gradients": wandb_watch,
+    "torchlens watch": torchlens_watch,
+}
+
+
+def measure(name: str, size: Size, variants: dict[str, Callable[[Size], Step]], rounds: int) -> dict[str, list[float]]:
+    steps, failed = {}, {}
+    for what, make in variants.items():
+        try:
+            steps[what] = make(size)
+            steps[what](), steps[what]()
+        except Exception as error:  # a peer that cannot run here is said, not left out
+            failed[what] = f"{type(error).__name__}: {error}"
+            steps.pop(what, None)
+    times: dict[str, list[float]] = {what: [] for what in steps}
+    order = list(steps)
+    for turn in range(rounds):
+        for what in order[turn % len(order) :] + order[: turn % len(order)]:
+            start = time.thread_time()
+            steps[what]()
+            times[what].append(time.thread_time() - start)
+    for what, why in failed.items():
+        print(f"{what} did not run on {name}: {why}")
+    return times
+
+
+def table(name: str, size: Size, rounds: int) -> str:
+    ONE_READ.clear()
+    times = measure(name, size, VARIANTS, rounds)
+    reference = [(a + b) / 2 for a, b in zip(times["bare"], times["bare, again"], strict=True)]
+    extra = {what: [t - r for t, r in zip(taken, reference, strict=True)] for what, taken in times.items()}
+    one_read = statistics.median(ONE_READ)
+    model = Training(size).model
+    numbers = f"{sum(p.numel() for p in model.parameters()):,} parameters in {len(list(model.parameters()))} tensors"
+    step = statistics.median(reference) * 1e3
+    lines = [
+        f"### {name}",
+        "",
+        f"{numbers}, {size.batch} x {size.length} tokens; a bare step takes {step:.0f} ms, one read "
+        f"{one_read * 1e3:.2f} ms.",
+        "",
+        "| | of a bare step | quartiles | extra, ms | of one read |",
+        "|---|---|---|---|---|",
+    ]
+    for what, taken in times.items():
+        ratios = [t / r for t, r in zip(taken, reference, strict=True)]
+        low, mid, high = statistics.quantiles(ratios, n=4)
+        # One step of ten is the one that costs: there the mean tells, not the median.
+        seldom = "10th" in what
+        shown = sum(taken) / sum(reference) if seldom else mid
+        more = (statistics.fmean if seldom else statistics.median)(extra[what])
+        lines.append(f"| {what} | {shown:.3f} | {low:.3f} to {high:.3f} | {more * 1e3:.2f} | {more / one_read:.1f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", nargs="*", default=list(SIZES))
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--rounds", type=int)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    os.environ |= {"WANDB_SILENT": "true"}
+    torch.set_num_threads(1)
+    tables = []
+    for name in options.sizes:
+        tables.append(table(name, SIZES[name], options.rounds or ROUNDS[name]))
+        print(tables[-1], flush=True)
+    if options.write:
+        head = PAGE.read_text().split("<!-- tables -->")[0]
+        PAGE.write_text(head + "<!-- tables -->\n\n" + "\n\n".join(tables) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What a process does that records until it is killed.
+
+Each value is a function of its step and target, so that whoever reads them knows what they must be. What the store has
+said is safe is appended to the second file, a line for each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from tenterhook.record import Batch, Outlet, Row, Store
+
+TARGETS = 7
+
+
+def value(step: int, target: int) -> float:
+    return step * 1.5 + target / 7
+
+
+def batch(step: int) -> Batch:
+    return Batch(step, 0, {}, [Row(step, 0, "h", f"t{i}", "n", value(step, i)) for i in range(TARGETS)])
+
+
+class Telling(Store):
+    """Says which steps are safe, after they are."""
+
+    def __init__(self, path: str, acknowledged: str) -> None:
+        super().__init__(path, linger=0.005)
+        self._file = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def write(self, batches: Sequence[Batch]) -> None:
+        super().write(batches)
+        os.write(self._file, f"{batches[0].step} {batches[-1].step}\n".encode())
+
+
+def main(path: str, acknowledged: str, first: int, last: int) -> None:
+    outlet = Outlet(Telling(path, acknowledged))
+    for step in range(first, last):
+        outlet.put(batch(step))
+        if step % 50 == 49:
+            outlet.catch_up(5.0)
+    outlet.close()

@@ -1,0 +1,16 @@
+"""A slice of `scripts/kill-recording`: a process that records is killed, and nothing that was safe is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "kill-recording"
+
+
+def test_nothing_that_was_acknowledged_is_lost_twice_there_or_wrong():
+    done = subprocess.run([sys.executable, SCRIPT, "25", "1"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "25 kills" in done.stdout
+    assert "0 with a fault" in done.stdout
