@@ -102,7 +102,8 @@ class Folder:
             os.close(directory)
 
     def delete(self, name: str) -> None:
-        self._fs.delete_file(self.full(name))
+        if name in self.names():  # another rank may have swept it away
+            self._fs.delete_file(self.full(name))
 
     @property
     def filesystem(self) -> fs.FileSystem:
@@ -115,6 +116,12 @@ class Folder:
         found = [Part(self, name) for name in self.names() if _PART.fullmatch(name)]
         replaced = {name for part in found for name in part.replaces}
         return sorted((p for p in found if p.name not in replaced), key=lambda p: (p.attempt, p.number))
+
+    def sweep(self) -> None:
+        """Take away what a merge that was cut off has left, before its part is touched that says so."""
+        names = {name for name in self.names() if _PART.fullmatch(name)}
+        for name in sorted({old for new in names for old in Part(self, new).replaces} & names):
+            self.delete(name)
 
     def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = ()) -> None:
         import pyarrow as pa
@@ -221,6 +228,7 @@ class Store:
         import pyarrow.compute as pc
 
         self._superseded = True
+        self._folder.sweep()
         for part in self._folder.parts():
             if part.attempt == self._attempt or part.rank != rank or part.last < step:
                 continue
@@ -235,6 +243,7 @@ def merge(folder: Folder, attempt: int | None = None) -> None:
     """Make one part of many: it says which it replaces, so that at no moment a row is there twice or not at all."""
     import pyarrow as pa
 
+    folder.sweep()
     groups: dict[tuple[int, int], list[Part]] = {}
     for part in folder.parts():
         if attempt in (None, part.attempt):
