@@ -18,9 +18,9 @@ FILES = sorted(
 #: every top-level package that is imported anywhere, at the top or inside a function
 IMPORTS = {
     "__future__", "argparse", "atexit", "collections", "contextlib", "copy", "dataclasses", "difflib", "duckdb",
-    "functools", "gc", "hashlib", "html", "inspect", "itertools", "json", "math", "msgspec", "os", "pathlib", "pyarrow",
-    "re", "signal", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing",
-    "warnings", "weakref",
+    "functools", "gc", "hashlib", "html", "inspect", "itertools", "json", "math", "mlflow", "msgspec", "os", "pathlib",
+    "pyarrow", "re", "signal", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types",
+    "typing", "warnings", "weakref",
 }  # fmt: skip
 
 #: builtins that make code of text, or reach what has a name; not even to be handed on

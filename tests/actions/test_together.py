@@ -183,3 +183,64 @@ def test_a_rig_gives_the_same_numbers_together_and_one_by_one(at: str, monkeypat
         for target, row in a.items():
             for name, number in row.items():
                 assert number == pytest.approx(b[target][name], rel=1e-5, abs=1e-9), (target, name)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4, bias=False), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.a(x))
+
+
+@pytest.mark.parametrize("at", ["grad_final", "update"])
+@pytest.mark.parametrize("change", ["bias", "wrap", "shape", "dtype"])
+def test_a_model_that_changes_is_measured_as_it_is_then(at: str, change: str):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    rig = th.attach(model, [th.Hook("s", on="**", at=at, do=th.stats())], optimizer=optimizer)
+    x = torch.randn(5, 3)
+    for turn in range(2):
+        before = {n: p.detach().clone() for n, p in model.named_parameters()}
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+        wanted = {n: float((p.grad if at == "grad_final" else p.detach() - before[n]).double().norm())
+                  for n, p in model.named_parameters() if p.grad is not None}  # fmt: skip
+        assert {n: row["norm"] for n, row in rig.values("s").items()} == pytest.approx(wanted, rel=1e-5)
+        if turn:
+            break
+        if change == "bias":
+            model.a = nn.Linear(3, 4)
+        elif change == "wrap":
+            model.a = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 4))
+        elif change == "shape":
+            model.a.weight.data, model.b.weight.data = torch.randn(6, 3), torch.randn(2, 6)
+        else:
+            model.double()
+            x = x.double()
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        optimizer.zero_grad()
+
+
+def test_what_is_measured_several_times_in_a_step_is_counted_so():
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1, bias=False)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+    rig = th.attach(model, [th.Hook("s", on="weight", at="grad_final", do=th.stats())], optimizer=optimizer)
+    for _ in range(3):
+        seen: list[Tensor] = []
+
+        def closure(seen: list[Tensor] = seen) -> Tensor:
+            optimizer.zero_grad()
+            loss = (model(torch.eye(3)) - 1).square().sum()
+            loss.backward()
+            seen.append(model.weight.grad.clone())
+            return loss
+
+        optimizer.step(closure)
+        every = torch.stack(seen).double()
+        assert rig.values("s")["weight"]["mean"] == pytest.approx(float(every.mean()), rel=1e-5)
+        assert rig.values("s")["weight"]["rms"] == pytest.approx(float(every.square().mean().sqrt()), rel=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -51,6 +52,7 @@ def test_find_nonfinite_names_the_producer(case: Case):
     assert caught.value.target == case.producer
 
 
+@pytest.mark.filterwarnings("ignore:tenterhook muted:RuntimeWarning")  # an output that is changed in place
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_run_does_not_trip(name: str, tmp_path: Path):
     torch.manual_seed(0)
@@ -111,11 +113,19 @@ def test_how_a_program_may_end(tmp_path: Path, before: str, end: str, code: int,
 
 
 def test_the_handler_of_the_signal_is_given_back(tmp_path: Path):
-    before = signal.getsignal(signal.SIGTERM)
-    rig, _optimizer, _flight = flown(nn.Linear(2, 1), tmp_path)
-    assert signal.getsignal(signal.SIGTERM) != before
-    rig.detach()
-    assert signal.getsignal(signal.SIGTERM) == before
+    mine = lambda number, frame: None
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        rig, _optimizer, _flight = flown(nn.Linear(2, 1), tmp_path)
+        assert signal.getsignal(signal.SIGTERM) is not mine
+        rig.detach()
+        assert signal.getsignal(signal.SIGTERM) is mine
+        rig, _optimizer, _flight = flown(nn.Linear(2, 1), tmp_path)
+        del rig, _optimizer, _flight
+        gc.collect()
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_trip_switches_heavier_hooks_on(tmp_path: Path):
@@ -146,3 +156,44 @@ def test_it_keeps_no_more_than_it_is_told_to(tmp_path: Path):
     assert len(flight._batches) == 8
     assert os.listdir(tmp_path) == []
     rig.detach()
+
+
+def test_what_the_model_is_made_of_cannot_break_the_training(tmp_path: Path):
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.unused = nn.Linear(2, 1), nn.Linear(2, 2, device="meta")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.fc(x)
+
+    model = Odd()
+    optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.1)
+    flight = th.Flight(tmp_path)
+    watch = th.Hook("w", on="fc.weight", at="grad_final", do=th.watch_nonfinite())
+    with pytest.warns(UserWarning, match="knows less"), th.attach(model, [watch], optimizer=optimizer, sinks=flight):
+        model(torch.full((1, 2), torch.inf)).sum().backward()
+        optimizer.step()
+    assert [s.target for s in flight.reports[0].suspects] == []
+
+
+def test_it_can_be_used_again_and_keeps_what_it_wrote(tmp_path: Path):
+    flight = th.Flight(tmp_path, steps=8)
+    for _ in range(2):
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        watch = th.Hook("w", on="weight", at="grad_final", do=th.watch_nonfinite())
+        with th.attach(model, [watch], optimizer=optimizer, sinks=flight):
+            for step in range(4):
+                optimizer.zero_grad()
+                model(torch.full((1, 2), torch.inf if step == 3 else 1.0)).sum().backward()
+                optimizer.step()
+    assert [Path(r.path).name for r in flight.reports] == ["step-00000003", "step-00000003-2"]
+
+
+def test_two_of_them_give_the_handler_back_in_any_order(tmp_path: Path):
+    before = signal.getsignal(signal.SIGTERM)
+    rigs = [flown(nn.Linear(2, 1), tmp_path / str(i))[0] for i in range(2)]
+    for rig in rigs:
+        rig.detach()
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -153,7 +153,7 @@ def test_several_runs_in_one_query(tmp_path: Path):
 
 def test_damage_is_found(tmp_path: Path):
     Store(tmp_path).write([rows(step, value=step * 1.5) for step in range(3000)])
-    part = tmp_path / Part.called(1, 0, 0)
+    part = tmp_path / Part.called(1, 0, 1)
     data = bytearray(part.read_bytes())
     data[len(data) // 4] ^= 0x10
     part.write_bytes(data)
@@ -234,3 +234,62 @@ def test_a_forked_process_leaves_the_parent_s_parts_alone(tmp_path: Path):
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert th.open_run(tmp_path).curve("h", "t", "n") == ([0], [1.0])
+
+
+def test_a_store_that_was_closed_goes_on_without_taking_its_own_place(tmp_path: Path):
+    store = Store(tmp_path)
+    for steps in (range(4), range(4, 8)):
+        for step in steps:
+            store.write([rows(step)])
+        store.close()
+    assert th.open_run(tmp_path).curve("h", "t", "n").steps == list(range(8))
+
+
+def test_a_rank_that_closes_leaves_the_others_alone_and_a_merge_leaves_room_for_the_next_part(tmp_path: Path):
+    stores = [Store(tmp_path), Store(tmp_path)]
+    for step in range(3):
+        for rank in (0, 1):
+            stores[rank].write([rows(step, rank=rank)])
+    stores[0].close()
+    stores[1].write([rows(3, rank=1)])
+    th.open_run(tmp_path).merge()
+    stores[1].write([rows(4, rank=1)])
+    run = th.open_run(tmp_path)
+    assert run.curve("h", "t", "n", rank=0).steps == [0, 1, 2]
+    assert run.curve("h", "t", "n", rank=1).steps == [0, 1, 2, 3, 4]
+
+
+def test_two_stores_in_one_folder_do_not_take_each_other_s_place(tmp_path: Path):
+    stores = [Store(tmp_path), Store(tmp_path)]
+    for step in range(4):
+        stores[step % 2].write([rows(step)])
+    assert th.open_run(tmp_path).curve("h", "t", "n").steps == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["step=100", "rank=3", "it's", "lr=0.1 [a,b]"])
+def test_a_folder_may_be_called_anything(tmp_path: Path, name: str):
+    Store(tmp_path / name).write([rows(7, value=1.5)])
+    assert th.open_run(tmp_path / name).curve("h", "t", "n") == ([7], [1.5])
+
+
+def test_a_run_that_is_open_while_its_parts_are_merged_reads_on(tmp_path: Path):
+    store = Store(tmp_path)
+    for step in range(3):
+        store.write([rows(step)])
+    run = th.open_run(tmp_path)
+    store.close()
+    assert run.curve("h", "t", "n").steps == [0, 1, 2]
+
+
+def test_a_plan_that_cannot_be_kept_is_said_and_the_rig_is_whole(tmp_path: Path):
+    model = nn.Linear(2, 1)
+    store = Store(tmp_path / "run")
+    (tmp_path / "run").rmdir()
+    (tmp_path / "run").write_text("")
+    with pytest.warns(UserWarning, match="the plan could not be kept"):
+        rig = th.attach(model, [th.Hook("s", on="weight", at="grad", do=th.stats())], sinks=store)
+    assert rig.attached
+    with pytest.warns(UserWarning, match="the sink Store raised"):
+        model(torch.ones(1, 2)).sum().backward()
+        rig.flush()
+        rig.detach()

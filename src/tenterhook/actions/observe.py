@@ -77,8 +77,9 @@ def spike(
     """How many deviations the norm lies above its running mean; trips above `z`, once `warmup` steps were seen."""
     norm, fired = merged["norm"], merged["fired"] > 0
     mean, var, seen = state["mean"], state["var"], state["seen"]
-    score = (norm - mean) / (var.sqrt() + 1e-12)
-    trip = fired & (seen >= warmup) & ((score > z) | ~torch.isfinite(norm))
+    # What hardly ever moves would leap at every breath: a tenth of the mean counts as calm.
+    score = (norm - mean) / (var.sqrt() + 0.1 * mean + 1e-12)
+    trip = fired & (seen >= warmup) & (((score > z) & (mean > 0)) | ~torch.isfinite(norm))
     calm = fired & ~trip & torch.isfinite(norm)
     keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first: an EMA from zero is too sure of itself
     step = norm - mean

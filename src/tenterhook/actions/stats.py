@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 from functools import cache, partial
 
@@ -69,15 +70,21 @@ def _zeros(x: Tensor) -> Tensor:
     return (WIDTH - words.view(torch.uint8).view(len(x), 8).sum(1)).to(x.dtype)
 
 
-@cache
+_threads = threading.local()
+
+
 def _scratch(device: torch.device) -> Tensor:
-    return torch.empty(CACHED, WIDTH, dtype=torch.bool, device=device)
+    """Kept, so that no memory is asked for in each step; each thread has its own."""
+    kept: dict[torch.device, Tensor] = vars(_threads).setdefault("scratch", {})
+    if device not in kept:
+        kept[device] = torch.empty(CACHED, WIDTH, dtype=torch.bool, device=device)
+    return kept[device]
 
 
 def _stats_finish(sums: Tensor, maxima: Tensor, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
     total, squares, zeros, nonfinite = sums
     return {
-        "numel": numel, "total": total, "norm": squares.sqrt(), "abs_max": maxima, "zeros": zeros - padding,
+        "numel": numel.clone(), "total": total, "norm": squares.sqrt(), "abs_max": maxima, "zeros": zeros - padding,
         "nonfinite": nonfinite,
     }  # fmt: skip
 

@@ -55,6 +55,9 @@ class Gauge(Protocol):
 
     engine: str
 
+    def fits(self, tensors: Sequence[Tensor | None]) -> bool:
+        """Whether it was made for these."""
+
     def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
         """Partial results by site, in double; of a site whose tensor is None they mean nothing."""
 
@@ -180,6 +183,12 @@ class Together:
         return compiled, "compiled"
 
     # -- in a step ---------------------------------------------------------------------------------------------------
+
+    def fits(self, tensors: Sequence[Tensor | None]) -> bool:
+        return len(tensors) == len(self.forms) and all(
+            t is None or (t.shape == f.shape and t.dtype == f.dtype and t.device == f.device)
+            for t, f in zip(tensors, self.forms, strict=True)
+        )
 
     def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
@@ -308,7 +317,10 @@ class Norms:
     engine = "foreach"
 
     def __init__(self, forms: Sequence[Form]) -> None:
-        pass
+        self._sites = len(forms)
+
+    def fits(self, tensors: Sequence[Tensor | None]) -> bool:
+        return len(tensors) == self._sites
 
     def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
         there = [t for t in tensors if t is not None]

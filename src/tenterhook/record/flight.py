@@ -50,8 +50,7 @@ class Flight:
         self._scene: Callable[[], Scene | None] = lambda: None
         self._written = -1
         self._writing: list[threading.Thread] = []
-        self._before: Any = None
-        self._listens = False
+        Folder(path)  # what is missing is better said now
         self._process = os.getpid()
 
     # -- as the rig calls it -----------------------------------------------------------------------------------------
@@ -60,10 +59,10 @@ class Flight:
         """`scene` says what the rig knows; it must not hold the rig."""
         self._scene = scene
         self._batches.clear()
+        self._written = -1
         _flights.add(self)
-        if threading.current_thread() is threading.main_thread() and not self._listens:
-            self._before = signal.signal(signal.SIGTERM, self._told_to_end)
-            self._listens = True
+        _listen()
+        weakref.finalize(self, _forgotten)
 
     def put(self, batch: Batch) -> None:
         self._batches.append(batch)
@@ -89,20 +88,24 @@ class Flight:
     def close(self) -> None:
         for thread in self._writing:
             thread.join(2.0)
-        if self._listens and signal.getsignal(signal.SIGTERM) == self._told_to_end:
-            signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
-        self._listens = False
         _flights.discard(self)
+        if not _flights:
+            _listen_no_more()
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def _taken(self, reason: str) -> tuple[str, list[Batch], Scene]:
-        return reason, list(self._batches), self._scene() or Scene()
+        try:
+            scene = self._scene()
+        except Exception as error:  # it must not break training
+            warnings.warn(f"tenterhook: the flight recorder knows less than it should: {error!r}", stacklevel=2)
+            scene = None
+        return reason, list(self._batches), scene or Scene()
 
     def _write(self, reason: str, batches: list[Batch], scene: Scene) -> None:
         try:
             step = batches[-1].step if batches else 0
-            path = f"{self.path}/step-{step:08}"
+            path = self._free(f"{self.path}/step-{step:08}")
             report = Written(path, step, reason, tuple(rank(batches, scene)))
             store = Store(path)
             store.write(batches)
@@ -112,17 +115,49 @@ class Flight:
             return
         self.reports.append(report)
 
-    def _told_to_end(self, number: int, frame: FrameType | None) -> None:
-        self.fail("the process was told to end (SIGTERM)")
-        before = self._before
-        if callable(before):
-            before(number, frame)
-        elif before != signal.SIG_IGN:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
+    @staticmethod
+    def _free(path: str) -> str:
+        """What an earlier run has left is evidence, too."""
+        number, free = 1, path
+        while Folder(free).names():
+            number += 1
+            free = f"{path}-{number}"
+        return free
 
 
 _flights: weakref.WeakSet[Flight] = weakref.WeakSet()
+
+
+#: what was there before, if it is ours now
+_before: list[Any] = []
+
+
+def _listen() -> None:
+    if not _before and threading.current_thread() is threading.main_thread():
+        _before.append(signal.signal(signal.SIGTERM, _told_to_end))
+
+
+def _listen_no_more() -> None:
+    if _before and threading.current_thread() is threading.main_thread():
+        before = _before.pop()
+        if signal.getsignal(signal.SIGTERM) is _told_to_end:
+            signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+
+
+def _forgotten() -> None:
+    if not list(_flights):  # the set may not yet know that one is gone
+        _listen_no_more()
+
+
+def _told_to_end(number: int, frame: FrameType | None) -> None:
+    for flight in list(_flights):
+        flight.fail("the process was told to end (SIGTERM)")
+    before = _before[-1] if _before else signal.SIG_DFL
+    if callable(before):
+        before(number, frame)
+    elif before != signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _at_the_end() -> None:

@@ -48,9 +48,10 @@ def as_sinks(given: Sinks) -> list[Sink | Flight]:
     several = given if isinstance(given, list | tuple | set) else [given]
     sinks = [adapted(one) for one in several]
     for one in sinks:
-        if not isinstance(one, Writer | Flight) and not callable(one):
+        if isinstance(one, type) or (not isinstance(one, Writer | Flight) and not callable(one)):
+            what = f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
             raise StoreError(
-                f"a {type(one).__name__} is no sink",
+                f"{what} is no sink",
                 remedy="give a th.Store, a th.Flight, a SummaryWriter, a W&B or MLflow run, or any log(dict, step)",
             )
     return sinks
@@ -95,9 +96,17 @@ class Outlet:
             self._queue.append(batch)
             self.waiting += rows
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"tenterhook: {self.name}", daemon=True)
-                self._thread.start()
+                self._start()
             self._turn.notify_all()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"tenterhook: {self.name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process may have no more of them
+            self.error = error
+            return
+        self._thread = thread
 
     def catch_up(self, timeout: float) -> bool:
         with self._turn:
@@ -116,11 +125,11 @@ class Outlet:
         """Within two seconds, whatever the sink does; what it has not taken by then is dropped."""
         if not self._last:
             self.finish()
+        if self._thread is None and isinstance(self.sink, Writer) and self in _open:
+            self._start()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(0.0, self._deadline - time.monotonic()))
-        elif isinstance(self.sink, Writer) and not self.emitted:
-            self._attempt(self.sink.close)
         with self._turn:
             self.dropped += self.waiting
             self.waiting = 0

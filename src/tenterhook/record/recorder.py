@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -90,7 +91,10 @@ class Recorder:
         """Beside the rows, for those who keep it."""
         for outlet in self.outlets:
             if isinstance(outlet.sink, Store):
-                outlet.sink.keep_plan(text())
+                try:
+                    outlet.sink.keep_plan(text())
+                except Exception as error:  # a sink must not break training
+                    warnings.warn(f"tenterhook: the plan could not be kept: {error!r}", stacklevel=2)
 
     def catch_up(self, timeout: float) -> bool:
         """Wait until the sinks have all there is; whether they have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenterhook.errors import StoreError, nearest
@@ -32,7 +33,26 @@ class Run:
             ) from error
         self._folders = [Folder(path) for path in paths]
         self._connection = duckdb.connect()
-        self._connection.execute(f"create view rows as {self._rows()}")
+        self._look()
+
+    def _look(self) -> None:
+        self._tried(lambda: self._connection.execute(f"create or replace view rows as {self._rows()}"))
+
+    def _ask(self, query: str, parameters: list[Any]) -> duckdb.DuckDBPyConnection:
+        return self._tried(lambda: self._connection.execute(query, parameters), again=self._look)
+
+    @staticmethod
+    def _tried(act: Callable[[], Any], again: Callable[[], None] | None = None) -> Any:
+        """Parts may be merged between the moment they are listed and the moment they are read."""
+        import duckdb
+
+        for _ in range(8):
+            try:
+                return act()
+            except duckdb.IOException:
+                if again is not None:
+                    again()
+        return act()
 
     def _rows(self) -> str:
         """What is there of each run, without what a later attempt wrote anew."""
@@ -45,7 +65,8 @@ class Run:
             for limit in {until[part.name] for part in parts}:
                 files = ", ".join(_text(folder.full(p.name)) for p in parts if until[p.name] == limit)
                 where = "" if limit is None else f" where step < {limit}"
-                kept.append(f"select {_text(folder.path)} as run, * from read_parquet([{files}]){where}")
+                source = f"read_parquet([{files}], hive_partitioning = false)"
+                kept.append(f"select {_text(folder.path)} as run, * from {source}{where}")
         return " union all ".join(kept)
 
     def sql(self, query: str, *parameters: Any) -> duckdb.DuckDBPyRelation:
@@ -54,7 +75,7 @@ class Run:
 
     def curve(self, hook: str, target: str, name: str, *, rank: int = 0) -> Curve:
         """One number of one target; of several runs, the last that has a step."""
-        found = self._connection.execute(
+        found = self._ask(
             "select step, last(value) from rows where hook = ? and target = ? and name = ? and rank = ? "
             "group by step order by step", [hook, target, name, rank],
         ).fetchall()  # fmt: skip
@@ -72,7 +93,7 @@ class Run:
         where = [f"{column} glob ?" for column, word in asked.items() if word is not None]
         query = "select * from rows" + (f" where {' and '.join(where)}" if where else "") + " order by run, step"
         parameters = [word for word in asked.values() if word is not None]
-        return self._connection.execute(query, parameters).to_arrow_table()
+        return self._tried(lambda: self.sql(query, *parameters).to_arrow_table(), again=self._look)
 
     @property
     def plan(self) -> str | None:
@@ -97,10 +118,10 @@ class Run:
         """Make one part of many, for each attempt and rank."""
         for folder in self._folders:
             merge(folder)
-        self._connection.execute(f"create or replace view rows as {self._rows()}")
+        self._look()
 
     def _missing(self, hook: str, target: str, name: str) -> None:
-        there = self._connection.execute("select distinct hook, target, name from rows").fetchall()
+        there = self._ask("select distinct hook, target, name from rows", []).fetchall()
         for place, word in enumerate((hook, target, name)):
             there = [row for row in there if row[place] == word] or there
         keys = ["/".join(row) for row in there]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,8 @@ PLAN = "plan.json"
 GROUP = 2**17
 #: rows that are merged within the time there is for closing
 MERGED = 2**20
-_PART = re.compile(r"part-(\d{4,})-(\d+)-(\d{6,})\.parquet")
+#: attempt, rank and number; of a merged one the first number and the last
+_PART = re.compile(r"part-(\d{4,})-(\d+)-(\d{6,})(?:-(\d{6,}))?\.parquet")
 #: in this order a curve lies together
 ORDER = ("hook", "target", "name", "rank", "step")
 
@@ -52,7 +54,8 @@ class Folder:
             ) from error
         self.path = os.fspath(path)
         remote = "://" in self.path
-        found: tuple[Any, str] = fs.FileSystem.from_uri(self.path) if remote else (fs.LocalFileSystem(), self.path)
+        here = (fs.LocalFileSystem(), os.path.abspath(self.path))
+        found: tuple[Any, str] = fs.FileSystem.from_uri(self.path) if remote else here
         self._fs, self._at = found
         self._local = isinstance(self._fs, fs.LocalFileSystem)
 
@@ -84,17 +87,25 @@ class Folder:
 
         return pq.read_schema(self.full(name), filesystem=self._fs).metadata or {}
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, new: bool = False) -> None:
+        """`new` refuses to take the place of another."""
         if not self._local:  # an object appears when it is whole
             with self._fs.open_output_stream(self.full(name)) as stream:
                 stream.write(data)
             return
-        temporary = self.full(f".{name}.{os.getpid()}")
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.full(name))
+        temporary = self.full(f".{name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                os.link(temporary, self.full(name))
+            else:
+                os.replace(temporary, self.full(name))
+        finally:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
         directory = os.open(self._at, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -113,17 +124,25 @@ class Folder:
 
     def parts(self) -> list[Part]:
         """In the order they were written; those that another one replaces are left out."""
-        found = [Part(self, name) for name in self.names() if _PART.fullmatch(name)]
+        found = self._there()
         replaced = {name for part in found for name in part.replaces}
         return sorted((p for p in found if p.name not in replaced), key=lambda p: (p.attempt, p.number))
 
+    def _there(self) -> list[Part]:
+        for _ in range(8):
+            try:
+                return [Part(self, name) for name in self.names() if _PART.fullmatch(name)]
+            except FileNotFoundError:  # merged into another one meanwhile
+                continue
+        raise StoreError(f"the parts in {self.path} come and go", remedy="read it when less is written")
+
     def sweep(self) -> None:
         """Take away what a merge that was cut off has left, before its part is touched that says so."""
-        names = {name for name in self.names() if _PART.fullmatch(name)}
-        for name in sorted({old for new in names for old in Part(self, new).replaces} & names):
+        there = self._there()
+        for name in sorted({old for part in there for old in part.replaces} & {part.name for part in there}):
             self.delete(name)
 
-    def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = ()) -> None:
+    def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -138,7 +157,7 @@ class Folder:
             use_dictionary=["hook", "target", "name", "rank"],
             column_encoding={"value": "BYTE_STREAM_SPLIT", "step": "DELTA_BINARY_PACKED"},
         )  # fmt: skip
-        self.write(name, sink.getvalue().to_pybytes())
+        self.write(name, sink.getvalue().to_pybytes(), new=new)
 
 
 class Part:
@@ -148,16 +167,20 @@ class Part:
         found = _PART.fullmatch(name)
         assert found is not None
         self.folder, self.name = folder, name
-        self.attempt, self.rank, self.number = map(int, found.groups())
+        self.attempt, self.rank, self.number = int(found[1]), int(found[2]), int(found[3])
+        self.until = int(found[4] or found[3])
         try:
             about = json.loads(folder.metadata(name)[b"tenterhook"])
             self.first, self.last, self.replaces = int(about["first"]), int(about["last"]), list(about["replaces"])
+        except FileNotFoundError:
+            raise
         except (OSError, KeyError, ValueError, TypeError) as error:
             raise StoreError(f"the part {name} cannot be read: {error}", remedy="move it out of the folder") from error
 
     @staticmethod
-    def called(attempt: int, rank: int, number: int) -> str:
-        return f"part-{attempt:04}-{rank}-{number:06}.parquet"
+    def called(attempt: int, rank: int, number: int, until: int | None = None) -> str:
+        tail = "" if until is None else f"-{until:06}"
+        return f"part-{attempt:04}-{rank}-{number:06}{tail}.parquet"
 
 
 def limits(parts: Iterable[Part]) -> dict[str, int | None]:
@@ -186,6 +209,9 @@ class Store:
         self._number = 0
         self._rows = 0
         self._process = os.getpid()
+        self._ranks: set[int] = set()
+        #: two rigs may have the same one
+        self._lock = threading.Lock()
         self._superseded = not names
 
     @property
@@ -206,6 +232,10 @@ class Store:
                 "the store was opened before this process was forked, and its parts are the parent's",
                 remedy="open another one in this process",
             )
+        with self._lock:
+            self._write(batches)
+
+    def _write(self, batches: Sequence[Batch]) -> None:
         by_rank: dict[int, list[Batch]] = {}
         for batch in batches:
             by_rank.setdefault(batch.rank, []).append(batch)
@@ -213,15 +243,21 @@ class Store:
             if not self._superseded:
                 self._supersede(rank, min(batch.step for batch in mine))
             table = _table(mine)
-            if len(table):
-                self._folder.write_part(Part.called(self._attempt, rank, self._number), table)
-                self._rows += len(table)
+            self._ranks.add(rank)
+            while len(table):
                 self._number += 1
+                try:
+                    self._folder.write_part(Part.called(self._attempt, rank, self._number), table, new=True)
+                except FileExistsError:  # another store writes into this folder, too
+                    continue
+                self._rows += len(table)
+                break
 
     def close(self) -> None:
         """Small parts become one, if that takes no time."""
-        if self._number > 1 and self._rows <= MERGED:
-            merge(self._folder, self._attempt)
+        with self._lock:
+            if self._number > 1 and self._rows <= MERGED and os.getpid() == self._process:
+                merge(self._folder, self._attempt, self._ranks)
 
     def _supersede(self, rank: int, step: int) -> None:
         """Take the steps that are about to be repeated out of what earlier attempts wrote."""
@@ -239,20 +275,21 @@ class Store:
                 self._folder.delete(part.name)
 
 
-def merge(folder: Folder, attempt: int | None = None) -> None:
+def merge(folder: Folder, attempt: int | None = None, ranks: Iterable[int] | None = None) -> None:
     """Make one part of many: it says which it replaces, so that at no moment a row is there twice or not at all."""
     import pyarrow as pa
 
     folder.sweep()
     groups: dict[tuple[int, int], list[Part]] = {}
     for part in folder.parts():
-        if attempt in (None, part.attempt):
+        if attempt in (None, part.attempt) and (ranks is None or part.rank in ranks):
             groups.setdefault((part.attempt, part.rank), []).append(part)
     for (number, rank), parts in groups.items():
         if len(parts) > 1:
             table = pa.concat_tables([folder.table(p.name) for p in parts]).unify_dictionaries()
             old = [p.name for p in parts]
-            folder.write_part(Part.called(number, rank, max(p.number for p in parts) + 1), table, replaces=old)
+            name = Part.called(number, rank, min(p.number for p in parts), max(p.until for p in parts))
+            folder.write_part(name, table, replaces=old)
             for name in old:
                 folder.delete(name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +73,6 @@ class LiveHook:
         self.gauge: Gauge | None = None
         #: numbers that it reports of each site; 0 until it has
         self.width = 0
-        #: the parameters that it was made for
-        self.gauged: list[int] = []
         for target in claim.targets:
             site = self.add_site(target)
             why = claim.dormant.get(target.name)
@@ -112,16 +110,17 @@ class LiveHook:
     def wants_ctx(self) -> bool:
         return self.definition.takes_ctx and (self.definition.modifies or not self.definition.two_phase)
 
-    def make_gauge(self) -> Gauge | None:
+    def make_gauge(self, given: Sequence[Tensor | None] = ()) -> Gauge | None:
         """For the sites as they are now; the optimizer's step gives all their tensors at once."""
         make = self.definition.together
         if make is None or self.hook.at not in ("grad_final", "update"):
             return None
         parameters = [site.target.parameter() for site in self.sites]
+        for slot, tensor in enumerate(given):
+            parameters[slot] = tensor if tensor is not None else parameters[slot]
         forms = [Form.of(p) for p in parameters if p is not None and not is_sharded(p)]
         whole = len(forms) == len(self.sites) and all(f.measurable for f in forms)
         self.gauge = make(forms) if whole and forms else None
-        self.gauged = [id(p) for p in parameters]
         return self.gauge
 
     def silence(self) -> None:

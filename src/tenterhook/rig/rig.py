@@ -239,7 +239,7 @@ class Rig:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for flight in self._recorder.flights if error is not None else ():
+        for flight in self._recorder.flights if error is not None and not isinstance(error, SystemExit) else ():
             flight.fail(f"{type(error).__name__}: {error}")
         self.detach()
 

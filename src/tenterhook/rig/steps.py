@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tenterhook import ranks
-from tenterhook.actions import Gauge, unmeasurable
+from tenterhook.actions import unmeasurable
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire, out_of_phase
 from tenterhook.rig.ledger import Site
@@ -189,13 +189,6 @@ class Steps:
             else:
                 self._each(live, sites)
 
-    @staticmethod
-    def _gauged(live: LiveHook, sites: list[tuple[Site, Tensor]]) -> Gauge | None:
-        """What measures them at once; made anew for parameters that were replaced."""
-        if any(live.gauged[site.slot] != id(parameter) for site, parameter in sites):
-            return live.make_gauge()
-        return live.gauge
-
     def _together(self, live: LiveHook, given: list[tuple[Site, Tensor | None]]) -> None:
         """All of an observer's sites in one pass."""
         if not live.in_phase():
@@ -211,13 +204,16 @@ class Steps:
             else:
                 tensors[site.slot] = tensor
         gauge = live.gauge
+        if gauge is None or not gauge.fits(tensors):
+            gauge = live.make_gauge(tensors)
         slots = [slot for slot, tensor in enumerate(tensors) if tensor is not None]
-        if gauge is None or live.partials is None or not slots:
+        if live.partials is None or not slots:
             return
         try:
-            columns = gauge(tensors)
+            columns = gauge(tensors) if gauge is not None else None
         except Exception:  # one by one, so that it is said of the site it is about
-            live.gauge = None
+            columns, live.gauge = None, None
+        if columns is None:
             for slot in slots:
                 self._fire(live.sites[slot])(tensors[slot])
             return
@@ -226,7 +222,7 @@ class Steps:
             count(live.sites[slot])
 
     def _each(self, live: LiveHook, sites: list[tuple[Site, Tensor]]) -> None:
-        if live.gauge is not None and self._gauged(live, sites) is not None:
+        if live.gauge is not None and not any(is_sharded(p) for _, p in sites):
             self._together(live, [(site, parameter.grad) for site, parameter in sites])
             return
         sharded = []
