@@ -165,7 +165,8 @@ def test_nothing_is_left_running_once_a_rig_is_gone():
                     sinks=lambda entries, step: None)  # fmt: skip
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    thread = next(t for t in threading.enumerate() if t.name.startswith("tenterhook"))
+    thread = rig._recorder.outlets[0]._thread
+    assert thread.is_alive()
     rig.detach()
     thread.join(2.0)
     assert not thread.is_alive()

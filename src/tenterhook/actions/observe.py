@@ -73,12 +73,15 @@ def spike(
     z: Annotated[float, msgspec.Meta(gt=0)] = 6.0,
     alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.98,
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 20,
+    floor: Annotated[float, msgspec.Meta(ge=0)] = 0.0,
 ) -> dict[str, Tensor]:
-    """How many deviations the norm lies above its running mean; trips above `z`, once `warmup` steps were seen."""
+    """How many deviations the norm lies above its running mean; trips above `z`, once `warmup` steps were seen.
+
+    A deviation counts as larger by `floor` of the mean: what hardly ever moves would leap at every breath.
+    """
     norm, fired = merged["norm"], merged["fired"] > 0
     mean, var, seen = state["mean"], state["var"], state["seen"]
-    # What hardly ever moves would leap at every breath: a tenth of the mean counts as calm.
-    score = (norm - mean) / (var.sqrt() + 0.1 * mean + 1e-12)
+    score = (norm - mean) / (var.sqrt() + floor * mean + 1e-12)
     trip = fired & (seen >= warmup) & (((score > z) & (mean > 0)) | ~torch.isfinite(norm))
     calm = fired & ~trip & torch.isfinite(norm)
     keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first: an EMA from zero is too sure of itself

@@ -178,7 +178,7 @@ def flight(
         Hook("grads", on="**", at="grad_final", do=stats()),
         Hook("updates", on="**", at="update", do=stats()),
         Hook("nonfinite", on="**", at="grad_final", do=watch_nonfinite()),
-        Hook("leap", on="**", at="grad_final", do=spike(z=8.0)),
+        Hook("leap", on="**", at="grad_final", do=spike(z=8.0, floor=0.1)),
     ]
     return attach(model, Plan(hooks), optimizer=optimizer, sinks=Flight(path, steps=steps), replace=replace)
 
