@@ -118,7 +118,7 @@ class LiveHook:
         parameters = [site.target.parameter() for site in self.sites]
         for slot, tensor in enumerate(given):
             parameters[slot] = tensor if tensor is not None else parameters[slot]
-        forms = [Form.of(p) for p in parameters if p is not None and not is_sharded(p)]
+        forms = [Form(p.shape, p.dtype, p.device) for p in parameters if p is not None and not is_sharded(p)]
         whole = len(forms) == len(self.sites) and all(f.measurable for f in forms)
         self.gauge = make(forms) if whole and forms else None
         return self.gauge
