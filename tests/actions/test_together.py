@@ -101,6 +101,14 @@ def test_large_tensors_are_read_where_they_are_and_small_ones_in_several_packs()
         tensors = [t * 2 for t in tensors]
 
 
+@pytest.mark.parametrize("size", [WIDTH, 64], ids=["none has padding", "all have"])
+def test_a_buffer_used_for_several_packs_brings_nothing_over(size: int):
+    tensors = [torch.full((size,), float(i % 7 + 1)) for i in range(2 * PACK // WIDTH)]
+    gauge = stats.together([Form.of(t) for t in tensors])
+    check(tensors, gauge)
+    check([t + 1 for t in tensors], gauge)
+
+
 def test_the_order_of_elements_in_memory_does_not_matter():
     torch.manual_seed(0)
     small, large = torch.randn(8, 4, 3, 3), torch.randn(64, 64, 9, 9)

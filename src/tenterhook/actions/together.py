@@ -23,6 +23,8 @@ PACK = 2**20
 COMPILE_FROM = 2**22
 #: rows that stay in a core's cache while they are read several times
 CACHED = 512
+#: pieces of a buffer from which on it is quicker to clear all of it
+MANY = 256
 
 
 class Form(NamedTuple):
@@ -211,7 +213,9 @@ class Together:
 
     @staticmethod
     def _copy(pack: Pack, tensors: Sequence[Tensor | None], *, clean: bool) -> None:
-        if clean:
+        if clean and len(pack.rests) > MANY:
+            pack.matrix.zero_()
+        elif clean and pack.rests:
             torch._foreach_zero_(pack.rests)
         views, values = [], []
         for site, start, view in zip(pack.members, pack.starts, pack.views, strict=True):
@@ -260,8 +264,7 @@ class Totals:
 
     def add_rows(self, into: dict[str, Tensor], made: Any, sites: Tensor) -> None:
         sums, maxima = made
-        for total, column in zip(into["sums"], sums, strict=True):
-            total.index_add_(0, sites, column)
+        into["sums"].scatter_add_(1, sites.expand_as(sums), sums)
         into["maxima"].scatter_reduce_(0, sites, maxima, "amax")
 
     def finish(self, into: dict[str, Tensor], padding: Tensor, numel: Tensor) -> dict[str, Tensor]:

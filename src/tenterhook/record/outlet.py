@@ -152,6 +152,7 @@ class Outlet:
                 before = self.dropped
             rows = sum(map(len, taken))
             wrote = self._attempt(partial(self._write, taken, before - self._told))
+            taken.clear()  # or a step's numbers would be kept until there is another one
             linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
             with self._turn:
                 if self.waiting < rows:

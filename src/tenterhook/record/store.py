@@ -18,7 +18,6 @@ from tenterhook.record.rows import Batch, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow import fs
 
 FORMAT = 1
 PLAN = "plan.json"
@@ -75,12 +74,10 @@ class Folder:
         with self._fs.open_input_stream(self.full(name)) as stream:
             return bytes(stream.read())
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    def table(self, name: str) -> pa.Table:
         import pyarrow.parquet as pq
 
-        return pq.read_table(
-            self.full(name), filesystem=self._fs, page_checksum_verification=True, columns=columns, partitioning=None
-        )
+        return pq.read_table(self.full(name), filesystem=self._fs, page_checksum_verification=True, partitioning=None)
 
     def metadata(self, name: str) -> dict[bytes, bytes]:
         import pyarrow.parquet as pq
@@ -115,10 +112,6 @@ class Folder:
     def delete(self, name: str) -> None:
         if name in self.names():  # another rank may have swept it away
             self._fs.delete_file(self.full(name))
-
-    @property
-    def filesystem(self) -> fs.FileSystem:
-        return self._fs
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -236,6 +229,8 @@ class Store:
             self._write(batches)
 
     def _write(self, batches: Sequence[Batch]) -> None:
+        import pyarrow as pa
+
         by_rank: dict[int, list[Batch]] = {}
         for batch in batches:
             by_rank.setdefault(batch.rank, []).append(batch)
@@ -252,6 +247,7 @@ class Store:
                     continue
                 self._rows += len(table)
                 break
+        pa.default_memory_pool().release_unused()  # it would keep what the largest part needed
 
     def close(self) -> None:
         """Small parts become one, if that takes no time."""
@@ -313,7 +309,12 @@ def _table(batches: Iterable[Batch]) -> pa.Table:
     """Made of the tensors as they lie: a writer that takes rows one by one would hold up the training's thread."""
     import pyarrow as pa
 
-    parts = [_of_table(batch, hook, table) for batch in batches for hook, table in batch.tables.items()]
+    alike: dict[tuple[Any, ...], list[tuple[Batch, Table]]] = {}
+    for batch in batches:
+        for hook, table in batch.tables.items():
+            key = (hook, batch.rank, id(table.targets), tuple(table.read()[0].items()))
+            alike.setdefault(key, []).append((batch, table))
+    parts = [_of_tables(hook, rank, found) for (hook, rank, *_), found in alike.items()]
     rows = [[r.step, r.rank, r.hook, r.target, r.name, r.value, None, r.call, r.leaf]
             for batch in batches for r in batch.emitted]  # fmt: skip
     rows += [[b.step, b.rank, "tenterhook", "recorder", "dropped", float(b.dropped), None, None, None]
@@ -323,12 +324,15 @@ def _table(batches: Iterable[Batch]) -> pa.Table:
     return pa.concat_tables([schema().empty_table(), *parts]).unify_dictionaries()
 
 
-def _of_table(batch: Batch, hook: str, table: Table) -> pa.Table:
+def _of_tables(hook: str, rank: int, found: Sequence[tuple[Batch, Table]]) -> pa.Table:
+    """Of several steps: the same targets and names in all of them."""
     import pyarrow as pa
 
-    widths, numbers = table.read()
-    fired = torch.tensor(table.fired, dtype=torch.long)
-    numbers = numbers[fired]
+    widths, _ = found[0][1].read()
+    targets = found[0][1].targets
+    fired = [torch.tensor(table.fired, dtype=torch.long) for _, table in found]
+    numbers = torch.cat([table.read()[1][slots] for (_, table), slots in zip(found, fired, strict=True)])
+    steps = torch.tensor([batch.step for batch, _ in found]).repeat_interleave(torch.tensor([len(f) for f in fired]))
     places, at = {}, 0
     for name, width in widths.items():
         places[name] = (at, width)
@@ -336,7 +340,7 @@ def _of_table(batch: Batch, hook: str, table: Table) -> pa.Table:
     single = [name for name, width in widths.items() if not width]
     many = [name for name, width in widths.items() if width]
     names = [*single, *many]
-    sites, rows = len(fired), len(fired) * len(names)
+    sites, rows = len(numbers), len(numbers) * len(names)
 
     def words(texts: Sequence[str], index: Tensor) -> pa.Array:
         return pa.DictionaryArray.from_arrays(_array(index.to(torch.int32), pa.int32()), pa.array(texts, pa.string()))
@@ -352,10 +356,10 @@ def _of_table(batch: Batch, hook: str, table: Table) -> pa.Table:
     )
     return pa.table(
         [
-            pa.repeat(pa.scalar(batch.step, pa.int64()), rows),
-            pa.repeat(pa.scalar(batch.rank, pa.int32()), rows),
+            _array(steps.repeat(len(names)), pa.int64()),
+            pa.repeat(pa.scalar(rank, pa.int32()), rows),
             words([hook], torch.zeros(rows)),
-            words(table.targets, fired.repeat(len(names))),
+            words(targets, torch.cat(fired).repeat(len(names))),
             words(names, torch.arange(len(names)).repeat_interleave(sites)),
             pa.concat_arrays([_array(values, pa.float64()), pa.nulls(len(many) * sites, pa.float64())]),
             listed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -19,7 +19,7 @@ from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire, out_of
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import is_sharded
-from tenterhook.rig.resolve import FROZEN, NO_OPTIMIZER, optimizer_of
+from tenterhook.rig.reach import Reach, Reached
 from tenterhook.rig.rigging import Rigging
 
 NO_GRADIENT = "no gradient at the optimizer's step"
@@ -30,7 +30,7 @@ class Steps:
 
     def __init__(self, name: str, optimizer: Optimizer, rigging: Rigging, *, end: Callable[[], None] | None) -> None:
         self.name = name
-        self._rigging = rigging
+        self._reach = Reach(name, rigging)
         #: called after the step of the optimizer that is the clock
         self._end = end
         #: a subclass that calls super().step() fires twice; the outer step is known by its frame
@@ -60,6 +60,7 @@ class Steps:
 
     def remove(self) -> None:
         self._lives, self._end = [], None
+        self._reach.clear()
         for handle in self._handles:
             handle.remove()
 
@@ -68,6 +69,7 @@ class Steps:
         lives = [live for live in lives if live.hook.point.side == "step"]
         if lives != self._lives:
             self._lives, self._fires = lives, {}
+            self._reach.clear()
 
     def silence(self) -> None:
         """Do nothing any more, while PyTorch still goes through the hooks."""
@@ -129,18 +131,20 @@ class Steps:
             self._end()
 
     def _updates(self) -> None:
-        moved: dict[LiveHook, list[tuple[Site, Tensor | None]]] = {}
+        moved: dict[LiveHook, tuple[list[Site], list[Tensor | None]]] = {}
         for site, old in self._before:
             parameter = site.target.parameter()
             if parameter is None:
                 continue
             update = parameter.detach() - old
             if site.live.gauge is not None and not is_sharded(update):
-                moved.setdefault(site.live, []).append((site, update))
+                sites, updates = moved.setdefault(site.live, ([], []))
+                sites.append(site)
+                updates.append(update)
             else:
                 self._fire(site)(update)
-        for live, updates in moved.items():
-            self._together(live, updates)
+        for live, (sites, updates) in moved.items():
+            self._together(live, sites, updates)
 
     def _fire(self, site: Site) -> Fire:
         fire = self._fires.get(site)
@@ -156,47 +160,26 @@ class Steps:
                     if site.target.owner() is optimizer:
                         self._fire(site)(optimizer)
 
-    def _sites(self, live: LiveHook, held: Mapping[int, str]) -> list[tuple[Site, Tensor]]:
-        """The hook's sites whose parameter this optimizer holds, with the parameter. `held`: who holds which."""
-        found = []
-        parameters = [s.target.parameter() if s.dormant is None else None for s in live.sites]
-        if any(p is None and s.dormant is None for p, s in zip(parameters, live.sites, strict=True)):
-            self._rigging.resolve_again()
-            parameters = [s.target.parameter() if s.dormant is None else None for s in live.sites]
-        for site, parameter in zip(live.sites, parameters, strict=True):
-            if parameter is None:
-                continue
-            frozen = not parameter.requires_grad and parameter.grad is None
-            if frozen or id(parameter) not in held:
-                site.sleep(FROZEN if frozen else NO_OPTIMIZER)
-                site.installed = False
-                continue
-            if site.bound != id(parameter):
-                site.rebound += site.bound is not None
-                site.bound = id(parameter)
-            if held[id(parameter)] == self.name:
-                found.append((site, parameter))
-        return found
-
     @torch.no_grad()
     def _finals(self) -> None:
         lives = [live for live in self._lives if live.active and live.hook.at == "grad_final"]
-        held = optimizer_of(self._rigging.optimizers()) if lives else {}
+        if lives:
+            self._reach.look()
         for live in lives:
-            sites = self._sites(live, held)
+            reached = self._reach.of(live)
             if live.claim.over_hook:
-                self._over_hook(live, sites)
+                self._over_hook(live, reached)
             else:
-                self._each(live, sites)
+                self._each(live, reached)
 
-    def _together(self, live: LiveHook, given: list[tuple[Site, Tensor | None]]) -> None:
+    def _together(self, live: LiveHook, sites: list[Site], given: list[Tensor | None]) -> None:
         """All of an observer's sites in one pass."""
         if not live.in_phase():
-            for site, _ in given:
+            for site in sites:
                 site.skip(out_of_phase(live))
             return
         tensors: list[Tensor | None] = [None] * len(live.sites)
-        for site, tensor in given:
+        for site, tensor in zip(sites, given, strict=True):
             if tensor is None:
                 site.skip(NO_GRADIENT)
             elif tensor.layout is not torch.strided:
@@ -206,27 +189,27 @@ class Steps:
         gauge = live.gauge
         if gauge is None or not gauge.fits(tensors):
             gauge = live.make_gauge(tensors)
-        slots = [slot for slot, tensor in enumerate(tensors) if tensor is not None]
-        if live.partials is None or not slots:
+        measured = [site for site in sites if tensors[site.slot] is not None]
+        if live.partials is None or not measured:
             return
         try:
             columns = gauge(tensors) if gauge is not None else None
         except Exception:  # one by one, so that it is said of the site it is about
             columns, live.gauge = None, None
         if columns is None:
-            for slot in slots:
-                self._fire(live.sites[slot])(tensors[slot])
+            for site in measured:
+                self._fire(site)(tensors[site.slot])
             return
-        live.partials.add_together(slots, columns)
-        for slot in slots:
-            count(live.sites[slot])
+        live.partials.add_together([site.slot for site in measured], columns)
+        for site in measured:
+            count(site)
 
-    def _each(self, live: LiveHook, sites: list[tuple[Site, Tensor]]) -> None:
-        if live.gauge is not None and not any(is_sharded(p) for _, p in sites):
-            self._together(live, [(site, parameter.grad) for site, parameter in sites])
+    def _each(self, live: LiveHook, reached: Reached) -> None:
+        if live.gauge is not None and not reached.sharded:
+            self._together(live, reached.sites, [p.grad for p in reached.parameters])
             return
         sharded = []
-        for site, parameter in sites:
+        for site, parameter in zip(reached.sites, reached.parameters, strict=True):
             grad = parameter.grad
             if grad is None:
                 site.skip(NO_GRADIENT)
@@ -242,13 +225,13 @@ class Steps:
         if sharded:
             self._merged_over_ranks(live, sharded)
 
-    def _over_hook(self, live: LiveHook, sites: list[tuple[Site, Tensor]]) -> None:
+    def _over_hook(self, live: LiveHook, reached: Reached) -> None:
         """Measured over all the hook's targets, then applied to each."""
         measure = live.measure
         assert measure is not None
         given = []
         wanted = live.in_phase()
-        for site, parameter in sites:
+        for site, parameter in zip(reached.sites, reached.parameters, strict=True):
             if not wanted:
                 site.skip(out_of_phase(live))
             elif parameter.grad is None:
@@ -302,9 +285,12 @@ class Steps:
     @torch.no_grad()
     def _copy_parameters(self) -> None:
         lives = [live for live in self._lives if live.active and live.hook.at == "update"]
-        held = optimizer_of(self._rigging.optimizers()) if lives else {}
+        if lives:
+            self._reach.look()
         for live in lives:
-            self._before += [(site, p.detach().clone()) for site, p in self._sites(live, held)]
+            reached = self._reach.of(live)
+            copies = [p.detach().clone() for p in reached.parameters]
+            self._before += zip(reached.sites, copies, strict=True)
 
 
 def _local(tensor: Tensor | None) -> Tensor:
