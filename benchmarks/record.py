@@ -5,7 +5,8 @@ python -m benchmarks.record 0.33M 26M     # some
 python -m benchmarks.record --write       # and docs/benchmarks.md
 
 Each variant trains its own copy of the model. In every round each makes one step, the order rotated, timed by the CPU
-time of the training thread; a ratio is paired with the bare steps of its round. Two bare runs say what noise is.
+time of the training thread; a ratio is paired with the bare steps of its round. Two bare runs say what noise is. What
+acts between backward and the end of the optimizer's step is timed there, where the noise of the rest does not hide it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ import torch
 from torch import Tensor
 
 import tenterhook as th
-from benchmarks.gpt import SIZES, Size, Training
+from benchmarks.gpt import AFTER_BACKWARD, SIZES, Size, Training
 
-ROUNDS = {"0.33M": 120, "5M": 40, "26M": 24, "MoE 64x4": 40}
+ROUNDS = {"0.33M": 240, "5M": 80, "26M": 48, "MoE 64x4": 60}
+#: what costs so much that a quarter of the rounds tells
+SELDOM = 4
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 Step = Callable[[], object]
 #: seconds that the single read takes where it stands, with caches as a backward leaves them
@@ -108,13 +111,19 @@ VARIANTS: dict[str, Callable[[Size], Step]] = {
     "tenterhook: stats and histogram": ours(th.stats(), th.histogram()),
     "tenterhook: stats into a store": ours(th.stats(), sinks=lambda: th.Store(tempfile.mkdtemp())),
     "Lightning grad_norm (norms only)": lightning_norms,
+}
+#: those that act within the backward, too
+ALL_ALONG = {
     "naive hooks, five statistics": naive,
     "wandb.watch, gradients": wandb_watch,
     "torchlens watch": torchlens_watch,
 }
+VARIANTS |= ALL_ALONG
+Times = dict[str, dict[int, tuple[float, float]]]
 
 
-def measure(name: str, size: Size, variants: dict[str, Callable[[Size], Step]], rounds: int) -> dict[str, list[float]]:
+def measure(name: str, size: Size, variants: dict[str, Callable[[Size], Step]], rounds: int) -> Times:
+    """By round, the CPU seconds of the step and of what comes after its backward."""
     steps, failed = {}, {}
     for what, make in variants.items():
         try:
@@ -123,13 +132,13 @@ def measure(name: str, size: Size, variants: dict[str, Callable[[Size], Step]], 
         except Exception as error:  # a peer that cannot run here is said, not left out
             failed[what] = f"{type(error).__name__}: {error}"
             steps.pop(what, None)
-    times: dict[str, list[float]] = {what: [] for what in steps}
-    order = list(steps)
+    times: Times = {what: {} for what in steps}
     for turn in range(rounds):
+        order = [what for what in steps if what not in ALL_ALONG or turn % SELDOM == 0]
         for what in order[turn % len(order) :] + order[: turn % len(order)]:
             start = time.thread_time()
             steps[what]()
-            times[what].append(time.thread_time() - start)
+            times[what][turn] = (time.thread_time() - start, AFTER_BACKWARD[-1])
     for what, why in failed.items():
         print(f"{what} did not run on {name}: {why}")
     return times
@@ -138,29 +147,32 @@ def measure(name: str, size: Size, variants: dict[str, Callable[[Size], Step]], 
 def table(name: str, size: Size, rounds: int) -> str:
     ONE_READ.clear()
     times = measure(name, size, VARIANTS, rounds)
-    reference = [(a + b) / 2 for a, b in zip(times["bare"], times["bare, again"], strict=True)]
-    extra = {what: [t - r for t, r in zip(taken, reference, strict=True)] for what, taken in times.items()}
+    bare = {turn: [(a + b) / 2 for a, b in zip(one, times["bare, again"][turn], strict=True)]
+            for turn, one in times["bare"].items()}  # fmt: skip
     one_read = statistics.median(ONE_READ)
     model = Training(size).model
     numbers = f"{sum(p.numel() for p in model.parameters()):,} parameters in {len(list(model.parameters()))} tensors"
-    step = statistics.median(reference) * 1e3
+    step = statistics.median(whole for whole, _ in bare.values())
     lines = [
         f"### {name}",
         "",
-        f"{numbers}, {size.batch} x {size.length} tokens; a bare step takes {step:.0f} ms, one read "
+        f"{numbers}, {size.batch} x {size.length} tokens; a bare step takes {step * 1e3:.0f} ms, one read "
         f"{one_read * 1e3:.2f} ms.",
         "",
-        "| | of a bare step | quartiles | extra, ms | of one read |",
-        "|---|---|---|---|---|",
+        "| | of a bare step | quartiles | extra, ms | of a bare step | of one read |",
+        "|---|---|---|---|---|---|",
     ]
     for what, taken in times.items():
-        ratios = [t / r for t, r in zip(taken, reference, strict=True)]
+        place = 0 if what in ALL_ALONG else 1
+        ratios = [whole / bare[turn][0] for turn, (whole, _) in taken.items()]
+        extra = [both[place] - bare[turn][place] for turn, both in taken.items()]
         low, mid, high = statistics.quantiles(ratios, n=4)
         # One step of ten is the one that costs: there the mean tells, not the median.
         seldom = "10th" in what
-        shown = sum(taken) / sum(reference) if seldom else mid
-        more = (statistics.fmean if seldom else statistics.median)(extra[what])
-        lines.append(f"| {what} | {shown:.3f} | {low:.3f} to {high:.3f} | {more * 1e3:.2f} | {more / one_read:.1f} |")
+        shown = sum(ratios) / len(ratios) if seldom else mid
+        more = (statistics.fmean if seldom else statistics.median)(extra)
+        lines.append(f"| {what} | {shown:.3f} | {low:.3f} to {high:.3f} | {more * 1e3:.2f} | "
+                     f"{1 + more / step:.3f} | {more / one_read:.1f} |")  # fmt: skip
     return "\n".join(lines)
 
 

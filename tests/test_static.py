@@ -10,16 +10,21 @@ import pytest
 import tenterhook
 
 PACKAGE = Path(tenterhook.__file__).parent
-#: but the doctor, which runs the user's own program and reads nothing that others wrote; only the rooms above import it
+#: run the user's own program, or import what a user names on the command line, and read nothing that others wrote; only
+#: the rooms above import them
+OWN_PROGRAM = ("doctor", "adapters", "program.py")
 FILES = sorted(
-    path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ("doctor", "adapters")
-)
+    path for path in PACKAGE.rglob("*.py")
+    if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path != PACKAGE / "cli" / "check.py"
+)  # fmt: skip
 
 #: every top-level package that is imported anywhere, at the top or inside a function
 IMPORTS = {
-    "__future__", "argparse", "atexit", "collections", "contextlib", "copy", "dataclasses", "difflib", "duckdb",
+    "__future__", "argparse", "atexit", "base64", "collections", "contextlib", "copy", "dataclasses", "difflib",
+    "duckdb",
     "functools", "gc", "hashlib", "html", "inspect", "itertools", "json", "math", "mlflow", "msgspec", "os", "pathlib",
-    "pyarrow", "re", "signal", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types",
+    "plotly", "pyarrow", "re", "signal", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch",
+    "types",
     "typing", "warnings", "weakref",
 }  # fmt: skip
 

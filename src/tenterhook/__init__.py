@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tenterhook.actions import mask as mask
     from tenterhook.actions import nan_to_num as nan_to_num
     from tenterhook.actions import noise as noise
+    from tenterhook.actions import ratio as ratio
     from tenterhook.actions import reverse as reverse
     from tenterhook.actions import scale as scale
     from tenterhook.actions import spike as spike
@@ -78,7 +79,8 @@ __version__ = "0.1.0"
 #: names that need torch, by the room they are in
 _ACTIONS = (
     "Context", "Partial", "Registry", "action", "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore",
-    "histogram", "mask", "nan_to_num", "noise", "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite",
+    "histogram", "mask", "nan_to_num", "noise", "ratio", "reverse", "scale", "spike", "stats", "steer",
+    "watch_nonfinite",
 )  # fmt: skip
 _RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch")
 _KEEP = ("DcpState", "restore")

@@ -12,6 +12,7 @@ from tenterhook.actions.modify import reverse as reverse
 from tenterhook.actions.modify import scale as scale
 from tenterhook.actions.modify import steer as steer
 from tenterhook.actions.observe import capture as capture
+from tenterhook.actions.observe import ratio as ratio
 from tenterhook.actions.observe import spike as spike
 from tenterhook.actions.observe import watch_nonfinite as watch_nonfinite
 from tenterhook.actions.registry import BUILTIN as BUILTIN

@@ -93,3 +93,24 @@ def spike(
 
 
 spike.together = Norms
+
+
+def _measure_ratio(x: Tensor, value: Tensor) -> dict[str, Tensor]:
+    return {**measure_norm(x), "weight": measure_norm(value)["norm"]}
+
+
+@action(
+    "ratio",
+    registry=BUILTIN,
+    at=("update",),
+    needs_value=True,
+    measure=_measure_ratio,
+    partials={"norm": "norm", "weight": "norm"},
+)
+def ratio(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The norm of the update, of the parameter, and the one in parts of the other."""
+    norm, weight = merged["norm"], merged["weight"]
+    return {"norm": norm, "weight": weight, "ratio": torch.where(weight > 0, norm / weight, torch.nan)}
+
+
+ratio.together = Norms

@@ -59,8 +59,9 @@ class Gauge(Protocol):
     def fits(self, tensors: Sequence[Tensor | None]) -> bool:
         """Whether it was made for these."""
 
-    def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
-        """Partial results by site, in double; of a site whose tensor is None they mean nothing."""
+    def __call__(self, tensors: Sequence[Tensor | None], values: Sequence[Tensor | None] = ()) -> dict[str, Tensor]:
+        """Partial results by site, in double; of a site whose tensor is None they mean nothing. `values` are the
+        parameters, for an action that needs them."""
 
 
 class Measure(Protocol):
@@ -191,7 +192,7 @@ class Together:
             for t, f in zip(tensors, self.forms, strict=True)
         )
 
-    def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
+    def __call__(self, tensors: Sequence[Tensor | None], values: Sequence[Tensor | None] = ()) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for group in self._groups:
             into = self._measure.start(len(self.forms), group.device)
@@ -324,9 +325,14 @@ class Norms:
     def fits(self, tensors: Sequence[Tensor | None]) -> bool:
         return len(tensors) == self._sites
 
-    def __call__(self, tensors: Sequence[Tensor | None]) -> dict[str, Tensor]:
+    def __call__(self, tensors: Sequence[Tensor | None], values: Sequence[Tensor | None] = ()) -> dict[str, Tensor]:
+        found = {"norm": self._norms(tensors)}
+        return {**found, "weight": self._norms(values)} if values else found
+
+    @staticmethod
+    def _norms(tensors: Sequence[Tensor | None]) -> Tensor:
         there = [t for t in tensors if t is not None]
         found = torch._foreach_norm([t.float() if t.element_size() < 4 else t for t in there])
         numbers = iter([n.to(device=there[0].device, dtype=torch.float64) for n in found])
         nothing = torch.zeros((), dtype=torch.float64, device=there[0].device)
-        return {"norm": torch.stack([next(numbers) if t is not None else nothing for t in tensors])}
+        return torch.stack([next(numbers) if t is not None else nothing for t in tensors])

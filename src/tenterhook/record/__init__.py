@@ -13,6 +13,10 @@ from tenterhook.record.rows import Row as Row
 from tenterhook.record.rows import Table as Table
 from tenterhook.record.run import Run as Run
 from tenterhook.record.run import open_run as open_run
+from tenterhook.record.store import FINDINGS as FINDINGS
+from tenterhook.record.store import LEDGER as LEDGER
+from tenterhook.record.store import PLAN as PLAN
 from tenterhook.record.store import Store as Store
+from tenterhook.record.store import last_step as last_step
 from tenterhook.record.suspects import Scene as Scene
 from tenterhook.record.suspects import Suspect as Suspect

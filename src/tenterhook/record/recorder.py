@@ -37,6 +37,11 @@ class Recorder:
         self._captured: dict[str, tuple[int, dict[str, list[Tensor]]]] = {}
         self._kept: dict[str, int] = {}
 
+    @property
+    def listened(self) -> bool:
+        """Whether anybody takes what is recorded."""
+        return bool(self.outlets or self.flights)
+
     def put(self, hook: str, table: Table) -> None:
         self._tables[hook] = table
         self.last[hook] = table
@@ -79,7 +84,7 @@ class Recorder:
                 by_hook.setdefault(row.hook, []).append(row)
             self.last_emitted.update(by_hook)
             self._emitted.clear()
-        if (self.outlets or self.flights) and (self._tables or rows):
+        if self.listened and (self._tables or rows):
             leave_device(list(self._tables.values()))
             for flight in self.flights:
                 flight.put(Batch(step, self.rank, self._tables, rows))
@@ -87,14 +92,14 @@ class Recorder:
                 outlet.put(Batch(step, self.rank, self._tables, rows))
         self._tables = {}
 
-    def keep_plan(self, text: Callable[[], str]) -> None:
-        """Beside the rows, for those who keep it."""
+    def keep_beside(self, name: str, text: Callable[[], str]) -> None:
+        """A file beside the rows, for those who have a place for it."""
         for outlet in self.outlets:
             if isinstance(outlet.sink, Store):
                 try:
-                    outlet.sink.keep_plan(text())
+                    outlet.sink.keep(name, text())
                 except Exception as error:  # a sink must not break training
-                    warnings.warn(f"tenterhook: the plan could not be kept: {error!r}", stacklevel=2)
+                    warnings.warn(f"tenterhook: {name} could not be kept: {error!r}", stacklevel=2)
 
     def catch_up(self, timeout: float) -> bool:
         """Wait until the sinks have all there is; whether they have."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenterhook.errors import StoreError, nearest
-from tenterhook.record.store import PLAN, Folder, limits, merge
+from tenterhook.record.store import FINDINGS, LEDGER, PLAN, Folder, limits, merge
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,8 +99,21 @@ class Run:
     @property
     def plan(self) -> str | None:
         """The text of the first run's plan, if it was kept."""
+        return self._beside(PLAN)
+
+    @property
+    def ledger(self) -> list[dict[str, Any]]:
+        """What came of each hook of the first run, if it was detached."""
+        return json.loads(self._beside(LEDGER) or '{"ledger": []}')["ledger"]  # type: ignore[no-any-return]
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """What the doctor said of the first run, if it was asked."""
+        return json.loads(self._beside(FINDINGS) or '{"findings": []}')["findings"]  # type: ignore[no-any-return]
+
+    def _beside(self, name: str) -> str | None:
         folder = self._folders[0]
-        return folder.read(PLAN).decode() if PLAN in folder.names() else None
+        return folder.read(name).decode() if name in folder.names() else None
 
     def verify(self) -> int:
         """Read every page with its checksum; the rows there are, or a StoreError."""

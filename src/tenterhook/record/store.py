@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = 1
+#: kept beside the parts
 PLAN = "plan.json"
+LEDGER = "ledger.json"
+FINDINGS = "findings.json"
 #: rows of a row group: what is read to find one curve in a part
 GROUP = 2**17
 #: rows that are merged within the time there is for closing
@@ -190,6 +193,11 @@ def limits(parts: Iterable[Part]) -> dict[str, int | None]:
     }  # fmt: skip
 
 
+def last_step(path: str | os.PathLike[str]) -> int:
+    """That a run folder has something of; -1 if there is none."""
+    return max((part.last for part in Folder(path).parts()), default=-1)
+
+
 class Store:
     """Writes a run's rows; given the folder of an earlier run, goes on in it, and its steps take the others' place."""
 
@@ -216,8 +224,9 @@ class Store:
         """Longer the longer the run is, so that a week of training leaves some thousand parts."""
         return self._linger * (1.0 + self._number / 128)
 
-    def keep_plan(self, text: str) -> None:
-        self._folder.write(PLAN, text.encode())
+    def keep(self, name: str, text: str) -> None:
+        """A file beside the parts: the plan, the ledger, findings."""
+        self._folder.write(name, text.encode())
 
     def write(self, batches: Sequence[Batch]) -> None:
         if os.getpid() != self._process:

@@ -132,6 +132,7 @@ def _measuring(site: Site) -> Fire:
     """A two-phase observer: its partial results go into the site's row."""
     live = site.live
     measure, partials, slot = live.measure, live.partials, site.slot
+    needs_value = live.definition.needs_value
     assert measure is not None and partials is not None
 
     def fire(x: Tensor | None) -> None:
@@ -139,7 +140,8 @@ def _measuring(site: Site) -> Fire:
             return
         try:
             with torch.no_grad():
-                partials.add(slot, measure(x.detach()))
+                seen = x.detach()
+                partials.add(slot, measure(seen, site.target.parameter()) if needs_value else measure(seen))
             if live.at_backward_end is not None and not live.clock.looks:
                 live.clock.looks = True
                 at_end_of_backward(live.at_backward_end)
@@ -282,7 +284,20 @@ def _accepted(site: Site, x: Tensor, out: Any) -> Tensor | None:
     if wrong is not None:
         return site.live.failed(site, wrong)  # type: ignore[func-returns-value]
     site.changed += 1
+    if site.live.samples(x):
+        _sample(site, x, out)
     return out  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def _sample(site: Site, x: Tensor, out: Tensor) -> None:
+    """Record how much was changed, in parts of what was given."""
+    before = torch.linalg.vector_norm(x.detach().float())
+    change = torch.linalg.vector_norm(out.detach().float() - x.detach().float())
+    live, ctx = site.live, site.ctx
+    assert live.recorder is not None
+    call, leaf = (ctx.call, ctx.leaf) if ctx is not None else (0, 0)
+    live.recorder.emit(live.hook.id, site.name, "change", call, leaf, change / before)
 
 
 def _wrong(live: LiveHook, x: Tensor, out: Any) -> ContractError | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tenterhook.actions import Context
 from tenterhook.errors import nearest
+from tenterhook.plan import Hook
 
 if TYPE_CHECKING:
     from tenterhook.rig.live import LiveHook
@@ -140,6 +141,10 @@ class Account(Mapping[str, Site]):
     @property
     def changed(self) -> int:
         return sum(site.changed for site in self._live.sites)
+
+    @property
+    def hook(self) -> Hook:
+        return self._live.hook
 
     @property
     def measured(self) -> str:

@@ -29,6 +29,10 @@ _OTHERWISE = {
 }
 
 
+#: one step of so many is looked at more closely
+SAMPLED = 10
+
+
 def _always() -> bool:
     return True
 
@@ -191,6 +195,13 @@ class LiveHook:
         generator = torch.Generator(device)
         generator.manual_seed(mixed(self.hook.id, target, seed, step, now.training, now.index))
         return generator
+
+    def samples(self, x: Tensor) -> bool:
+        """Whether it is measured how much this firing changes: in one step of ten, if somebody records."""
+        return (
+            self.clock.step % SAMPLED == 1 and self.recorder is not None and self.recorder.listened
+            and x.dtype.is_floating_point and x.layout is torch.strided and not is_sharded(x)
+        )  # fmt: skip
 
     def in_phase(self, training: bool | None = None) -> bool:
         phase = self.claim.phase

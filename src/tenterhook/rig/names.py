@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import torch
@@ -131,6 +132,11 @@ def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             else:
                 below.append((key if name == ROOT else f"{name}.{key}", child))
         pending.extend(reversed(below))
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module that wrappers stand for."""
+    return list(takewhile(lambda found: found[0] == ROOT, walk(model)))[-1][1]
 
 
 def _is_parallel(module: nn.Module) -> bool:

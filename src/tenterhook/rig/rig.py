@@ -19,7 +19,7 @@ from tenterhook import ranks
 from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
-from tenterhook.record import Recorder, Row, Sinks, Table, Written, as_sinks
+from tenterhook.record import LEDGER, PLAN, Recorder, Row, Sinks, Table, Written, as_sinks
 from tenterhook.rig.header import SavedClock
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
@@ -32,7 +32,7 @@ from tenterhook.rig.root import Root, rigs_on
 from tenterhook.rig.saved import Room, Saved, read
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.taps import Taps
-from tenterhook.rig.telling import scene, why, written
+from tenterhook.rig.telling import accounts, scene, why, written
 from tenterhook.rig.unpack import (
     Kept,
     compare,
@@ -106,7 +106,7 @@ class Rig:
                     self._rigging.put(claim)
                 self._arm()
             undo.pop_all()
-        self._recorder.keep_plan(partial(written, plan))
+        self._recorder.keep_beside(PLAN, partial(written, plan))
         for flight in self._recorder.flights:
             flight.begin(partial(scene, weakref.ref(self)))
 
@@ -201,7 +201,7 @@ class Rig:
         for id in before.keys() - rigging.lives.keys():
             self._recorder.forget(id)
         self.plan = plan
-        self._recorder.keep_plan(partial(written, plan))
+        self._recorder.keep_beside(PLAN, partial(written, plan))
         rigging.order()
         self._arm()
 
@@ -211,6 +211,7 @@ class Rig:
         if self._leaving or not self.attached:
             return
         self.attached = False
+        self._recorder.keep_beside(LEDGER, partial(accounts, self.ledger))
         self._recorder.close()
         self._rigging.take_down(self._taps)
         self._root.watch_end(False)
@@ -331,6 +332,11 @@ class Rig:
             self._arm()
         rigging.settle()
         clock.in_forward = self._root.watches_end
+
+    def _begin_at(self, step: int) -> None:
+        """Count on from there, as the script does that it was attached to."""
+        self._clock.step = step
+        self._arm()
 
     def _stepped(self) -> None:
         if not self._manual:

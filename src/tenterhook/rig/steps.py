@@ -193,7 +193,7 @@ class Steps:
         if live.partials is None or not measured:
             return
         try:
-            columns = gauge(tensors) if gauge is not None else None
+            columns = gauge(tensors, self._values(live, measured)) if gauge is not None else None
         except Exception:  # one by one, so that it is said of the site it is about
             columns, live.gauge = None, None
         if columns is None:
@@ -203,6 +203,16 @@ class Steps:
         live.partials.add_together([site.slot for site in measured], columns)
         for site in measured:
             count(site)
+
+    @staticmethod
+    def _values(live: LiveHook, measured: list[Site]) -> list[Tensor | None]:
+        """The parameters of what is measured, by slot, if the action asks for them."""
+        if not live.definition.needs_value:
+            return []
+        values: list[Tensor | None] = [None] * len(live.sites)
+        for site in measured:
+            values[site.slot] = site.target.parameter()
+        return values
 
     def _each(self, live: LiveHook, reached: Reached) -> None:
         if live.gauge is not None and not reached.sharded:

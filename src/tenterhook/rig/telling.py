@@ -1,9 +1,10 @@
-"""What a rig tells those who record: its plan, why it tripped, what they cannot see."""
+"""What a rig tells those who record: its plan and ledger, why it tripped, what they cannot see."""
 
 from __future__ import annotations
 
 import json
 import weakref
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Plan
 from tenterhook.record import Scene
+from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import names_of
 
@@ -41,6 +43,19 @@ def scene(ref: weakref.ref[Rig]) -> Scene | None:
         {id: {site.name: site.order for site in live.sites} for id, live in lives.items()},
         dict(zip(parameters, norms, strict=True)),
     )
+
+
+def accounts(ledger: Ledger) -> str:
+    """Of each hook, what came of it: in sums, for there may be a hundred thousand sites."""
+    rows = [
+        {
+            "hook": id, "at": account.hook.at, "do": account.hook.doing, "sites": len(account), "due": account.due,
+            "fired": account.fired, "changed": account.changed, "failed": account.failed, "skipped": account.skipped,
+            "dormant": dict(Counter(account.dormant.values())), "measured": account.measured,
+        }
+        for id, account in ledger.items()
+    ]  # fmt: skip
+    return json.dumps({"tenterhook": 1, "ledger": rows}, indent=1)
 
 
 def written(plan: Plan) -> str:

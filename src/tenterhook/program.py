@@ -1,4 +1,4 @@
-"""Run a program as it is, and say what is wrong with its hooks."""
+"""Run a program as `python program` would, inside a context."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-from tenterhook.doctor.raw import Exam, examine
 
-
-def run(program: str, arguments: Sequence[str], *, module: bool = False) -> tuple[Exam, int]:
-    """As `python program arguments` would, or `python -m program`; the exam, and the program's own exit code."""
-    argv, path = sys.argv[:], sys.path[:]
+def run(program: str, arguments: Sequence[str], around: AbstractContextManager[Any], *, module: bool = False) -> int:
+    """As `python program arguments`, or `python -m program`. `around` sees the error it ends with; the exit code."""
+    argv, path, code = sys.argv[:], sys.path[:], 0
     sys.argv = [program, *arguments]
     sys.path[0:0] = [os.getcwd()] if module else [str(Path(program).resolve().parent)]
-    exam, code = examine(), 0
     try:
-        with exam:
-            # What the program leaves has to live until the exam is over.
+        with around:
+            # What the program leaves has to live until the context is left.
             left = (
                 runpy.run_module(program, run_name="__main__", alter_sys=True)
                 if module
@@ -33,8 +33,15 @@ def run(program: str, arguments: Sequence[str], *, module: bool = False) -> tupl
     except KeyboardInterrupt:
         code = 130
     except BaseException as error:  # as the interpreter would
-        sys.excepthook(type(error), error, error.__traceback__)
+        sys.excepthook(type(error), error, _own(error.__traceback__))
         code = 1
     finally:
         sys.argv, sys.path[:] = argv, path
-    return exam, code
+    return code
+
+
+def _own(trace: TracebackType | None) -> TracebackType | None:
+    """Without what stands between the interpreter and the program."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    return trace

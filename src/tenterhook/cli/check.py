@@ -1,0 +1,76 @@
+"""`tenterhook check`: what a plan file says, and what it would mean on a model."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+from tenterhook.errors import ResolveError
+from tenterhook.plan import Plan
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "check", help="read a plan file, and try it on a model",
+        description="Read a plan, JSON or TOML. With --model it is resolved on what the factory returns, a model or a "
+        "model and its optimizer: how many targets each hook has, and what is wrong. Nothing is run.",
+    )  # fmt: skip
+    parser.add_argument("plan", metavar="PLAN")
+    parser.add_argument("--model", metavar="MODULE:FACTORY", help="a function without arguments")
+    parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
+    parser.set_defaults(act=act)
+
+
+def act(given: argparse.Namespace) -> int:
+    plan = Plan.load(given.plan)
+    rows: list[dict[str, Any]] = [
+        {"id": h.id, "on": [h.on] if isinstance(h.on, str) else list(h.on), "at": h.at, "do": h.doing} for h in plan
+    ]
+    code = 0
+    findings = "the targets are not checked: give --model module:factory"
+    listed: list[Any] = []
+    if given.model:
+        from tenterhook.doctor import check
+
+        model, optimizer = _made(given.model)
+        found = check(model, plan, optimizer=optimizer)
+        for row, hook in zip(rows, plan, strict=True):
+            row["targets"] = _count(model, hook, optimizer)
+        findings, code, listed = repr(found), found.exit_code, json.loads(found.to_json())["findings"]
+    if given.json:
+        print(json.dumps({"tenterhook": 1, "digest": plan.digest, "hooks": rows, "findings": listed}, indent=2))
+    else:
+        print(f"{len(plan)} hooks, digest {plan.digest}")
+        for row in rows:
+            targets = f"  {row['targets']} targets" if "targets" in row else ""
+            print(f"  {row['id']}: {row['do']} at {row['at']} on {', '.join(row['on'])}{targets}")
+        print(findings)
+    return code
+
+
+def _made(where: str) -> tuple[Any, Any]:
+    module, colon, name = where.partition(":")
+    if not colon:
+        raise ResolveError(f"--model {where} names no function", remedy="--model package.module:factory")
+    sys.path.insert(0, os.getcwd())
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ResolveError(f"--model {where}: {error}", remedy="--model package.module:factory") from error
+    made = factory()
+    return made if isinstance(made, tuple) else (made, None)
+
+
+def _count(model: Any, hook: Any, optimizer: Any) -> int | None:
+    from tenterhook.errors import TenterhookError
+    from tenterhook.rig.names import named_optimizers
+    from tenterhook.rig.resolve import Ground, find_targets
+
+    try:
+        return len(find_targets(hook, Ground(model, named_optimizers(optimizer))))
+    except TenterhookError:
+        return None

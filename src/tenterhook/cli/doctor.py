@@ -1,0 +1,37 @@
+"""`tenterhook doctor`: run a script, and say what is wrong with its hooks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from tenterhook.cli.program import add_program, missing
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "doctor", help="run a script as it is, and say what is wrong with its hooks",
+        description="Run a script as `python script.py` would. Every hook it registers is watched; what is wrong with "
+        "them is said at the end. The exit code is 1 if the doctor found an error or a warning.",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="the findings as JSON, for scripts")
+    parser.add_argument("--hooks", action="store_true", help="every hook with its fate, too")
+    add_program(parser)
+    parser.set_defaults(act=act)
+
+
+def act(given: argparse.Namespace) -> int:
+    from tenterhook.doctor import examine
+    from tenterhook.program import run
+
+    if missing("doctor", given):
+        return 2
+    exam = examine()
+    code = run(given.script, given.arguments, exam, module=given.module)
+    sys.stdout.flush()
+    if given.json:
+        print(exam.findings.to_json())
+    else:
+        print(exam if given.hooks else exam.findings, file=sys.stderr)
+    return code or exam.findings.exit_code

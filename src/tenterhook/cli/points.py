@@ -1,0 +1,37 @@
+"""`tenterhook points`: the signals a hook can be at."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any
+
+from tenterhook.plan import NOT_OFFERED, POINTS
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "points", help="the signals a hook can be at, and what PyTorch function each stands on"
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
+    parser.set_defaults(act=act)
+
+
+def act(given: argparse.Namespace) -> int:
+    print(_json() if given.json else _text(), flush=True)
+    return 0
+
+
+def _json() -> str:
+    return json.dumps({"points": [asdict(p) for p in POINTS.values()], "not_offered": NOT_OFFERED}, indent=2)
+
+
+def _text() -> str:
+    rows = [("point", "on", "modify", "stands on", "signal")]
+    rows += [(p.name, ", ".join(p.on), "yes" if p.modifies else "no", p.stands_on, p.signal) for p in POINTS.values()]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows]
+    width = max(map(len, NOT_OFFERED))
+    refused = [f"  {name.ljust(width)}  {why}" for name, why in NOT_OFFERED.items()]
+    return "\n".join([*lines, "", "not offered:", *refused])

@@ -1,0 +1,35 @@
+"""`tenterhook report`: a run folder as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report", help="make one HTML file of what was recorded",
+        description="One file, with nothing to load from elsewhere: gradients over layers and steps, updates beside "
+        "weights, histograms, what hooks did, findings, trips with suspects.",
+    )  # fmt: skip
+    parser.add_argument("run", metavar="RUN", help="a run folder, or one of several runs")
+    parser.add_argument("--out", metavar="FILE", help="where to (RUN/report.html)")
+    parser.set_defaults(act=act)
+
+
+def act(given: argparse.Namespace) -> int:
+    from tenterhook.view import report
+
+    start = time.monotonic()
+    out = Path(given.out or Path(given.run) / "report.html")
+
+    def told(what: str) -> None:
+        if time.monotonic() - start > 1:
+            print(f"tenterhook report: {what}", file=sys.stderr, flush=True)
+
+    report(given.run, out, progress=told)
+    print(out)
+    return 0

@@ -1,0 +1,45 @@
+"""`tenterhook run`: attach to an unmodified script."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tenterhook.cli.program import add_program, missing
+
+
+def add(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run", help="run a script as it is, and record what its gradients do",
+        description="Run a script as `python script.py` would. Each model that it trains is found when its optimizer "
+        "first steps; a plan is attached, and what it measures is written into a folder. Under torchrun: "
+        "`torchrun ... -m tenterhook run script.py`. TENTERHOOK_PLAN, if it is set, names the plan instead.",
+    )  # fmt: skip
+    parser.add_argument("--plan", metavar="FILE", help="JSON or TOML; the default plan is statistics and two triggers")
+    parser.add_argument("--out", metavar="DIR", help="the folder (runs/SCRIPT-TIME); one that is there is gone on with")
+    parser.add_argument("--quiet", action="store_true", help="say nothing at the end")
+    add_program(parser)
+    parser.set_defaults(act=act)
+
+
+def act(given: argparse.Namespace) -> int:
+    if missing("run", given):
+        return 2
+    from tenterhook import ranks
+    from tenterhook.adapters.script import Script
+    from tenterhook.plan import Plan
+    from tenterhook.program import run
+
+    out = given.out or Path("runs") / f"{Path(given.script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    script = Script(out, plan=Plan.load(given.plan) if given.plan else None)
+    code = run(given.script, given.arguments, script, module=given.module)
+    sys.stdout.flush()
+    if not given.quiet and not ranks.rank():
+        print(script, file=sys.stderr)
+        if any(model.rig is not None for model in script.models):
+            print(f"  tenterhook report {out}", file=sys.stderr)
+    refused = bool(script.models) and all(model.rig is None for model in script.models)
+    return code or (3 if refused else 0)

@@ -1,0 +1,39 @@
+"""`ratio`: how large an update is beside the parameter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import tenterhook as th
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
+def test_the_norm_of_the_update_in_parts_of_the_parameters(together: bool):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)), torch.randn(6, 5)
+    with torch.no_grad():
+        model[1].bias.zero_()
+        model[1].bias.requires_grad_(False)
+        model[0].bias.zero_()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    rig = th.attach(model, th.Hook("r", on="**", at="update", do=th.ratio()), optimizer=optimizer)
+    if not together:
+        rig._rigging.lives["r"].gauge = None
+    old = {n: p.detach().clone() for n, p in model.named_parameters()}
+    model(x).square().sum().backward()
+    optimizer.step()
+    found = rig.values("r")
+    assert set(found) == {"0.weight", "0.bias", "1.weight"}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            new = parameter.detach()
+            norm, weight = float((new - old[name]).norm()), float(new.norm())
+            assert found[name] == pytest.approx({"norm": norm, "weight": weight, "ratio": norm / weight}, rel=1e-6)
+
+
+def test_it_stands_at_updates_alone():
+    model = nn.Linear(2, 1)
+    with pytest.raises(th.RefusedError, match="it stands at update"):
+        th.attach(model, th.Hook("r", on="weight", at="grad", do=th.ratio()))

@@ -1,0 +1,34 @@
+"""`tenterhook run` on scripts as people write them. `scripts/zero-code` does all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.zero_code import SCRIPTS, compare
+
+#: those in the fast suite: one model, two, two optimizers on one, another object half-way, a trainer, ranks
+FEW = ("nanogpt", "gan", "two_optimizers", "unfreeze", "resume", "hf_trainer", "ddp")
+#: of each, the run folders and the steps in them
+MODELS = {
+    "nanogpt": {"GPT": (0, 59)},
+    "gan": {"Discriminator": (0, 59), "Generator": (0, 59)},
+    "two_optimizers": {"TinyLM": (0, 49)},
+    "unfreeze": {"GlyphNet": (0, 49)},
+    "resume": {"Regressor": (0, 39)},
+    "hf_trainer": {"GPT2LMHeadModel": (0, 39)},
+    "ddp": {"Sequential": (0, 31)},
+}
+
+
+@pytest.mark.parametrize("script", [s for s in SCRIPTS if s.stem in FEW], ids=lambda s: s.stem)
+def test_a_script_is_watched_and_its_losses_are_the_same(script: Path, tmp_path: Path):
+    outcome = compare(script, tmp_path)
+    assert outcome.watched == outcome.bare and outcome.losses >= 25
+    assert (outcome.code, outcome.errors) == (0, []), outcome.said
+    steps = {name: run.sql("select min(step), max(step) from rows where hook = 'grads'").fetchall()[0]
+             for name, run in outcome.runs.items()}  # fmt: skip
+    assert steps == MODELS[script.stem]
+    assert outcome.report > 4_000_000
+    assert "Warning: tenterhook" not in outcome.said
