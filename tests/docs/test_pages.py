@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from tenterhook.actions import DEFAULT
-from tests.docs.run_page import blocks, run
+from tests.docs.run_page import blocks, rewritten, run
 
 HOUSE = Path(__file__).parents[2]
 
 
 def pages() -> list[Path]:
     found = [HOUSE / "README.md", *sorted((HOUSE / "docs").rglob("*.md"))]
-    return [page for page in found if any(block.kind == "python" for block in blocks(page.read_text()))]
+    return [page for page in found if any(block.runs for block in blocks(page.read_text()))]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(HOUSE)))
@@ -35,6 +35,8 @@ def block(kind: str, text: str) -> str:
         block("python", "print('a')\nprint('b')") + "words\n" + block("text", "a\nb"),
         block("toml", "not = python") + block("bash", "exit 1") + block("json", "{"),
         block("text", "a drawing") + block("python", "x = 1"),
+        block("python a.py", "print(1 + 1)") + block("console", "$ python a.py\n2\n$ true\n$ echo x\nx"),
+        block("console", "$ printf 'a\\nb\\nc\\n'\na\n...\nc"),
     ],
 )
 def test_a_page_that_tells_the_truth(page: str) -> None:
@@ -49,6 +51,9 @@ def test_a_page_that_tells_the_truth(page: str) -> None:
         block("python", "print(1)") + block("text", "2"),
         block("python", "print(1)") + block("text", "1 "),
         block("python", "x = 1") + block("text", "1"),
+        block("console", "$ echo x\ny"),
+        block("console", "$ echo x; echo y >&2\nx"),
+        block("console", "$ true\n...\nz"),
     ],
 )
 def test_a_page_that_does_not(page: str) -> None:
@@ -65,3 +70,13 @@ def test_an_error_names_the_line_of_the_page() -> None:
 def test_a_block_without_an_end_is_an_error() -> None:
     with pytest.raises(ValueError, match="line 2 has no end"):
         list(blocks("```python\nx = 1\n"))
+
+
+def test_a_page_is_rewritten_with_what_is_printed() -> None:
+    page = block("python", "print(2)") + "words\n" + block("python", "print(3)") + block("text", "1") + block(
+        "console", "$ echo x\ny\n$ echo z"
+    )  # fmt: skip
+    with_it = rewritten(page, "page")
+    assert with_it == block("python", "print(2)") + "\n" + block("text", "2") + "words\n" + block(
+        "python", "print(3)") + block("text", "3") + block("console", "$ echo x\nx\n$ echo z\nz")  # fmt: skip
+    run(with_it, "page")

@@ -14,7 +14,7 @@ from torch import Tensor
 from tenterhook.actions.context import Context
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, action
 from tenterhook.actions.stats import measure_norm
-from tenterhook.actions.together import WIDTH, Norms, Together, Totals
+from tenterhook.actions.together import WIDTH, Norms, Rows, Together, Totals
 
 
 @action("capture", registry=BUILTIN, at=TENSOR_POINTS)
@@ -40,17 +40,16 @@ def watch_nonfinite(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -
     return {"nonfinite": merged["nonfinite"], "trip": merged["nonfinite"] > 0}
 
 
-def _nonfinite_kernel(x: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.where(x - x == 0, 0.0, 1.0).sum(1, keepdim=True).T, x.new_zeros(len(x))
+def _nonfinite_kernel(x: Tensor) -> Rows:
+    return (torch.where(x - x == 0, 0.0, 1.0).sum(1),)
 
 
-def _nonfinite_eager(x: Tensor) -> tuple[Tensor, Tensor]:
+def _nonfinite_eager(x: Tensor) -> Rows:
     calm = x.device.type == "cpu" and math.isfinite(x.sum().item())
-    found = x.new_zeros(1, len(x)) if calm else (WIDTH - torch.isfinite(x).sum(1)).unsqueeze(0)
-    return found, x.new_zeros(len(x))
+    return (x.new_zeros(len(x)) if calm else (WIDTH - torch.isfinite(x).sum(1)).to(x.dtype),)
 
 
-def _nonfinite_finish(sums: Tensor, maxima: Tensor, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
+def _nonfinite_finish(sums: Tensor, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
     return {"nonfinite": sums[0]}
 
 
@@ -110,7 +109,7 @@ def _measure_ratio(x: Tensor, value: Tensor) -> dict[str, Tensor]:
 def ratio(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The norm of the update, of the parameter, and the one in parts of the other."""
     norm, weight = merged["norm"], merged["weight"]
-    return {"norm": norm, "weight": weight, "ratio": torch.where(weight > 0, norm / weight, torch.nan)}
+    return {"norm": norm, "weight": weight, "ratio": torch.where(weight == 0, 0.0, norm / weight)}
 
 
 ratio.together = Norms

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, Partial, action
-from tenterhook.actions.together import CACHED, WIDTH, Bins, Together, Totals, widened
+from tenterhook.actions.together import CACHED, WIDTH, Bins, Rows, Together, Totals, widened
 from tenterhook.errors import ContractError
 
 BINS = 64
@@ -50,18 +50,17 @@ def _measure_stats(x: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _stats_kernel(x: Tensor) -> tuple[Tensor, Tensor]:
+def _stats_kernel(x: Tensor) -> Rows:
     zeros, nonfinite = torch.where(x == 0, 1.0, 0.0), torch.where(x - x == 0, 0.0, 1.0)
-    return torch.stack([x.sum(1), (x * x).sum(1), zeros.sum(1), nonfinite.sum(1)]), x.abs().amax(1)
+    return x.sum(1), (x * x).sum(1), zeros.sum(1), nonfinite.sum(1), x.abs().amax(1)
 
 
-def _stats_eager(x: Tensor) -> tuple[Tensor, Tensor]:
+def _stats_eager(x: Tensor) -> Rows:
     norms = torch.linalg.vector_norm(x, dim=1)
     # Reading a number of the CPU's waits for nothing; elsewhere it would.
     calm = x.device.type == "cpu" and math.isfinite(norms.sum().item())
     nonfinite = torch.zeros_like(norms) if calm else WIDTH - torch.isfinite(x).sum(1)
-    sums = torch.stack([x.sum(1), norms.square(), _zeros(x), nonfinite.to(norms.dtype)])
-    return sums, torch.maximum(x.amax(1), -x.amin(1))
+    return x.sum(1), norms.square(), _zeros(x), nonfinite.to(norms.dtype), torch.maximum(x.amax(1), -x.amin(1))
 
 
 def _zeros(x: Tensor) -> Tensor:
@@ -81,10 +80,10 @@ def _scratch(device: torch.device) -> Tensor:
     return kept[device]
 
 
-def _stats_finish(sums: Tensor, maxima: Tensor, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
+def _stats_finish(sums: Tensor, padding: Tensor, numel: Tensor, largest: Tensor) -> dict[str, Tensor]:
     total, squares, zeros, nonfinite = sums
     return {
-        "numel": numel.clone(), "total": total, "norm": squares.sqrt(), "abs_max": maxima, "zeros": zeros - padding,
+        "numel": numel.clone(), "total": total, "norm": squares.sqrt(), "abs_max": largest, "zeros": zeros - padding,
         "nonfinite": nonfinite,
     }  # fmt: skip
 

@@ -73,14 +73,14 @@ class Measure(Protocol):
     def eager(self, x: Tensor) -> Any:
         """The same, for where nothing is compiled."""
 
-    def start(self, sites: int, device: torch.device) -> dict[str, Tensor]: ...
-    def add(self, into: dict[str, Tensor], made: Any, site: int) -> None:
+    def start(self, sites: int, device: torch.device) -> Any: ...
+    def add(self, into: Any, made: Any, site: int) -> None:
         """All rows are one site's."""
 
-    def add_rows(self, into: dict[str, Tensor], made: Any, sites: Tensor) -> None:
+    def add_rows(self, into: Any, made: Any, sites: Tensor) -> None:
         """Each row is another site's."""
 
-    def finish(self, into: dict[str, Tensor], padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
+    def finish(self, into: Any, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
         """Partial results; `padding` is how many zeros were measured with each site."""
 
 
@@ -174,12 +174,14 @@ class Together:
         elements = sum(f.numel for f in self.forms)
         if elements < COMPILE_FROM:
             return self._measure.eager, f"eager ({elements:,} elements)"
-        compiled = torch.compile(self._measure.kernel, dynamic=True)
+        compiled = torch.compile(self._measure.kernel)
         try:
             with torch.no_grad():
                 read = {(f.device, f.dtype) for f in self.forms if f.numel >= ALONE}
                 for device, dtype in {*self._keys, *read}:
-                    compiled(torch.zeros(CACHED, WIDTH, dtype=dtype, device=device))
+                    rows = torch.zeros(CACHED, WIDTH, dtype=dtype, device=device)
+                    torch._dynamo.mark_dynamic(rows, 0)  # one kernel for any number of them, all of one width
+                    compiled(rows)
         except Exception as error:  # no compiler on the machine is normal
             return self._measure.eager, f"eager (no compiled kernel: {type(error).__name__})"
         return compiled, "compiled"
@@ -233,43 +235,53 @@ def widened(x: Tensor) -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
+#: numbers of each row: those that add up, then the one of which the largest counts, if there is one
+Rows = tuple[Tensor, ...]
+
+
 class Totals:
     """Numbers of each row that add up over a site's rows, and perhaps one of which the largest counts."""
 
     def __init__(
         self,
         sums: int,
-        kernel: Callable[[Tensor], tuple[Tensor, Tensor]],
-        eager: Callable[[Tensor], tuple[Tensor, Tensor]],
-        finish: Callable[[Tensor, Tensor, Tensor, Tensor], dict[str, Tensor]],
+        kernel: Callable[[Tensor], Rows],
+        eager: Callable[[Tensor], Rows],
+        finish: Callable[..., dict[str, Tensor]],
     ) -> None:
+        #: `finish` takes the sums, then padding and numel, then the largest ones
         self._sums, self._kernel, self._eager, self._finish = sums, kernel, eager, finish
 
-    def kernel(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        sums, maxima = self._kernel(widened(x))
-        return sums.double(), maxima.double()
+    def kernel(self, x: Tensor) -> Rows:
+        # One output each: put together in the kernel they would be made in a pass each.
+        return self._kernel(widened(x))
 
-    def eager(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def eager(self, x: Tensor) -> Rows:
         parts = [self._eager(widened(part)) for part in x.split(CACHED)]
-        sums, maxima = parts[0] if len(parts) == 1 else (torch.cat(p, dim=-1) for p in zip(*parts, strict=True))
-        return sums.double(), maxima.double()
+        return parts[0] if len(parts) == 1 else tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
-    def start(self, sites: int, device: torch.device) -> dict[str, Tensor]:
-        zeros = torch.zeros(self._sums + 1, sites, dtype=torch.float64, device=device)
-        return {"sums": zeros[:-1], "maxima": zeros[-1]}
+    def start(self, sites: int, device: torch.device) -> tuple[list[Rows], list[Tensor], Tensor]:
+        return [], [], torch.zeros(self._sums + 1, sites, dtype=torch.float64, device=device)
 
-    def add(self, into: dict[str, Tensor], made: Any, site: int) -> None:
-        sums, maxima = made
-        into["sums"][:, site] = sums.sum(1)
-        into["maxima"][site] = maxima.amax()
+    def add(self, into: tuple[list[Rows], list[Tensor], Tensor], made: Rows, site: int) -> None:
+        self.add_rows(into, made, torch.full_like(made[0], site, dtype=torch.int64))
 
-    def add_rows(self, into: dict[str, Tensor], made: Any, sites: Tensor) -> None:
-        sums, maxima = made
-        into["sums"].scatter_add_(1, sites.expand_as(sums), sums)
-        into["maxima"].scatter_reduce_(0, sites, maxima, "amax")
+    def add_rows(self, into: tuple[list[Rows], list[Tensor], Tensor], made: Rows, sites: Tensor) -> None:
+        into[0].append(made)
+        into[1].append(sites)
 
-    def finish(self, into: dict[str, Tensor], padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
-        return self._finish(into["sums"], into["maxima"], padding, numel)
+    def finish(
+        self, into: tuple[list[Rows], list[Tensor], Tensor], padding: Tensor, numel: Tensor
+    ) -> dict[str, Tensor]:
+        rows, sites, totals = into
+        if not rows:  # no site has an element
+            rows, sites = [(totals[0, :0],) * len(totals)], [torch.zeros(0, dtype=torch.int64, device=totals.device)]
+        columns = [torch.cat(column) for column in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
+        place = torch.cat(sites) if len(sites) > 1 else sites[0]
+        made = torch.stack(list(columns)).double()
+        sums = totals[: self._sums].scatter_add_(1, place.expand(self._sums, -1), made[: self._sums])
+        largest = [totals[-1].scatter_reduce_(0, place, one, "amax") for one in made[self._sums :]]
+        return self._finish(sums, padding, numel, *largest)
 
 
 class Bins:

@@ -46,7 +46,7 @@ def act(given: argparse.Namespace) -> int:
     else:
         print(f"{len(plan)} hooks, digest {plan.digest}")
         for row in rows:
-            targets = f"  {row['targets']} targets" if "targets" in row else ""
+            targets = f": {row['targets'] or 'no'} targets" if "targets" in row else ""
             print(f"  {row['id']}: {row['do']} at {row['at']} on {', '.join(row['on'])}{targets}")
         print(findings)
     return code

@@ -297,7 +297,7 @@ def _sample(site: Site, x: Tensor, out: Tensor) -> None:
     live, ctx = site.live, site.ctx
     assert live.recorder is not None
     call, leaf = (ctx.call, ctx.leaf) if ctx is not None else (0, 0)
-    live.recorder.emit(live.hook.id, site.name, "change", call, leaf, change / before)
+    live.recorder.emit(live.hook.id, site.name, "change", call, leaf, torch.where(before == 0, 0.0, change / before))
 
 
 def _wrong(live: LiveHook, x: Tensor, out: Any) -> ContractError | None:

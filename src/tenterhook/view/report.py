@@ -38,7 +38,7 @@ def report(
     title = ", ".join(str(run["title"]) for run in runs)
     inserts = {
         "title": html.escape(title), "style": _part("report.css"), "plotly": get_plotlyjs(),
-        "script": _part("report.js"), "data": json.dumps(runs, allow_nan=False).replace("</", "<\\\\/"),
+        "script": _part("report.js"), "data": json.dumps(runs, allow_nan=False).replace("<", "\\u003c"),
     }  # fmt: skip
     for name, text in inserts.items():
         before, _, after = page.partition("{{" + name + "}}")
