@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -129,11 +130,19 @@ class Finding:
         where += [f"at {self.point}"] if self.point else []
         where += [f"by {self.by}"] if self.by else []
         where += [f"on {self.target!r}"] if self.target else []
-        where += [f"({self.place})"] if self.place else []
+        where += [f"({_from_here(self.place)})"] if self.place else []
         lines = [f"{self.code} {self.severity}: {self.title}"]
         lines += [f"  where:    {' '.join(where)}"] if where else []
         lines += _laid_out("evidence:", textwrap.wrap(self.evidence, 100, break_long_words=False))
         return "\n".join([*lines, *_laid_out("remedy:", self.remedy.split("\n"))])
+
+
+def _from_here(place: str) -> str:
+    """As one would type it."""
+    try:
+        return os.path.relpath(place) if place.startswith(os.getcwd() + os.sep) else place
+    except OSError:  # the working directory is gone
+        return place
 
 
 def _laid_out(head: str, lines: list[str]) -> list[str]:

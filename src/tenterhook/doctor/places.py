@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
 import weakref
@@ -34,14 +33,6 @@ class Caller:
     file: str
 
 
-def _from_here(file: str) -> str:
-    """As one would type it."""
-    try:
-        return os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
-    except OSError:  # the working directory is gone
-        return file
-
-
 def caller() -> Caller:
     """Who calls the watched function: the frame next to it that is not in the doctor."""
     frame: FrameType | None = sys._getframe(2)
@@ -51,7 +42,7 @@ def caller() -> Caller:
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
     found = frame.f_code.co_filename if frame is not None else "?"
-    place = f"{_from_here(found)}:{frame.f_lineno}" if frame is not None else nearest
+    place = f"{found}:{frame.f_lineno}" if frame is not None else nearest
     return Caller(place, is_users(nearest), is_ours(nearest), found)
 
 
