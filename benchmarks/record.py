@@ -154,7 +154,7 @@ def table(name: str, size: Size, rounds: int) -> str:
     numbers = f"{sum(p.numel() for p in model.parameters()):,} parameters in {len(list(model.parameters()))} tensors"
     step = statistics.median(whole for whole, _ in bare.values())
     lines = [
-        f"### {name}",
+        f"## {name}",
         "",
         f"{numbers}, {size.batch} x {size.length} tokens; a bare step takes {step * 1e3:.0f} ms, one read "
         f"{one_read * 1e3:.2f} ms.",

@@ -9,4 +9,4 @@ myst_enable_extensions = ["colon_fence"]
 exclude_patterns = ["_build"]
 nb_execution_mode = "off"
 nitpicky = True
-suppress_warnings = ["misc.highlighting_failure"]
+suppress_warnings = ["misc.highlighting_failure", "myst.nested_header"]

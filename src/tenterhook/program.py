@@ -33,7 +33,8 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
     except KeyboardInterrupt:
         code = 130
     except BaseException as error:  # as the interpreter would
-        sys.excepthook(type(error), error, _own(error.__traceback__))
+        error = error.with_traceback(_own(error.__traceback__))
+        sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     finally:
         sys.argv, sys.path[:] = argv, path

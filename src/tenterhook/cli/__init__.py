@@ -17,7 +17,7 @@ exit codes: 0 all is well; 1 the doctor found an error or a warning; 2 the comma
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tenterhook", description="Hooks that hold: a hook layer for PyTorch training.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -26,9 +26,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="command")
     for command in (run, doctor, report, check, points):
         command.add(commands)
-    given = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    reads = parser()
+    given = reads.parse_args(argv)
     if not hasattr(given, "act"):
-        parser.print_help(sys.stderr)
+        reads.print_help(sys.stderr)
         return 2
     try:
         return int(given.act(given))

@@ -23,11 +23,13 @@ def add(commands: Any) -> None:
 def act(given: argparse.Namespace) -> int:
     from tenterhook.view import report
 
-    start = time.monotonic()
+    last = time.monotonic()
     out = Path(given.out or Path(given.run) / "report.html")
 
     def told(what: str) -> None:
-        if time.monotonic() - start > 1:
+        nonlocal last
+        if sys.stderr.isatty() and time.monotonic() - last > 1:
+            last = time.monotonic()
             print(f"tenterhook report: {what}", file=sys.stderr, flush=True)
 
     report(given.run, out, progress=told)

@@ -12,6 +12,8 @@ from tenterhook.record.rows import Batch
 MOST = 8
 #: steps before which a deviation says nothing
 CALM = 5
+#: deviations below which a number is no suspect
+FAR = 3.0
 
 #: by target, then by name
 Numbers = Mapping[str, Mapping[str, float]]
@@ -118,7 +120,7 @@ def _ratios(now: Mapping[str, Numbers], scene: Scene) -> list[Suspect]:
 
 
 def _scores(steps: Sequence[Mapping[str, Numbers]], scene: Scene) -> list[Suspect]:
-    found = []
+    found: dict[tuple[str, str], Suspect] = {}
     for hook, numbers in steps[-1].items():
         point = scene.points.get(hook, "?")
         for target, row in numbers.items():
@@ -130,7 +132,8 @@ def _scores(steps: Sequence[Mapping[str, Numbers]], scene: Scene) -> list[Suspec
             mean = sum(past) / len(past)
             spread = math.sqrt(sum((v - mean) ** 2 for v in past) / len(past)) + 1e-3 * abs(mean) + 1e-12
             score = (row[name] - mean) / spread
-            found.append(
-                Suspect("score", target, point, score, f"{name} {row[name]:.3g} after {mean:.3g} ± {spread:.2g}")
-            )
-    return sorted(found, key=lambda s: -s.value)[:MOST]
+            # Two hooks may look at one signal.
+            if score >= FAR and (target, point) not in found:
+                why = f"{name} {row[name]:.3g} after {mean:.3g} ± {spread:.2g}"
+                found[target, point] = Suspect("score", target, point, score, why)
+    return sorted(found.values(), key=lambda s: -s.value)[:MOST]

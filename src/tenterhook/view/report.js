@@ -1,6 +1,6 @@
 "use strict";
 const FIRST = 3, NONFINITE = 1, TOP = 65535;
-const ROWS_WANTED = 40, ROWS_MOST = 110;
+const ROWS_MOST = 110;
 const CALM = { displayModeBar: false, responsive: true };
 const FONT = { family: "system-ui, sans-serif", size: 12, color: "#1d2430" };
 
@@ -43,16 +43,14 @@ function tree(targets) {
   return root;
 }
 
-// The rows to begin with: the largest part is opened as long as there is room.
+// The rows to begin with: as deep as there is room for, everywhere alike.
 function rowsOf(node) {
   let rows = [...node.below.values()];
-  while (rows.length < ROWS_WANTED) {
-    const open = rows.filter(row => row.below.size && rows.length - 1 + row.below.size <= ROWS_MOST)
-      .sort((a, b) => b.leaves.length - a.leaves.length)[0];
-    if (!open) break;
-    rows = rows.flatMap(row => row === open ? [...row.below.values()] : [row]);
+  for (;;) {
+    const deeper = rows.flatMap(row => row.below.size ? [...row.below.values()] : [row]);
+    if (deeper.length > ROWS_MOST || rows.every(row => !row.below.size)) return rows;
+    rows = deeper;
   }
-  return rows;
 }
 
 // A hook that is due in one step of ten leaves the other columns empty.

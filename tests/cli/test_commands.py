@@ -1,0 +1,153 @@
+"""The commands: their flags are frozen, they say what is wrong, and start quickly."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tenterhook as th
+from tenterhook.cli import main, parser
+
+FLAGS = {
+    "run": {"--plan", "--out", "--quiet", "-m", "script", "arguments"},
+    "doctor": {"--json", "--hooks", "-m", "script", "arguments"},
+    "report": {"--out", "run"},
+    "check": {"--model", "--json", "plan"},
+    "points": {"--json"},
+}
+PLAN = """
+tenterhook = 1
+[[hook]]
+id = "norms"
+on = "**.weight"
+at = "grad_final"
+do = "stats"
+"""
+
+
+def test_the_flags():
+    (commands,) = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    found = {
+        name: {(a.option_strings or [a.dest])[-1] for a in command._actions if a.dest != "help"}
+        for name, command in commands.choices.items()
+    }
+    assert found == FLAGS
+
+
+def test_without_a_command_it_helps(capsys: pytest.CaptureFixture[str]):
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    assert all(f"    {name} " in said for name in FLAGS) and "exit codes:" in said
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    (tmp_path / "plan.toml").write_text(PLAN)
+    return tmp_path / "plan.toml"
+
+
+def test_a_plan_is_read_without_torch(plan: Path):
+    program = (
+        f"import sys; from tenterhook.cli import main; main(['check', {str(plan)!r}]); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        f"1 hooks, digest {th.Plan.load(plan).digest}", "  norms: stats() at grad_final on **.weight",
+        "the targets are not checked: give --model module:factory", "False",
+    ]  # fmt: skip
+
+
+def test_a_plan_on_a_model(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "made_for_check.py").write_text(
+        "import torch\n"
+        "def model(): return torch.nn.Linear(2, 1)\n"
+        "def nothing(): return torch.nn.ReLU()\n"
+        "def both():\n    m = model()\n    return m, torch.optim.SGD(m.parameters(), lr=0.1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", str(plan), "--model", "made_for_check:both", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["hooks"] == [
+        {"id": "norms", "on": ["**.weight"], "at": "grad_final", "do": "stats()", "targets": 1}
+    ]  # fmt: skip
+    assert told["findings"] == []
+    assert main(["check", str(plan), "--model", "made_for_check:nothing"]) == 1
+    assert "no targets\nTH105" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["check", "nowhere.toml"], "nowhere.toml"),
+        (["check", "PLAN", "--model", "json"], "names no function"),
+        (["check", "PLAN", "--model", "json:nothing"], "has no attribute 'nothing'"),
+        (["report", "nowhere"], "there is no recorded run in nowhere"),
+        (["run", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["doctor", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["run", "--plan", "nowhere.toml", "PLAN"], "nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_done_is_said(command: list[str], said: str, plan: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([str(plan) if word == "PLAN" else word for word in command]) == 2
+    assert said in capsys.readouterr().err
+
+
+SCRIPT = """
+import sys, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+print(sys.argv[1:], __name__)
+if "raise" in sys.argv:
+    raise ValueError("mine")
+sys.exit(7 if "seven" in sys.argv else 0)
+"""
+
+
+def run(tmp_path: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "tenterhook", "run", "--out", "out", *words]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **more})
+
+
+def test_the_scripts_arguments_exit_code_and_error_are_its_own(tmp_path: Path):
+    done = run(tmp_path, "train.py", "--json", "seven")
+    assert (done.returncode, done.stdout) == (7, "['--json', 'seven'] __main__\n")
+    assert done.stderr.splitlines()[0] == "tenterhook: Linear (SGD), 3 steps -> out/Linear"
+    done = run(tmp_path, "train.py", "raise")
+    assert done.returncode == 1
+    # As the interpreter would say it; and it goes on where the folder ends, since SGD counts no steps.
+    assert done.stderr.startswith("Traceback (most recent call last):\n  File ") and "runpy" not in done.stderr
+    assert "ValueError: mine" in done.stderr and "Linear (SGD), 6 steps" in done.stderr
+    assert th.open_run(tmp_path / "out" / "Linear").curve("grads", "weight", "norm").steps == list(range(6))
+    assert (tmp_path / "out" / "Linear" / "flights" / "step-00000005" / "flight.json").exists()
+
+
+def test_a_plan_of_ones_own_and_the_one_that_overrides_it(tmp_path: Path, plan: Path):
+    (tmp_path / "other.json").write_text(
+        th.Plan([th.Hook("mine", on="nowhere.weight", at="grad_final", do=th.stats())]).to_json()
+    )
+    assert run(tmp_path, "--plan", str(plan), "--quiet", "train.py").stderr == ""
+    assert [h["hook"] for h in th.open_run(tmp_path / "out" / "Linear").ledger] == ["norms"]
+    done = run(tmp_path, "--plan", str(plan), "train.py", TENTERHOOK_PLAN=str(tmp_path / "other.json"))
+    assert done.returncode == 3 and done.stdout == "[] __main__\n"
+    assert done.stderr.splitlines()[0] == "tenterhook: Linear (SGD) is not watched"
+    assert "no parameter is named 'nowhere.weight'" in done.stderr
+
+
+def test_a_script_that_trains_nothing_is_said(tmp_path: Path):
+    (tmp_path / "idle.py").write_text("print('x')")
+    done = run(tmp_path, "idle.py")
+    assert (done.returncode, done.stdout) == (0, "x\n")
+    assert done.stderr.startswith("tenterhook: no optimizer stepped in this process")
