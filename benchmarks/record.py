@@ -159,7 +159,7 @@ def table(name: str, size: Size, rounds: int) -> str:
         f"{numbers}, {size.batch} x {size.length} tokens; a bare step takes {step * 1e3:.0f} ms, one read "
         f"{one_read * 1e3:.2f} ms.",
         "",
-        "| | of a bare step | quartiles | extra, ms | of a bare step | of one read |",
+        "| | of a bare step | quartiles | extra, ms | with it alone | of one read |",
         "|---|---|---|---|---|---|",
     ]
     for what, taken in times.items():
