@@ -83,12 +83,13 @@ def test_the_page_holds_the_numbers_of_the_run(folder: Path, tmp_path: Path):
 
 
 def test_steps_are_put_together_where_there_is_no_room(folder: Path):
-    from tenterhook.view.series import binned, matrices
+    from tenterhook.view.series import binned, listed, matrices
 
     run = th.open_run(folder)
-    steps = binned(run, room=24 * 10)
+    listing = listed(run)
+    steps = binned(listing, room=24 * 10)
     assert steps.data() == {"first": 0, "last": 39, "columns": 10, "each": 4}
-    (matrix,) = matrices(run, steps, room=24 * 10)
+    (matrix,) = matrices(run, listing, steps, room=24 * 10)
     assert (matrix.hook, matrix.name, len(matrix.cells)) == ("grads", "rms", 24 * 10 * 2)
     values = th.open_run(folder).curve("grads", "0.0.bias", "rms").values
     first = memoryview(matrix.cells).cast("H")[0]

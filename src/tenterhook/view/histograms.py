@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tenterhook.record import Run
-from tenterhook.view.series import Steps, natural
+from tenterhook.view.series import Listing, natural
 
 #: blocks that are told apart, besides all targets together
 MOST = 64
 
 
-def histograms(run: Run, steps: Steps) -> list[dict[str, Any]]:
+def histograms(run: Run, listing: Listing) -> list[dict[str, Any]]:
     """Of each hook that counted magnitudes: for each block, the counts of each recorded step."""
-    hooks = [hook for (hook,) in run.sql("select distinct hook from rows where values is not null").fetchall()]
-    return [_of(run, hook) for hook in sorted(hooks)]
+    return [_of(run, hook, targets) for hook, targets in sorted(listing.lists.items())]
 
 
-def _of(run: Run, hook: str) -> dict[str, Any]:
-    targets = [t for (t,) in run.sql(
-        "select distinct target from rows where hook = ? and values is not null", hook).fetchall()]  # fmt: skip
+def _of(run: Run, hook: str, targets: list[str]) -> dict[str, Any]:
     depth = max((d for d in range(1, 8) if len({block(t, d) for t in targets}) <= MOST), default=1)
     found = run.sql(
         "with flat as (select step, array_to_string(string_split(target, '.')[1:?], '.') as block, "

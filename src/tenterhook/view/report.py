@@ -12,7 +12,7 @@ from typing import Any
 from tenterhook.errors import StoreError
 from tenterhook.record import Run, open_run
 from tenterhook.view.histograms import histograms
-from tenterhook.view.series import CELLS, binned, matrices
+from tenterhook.view.series import CELLS, binned, listed, matrices
 
 Progress = Callable[[str], None]
 
@@ -64,16 +64,15 @@ def _runs(path: Path) -> Iterator[Path]:
 
 def _data(folder: Path, room: int, progress: Progress) -> dict[str, Any]:
     run = open_run(folder)
-    steps = binned(run, room)
+    listing = listed(run)
+    steps = binned(listing, room)
     made = []
-    for matrix in matrices(run, steps, room=room):
+    for matrix in matrices(run, listing, steps, room=room):
         progress(f"{matrix.hook}/{matrix.name}: {len(matrix.targets):,} targets")
         made.append(matrix.data())
-    targets = run.sql("select count(distinct target) from rows where hook != 'tenterhook'").fetchall()[0][0]
-    dropped = run.sql("select coalesce(sum(value), 0) from rows where hook = 'tenterhook'").fetchall()[0][0]
     return {
-        "title": folder.resolve().name, "path": str(folder), "steps": steps.data(), "targets": targets,
-        "dropped": int(dropped), "matrices": made, "histograms": histograms(run, steps), "ledger": run.ledger,
+        "title": folder.resolve().name, "path": str(folder), "steps": steps.data(), "targets": listing.targets,
+        "dropped": listing.dropped, "matrices": made, "histograms": histograms(run, listing), "ledger": run.ledger,
         "findings": run.findings, "plan": _plan(run), "flights": list(_flights(folder)),
     }  # fmt: skip
 

@@ -58,35 +58,61 @@ class Steps:
         return {"first": self.first, "last": self.last, "columns": self.columns, "each": self.each}
 
 
-def matrices(run: Run, steps: Steps, *, room: int = CELLS) -> Iterator[Matrix]:
-    """What was recorded as single numbers, the likeliest to be asked for first, as long as there is room."""
-    for hook, name, targets in _listed(run):
-        room -= targets * steps.columns
-        if room >= 0:
-            yield _matrix(run, steps, hook, name)
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What there is in a run, found in one pass over it."""
+
+    first: int
+    last: int
+    #: of each hook and name that has single numbers, the targets; the likeliest to be asked for first
+    single: dict[tuple[str, str], list[str]]
+    #: of each hook that has lists, the targets
+    lists: dict[str, list[str]]
+    dropped: int
+
+    @property
+    def targets(self) -> int:
+        found = [*self.single.values(), *self.lists.values()]
+        return len({target for targets in found for target in targets})
 
 
-def binned(run: Run, room: int = CELLS) -> Steps:
-    """So many columns that the first matrix has room."""
-    first, last = run.sql("select min(step), max(step) from rows").fetchall()[0]
-    most = max((targets for *_, targets in _listed(run)), default=1)
-    columns = max(1, min(COLUMNS, room // most, last - first + 1))
-    each = math.ceil((last - first + 1) / columns)
-    return Steps(first, last, math.ceil((last - first + 1) / each))
-
-
-def _listed(run: Run) -> list[tuple[str, str, int]]:
+def listed(run: Run) -> Listing:
     found = run.sql(
-        "select hook, name, count(distinct target) from rows where value is not null and hook != 'tenterhook' "
-        "group by hook, name"
+        "select hook, name, target, min(step), max(step), count(value) > 0, sum(value) from rows group by all"
     ).fetchall()  # fmt: skip
+    single: dict[tuple[str, str], list[str]] = {}
+    lists: dict[str, list[str]] = {}
+    dropped = 0
+    for hook, name, target, _, _, has_value, total in found:
+        if hook == "tenterhook":
+            dropped += int(total)
+        elif has_value:
+            single.setdefault((hook, name), []).append(target)
+        else:
+            lists.setdefault(hook, []).append(target)
     place = {name: number for number, name in enumerate(NAMES)}
-    return sorted(found, key=lambda row: (place.get(row[1], len(place)), row[0] != "grads", row[0]))
+    order = sorted(single, key=lambda key: (place.get(key[1], len(place)), key[0] != "grads", key[0]))
+    first, last = min(row[3] for row in found), max(row[4] for row in found)
+    return Listing(first, last, {key: sorted(single[key], key=natural) for key in order}, lists, dropped)
 
 
-def _matrix(run: Run, steps: Steps, hook: str, name: str) -> Matrix:
-    named = run.sql("select distinct target from rows where hook = ? and name = ?", hook, name).fetchall()
-    targets = sorted((target for (target,) in named), key=natural)
+def binned(listing: Listing, room: int = CELLS) -> Steps:
+    """So many columns that the first matrix has room."""
+    most = max(map(len, listing.single.values()), default=1)
+    span = listing.last - listing.first + 1
+    columns = max(1, min(COLUMNS, room // most, span))
+    return Steps(listing.first, listing.last, math.ceil(span / math.ceil(span / columns)))
+
+
+def matrices(run: Run, listing: Listing, steps: Steps, *, room: int = CELLS) -> Iterator[Matrix]:
+    """What was recorded as single numbers, as long as there is room."""
+    for (hook, name), targets in listing.single.items():
+        room -= len(targets) * steps.columns
+        if room >= 0:
+            yield _matrix(run, steps, hook, name, targets)
+
+
+def _matrix(run: Run, steps: Steps, hook: str, name: str, targets: list[str]) -> Matrix:
     found = run.sql(
         "with places as (select unnest($1::varchar[]) as target, generate_subscripts($1::varchar[], 1) - 1 as place) "
         "select (any_value(place) * $6 + (step - $2) // $3)::bigint as cell, max(abs(value)) as value, "

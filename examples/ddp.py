@@ -1,0 +1,75 @@
+"""Two ranks under DDP: one clip over all gradients, the same bits as the clip written by hand.
+
+`grad_final` is the gradient that the optimizer is about to use, after DDP has taken the mean over the ranks. So the
+norm is that of the whole batch, on every rank the same.
+
+    torchrun --standalone --nproc-per-node 2 examples/ddp.py
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import tenterhook as th
+
+torch.set_num_threads(1)
+LIMIT, STEPS, BATCH = 0.5, 30, 32
+
+
+def build():
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1)))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def backward(model, optimizer, step, rank):
+    draw = torch.Generator().manual_seed(1000 * rank + step)  # every rank has data of its own
+    x = torch.randn(BATCH, 8, generator=draw)
+    loss = (model(x) - 3 * x.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    return loss
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+
+    # By hand: a line between backward and step, in every loop that trains.
+    by_hand, optimizer = build()
+    norms = []
+    for step in range(STEPS):
+        backward(by_hand, optimizer, step, rank)
+        norms.append(nn.utils.clip_grad_norm_(by_hand.parameters(), LIMIT).item())
+        optimizer.step()
+
+    # By a plan: hooks fire in the order they stand, so `before` sees what the clip is given.
+    plan = th.Plan([
+        th.Hook("before", on="**", at="grad_final", do=th.stats()),
+        th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(LIMIT, over="hook")),
+        th.Hook("after", on="**", at="grad_final", do=th.stats()),
+    ])  # fmt: skip
+    model, optimizer = build()
+    with th.attach(model, plan, optimizer=optimizer) as rig:
+        for step in range(STEPS):
+            loss = backward(model, optimizer, step, rank)
+            optimizer.step()
+            before, after = (sum(t["norm"] ** 2 for t in rig.values(id).values()) ** 0.5 for id in ("before", "after"))
+            if rank == 0 and step % 10 == 0:
+                print(f"step {step:2}: loss {loss.item():5.2f}, norm {before:6.3f} -> {after:.3f}")
+            assert abs(before - norms[step]) < 1e-5 * before
+
+    same = all(torch.equal(p, q) for p, q in zip(model.parameters(), by_hand.parameters(), strict=True))
+    mine = torch.cat([p.detach().flatten() for p in model.parameters()])
+    all_ranks = [torch.empty_like(mine) for _ in range(ranks)]
+    dist.all_gather(all_ranks, mine)
+    if rank == 0:
+        print(f"{ranks} ranks: the same weights as by hand, bit for bit: {same}")
+        print(rig.ledger["clip"])
+    assert same and all(torch.equal(mine, other) for other in all_ranks)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A NaN that the loss never shows: which module made it, and in which step.
+
+A gate takes the root of what is above its threshold and puts 0 elsewhere. `torch.where` hides the root of a negative
+number in the forward, but not in the backward, where 0 times NaN is NaN. The gate learns its threshold, so all is well
+until the first number falls below it. A unit whose weights are NaN gives 0 there. One dies after the other, and the
+loss goes back to that of guessing, ln 10 = 2.303.
+
+    python examples/digits_nan.py
+"""
+
+import math
+import tempfile
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import tenterhook as th
+
+torch.set_num_threads(1)
+digits = load_digits()
+images = torch.tensor(digits.data, dtype=torch.float32) / 16
+labels = torch.tensor(digits.target)
+
+
+class RootGate(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.threshold = nn.Parameter(torch.full((size,), -0.3))
+
+    def forward(self, x):
+        above = x - self.threshold
+        return torch.where(above > 0, above.sqrt(), 0.0)  # the fault: the root is taken of what the mask hides
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Linear(64, 48), nn.Softplus())
+        self.gate = RootGate(48)
+        self.head = nn.Linear(48, 10)
+
+    def forward(self, x):
+        return self.head(self.gate(self.stem(x)))
+
+
+def build():
+    torch.manual_seed(0)
+    model = Net()
+    return model, torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def train(model, optimizer, steps):
+    losses = []
+    for _ in range(steps):
+        batch = torch.randint(len(images), (64,))
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+model, optimizer = build()
+with tempfile.TemporaryDirectory() as folder, th.flight(model, optimizer, folder) as rig:
+    losses = train(model, optimizer, 300)
+report = rig.reports[0]
+producer = report.suspects[0]
+print(f"loss: {losses[0]:.3f} in step 0, {losses[report.step]:.3f} in step {report.step}, {losses[-1]:.3f} at the end")
+print(f"the flight recorder, step {report.step}: {report.reason}")
+print(f"  suspect: {producer.target} at {producer.point}: {producer.why}")
+
+# The same run up to that step, and then with a look at every value: it stops before the optimizer has moved.
+model, optimizer = build()
+train(model, optimizer, report.step)
+try:
+    with th.find_nonfinite(model):
+        train(model, optimizer, 1)
+except th.NonFiniteError as error:
+    found = error
+finite = all(bool(p.isfinite().all()) for p in model.parameters())
+print(f"find_nonfinite: {found}")
+print(f"every weight is still finite: {finite}")
+
+assert producer.target == "gate" and found.target.startswith("gate") and finite
+assert all(map(math.isfinite, losses)), "the loss alone says nothing"
