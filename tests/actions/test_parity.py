@@ -46,7 +46,7 @@ class Zscore:
         self.var = keep * (self.var + (1 - keep) * step * step)
         self.mean = keep * self.mean + (1 - keep) * clipped
         self.seen = self.seen + 1
-        return x * (clipped / (norm + 1e-6)).clamp(max=1.0).to(x.dtype)
+        return x * (clipped / (norm + 1e-6)).to(x.dtype) if clipped < norm else x
 
 
 def noise(point: str) -> Callable[[Tensor], Tensor]:

@@ -197,3 +197,13 @@ def test_two_of_them_give_the_handler_back_in_any_order(tmp_path: Path):
     for rig in rigs:
         rig.detach()
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_flush_waits_for_what_a_trip_writes(tmp_path: Path):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with th.flight(model, optimizer, tmp_path) as rig:
+        (model(torch.ones(1, 2)) * torch.nan).sum().backward()
+        optimizer.step()
+        assert rig.flush()
+        assert [report.step for report in rig.reports] == [0]

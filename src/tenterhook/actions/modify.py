@@ -96,7 +96,7 @@ def clip_zscore(
     ctx.state["var"] = torch.where(finite, keep * (var + (1 - keep) * step * step), var)
     ctx.state["mean"] = torch.where(finite, keep * mean + (1 - keep) * clipped, mean)
     ctx.state["seen"] = seen + finite
-    return x * (clipped / (norm + EPSILON)).clamp(max=1.0).to(x.dtype)
+    return x * torch.where(clipped < norm, clipped / (norm + EPSILON), 1.0).to(x.dtype)
 
 
 @action("mask", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)

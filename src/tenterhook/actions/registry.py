@@ -125,7 +125,13 @@ class Definition:
         try:
             bound = self.__signature__.bind(*args, **params)
         except TypeError as error:
-            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.name}{self.__signature__}") from None
+            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.form}") from None
+        for name in self.tensor_params:
+            if isinstance(bound.arguments.get(name), Tensor):
+                raise ActionError(
+                    f"{self.name}: {name} is a tensor, and a plan holds the names of tensors",
+                    remedy=f'{self.name}({name}="v"), and attach(..., tensors={{"v": ...}})',
+                )
         self.checked(bound.arguments)
         return Action(self.name, dict(bound.arguments))
 
@@ -134,6 +140,15 @@ class Definition:
 
     def __repr__(self) -> str:
         return f"<action {self.name}{getattr(self, '__signature__', '()')}>"
+
+    @property
+    def form(self) -> str:
+        """As one would call it."""
+        words = [
+            p.name if p.default is p.empty else f"{p.name}={p.default!r}"
+            for p in self.__signature__.parameters.values()
+        ]
+        return f"{self.name}({', '.join(words)})"
 
     @property
     def two_phase(self) -> bool:
@@ -146,8 +161,7 @@ class Definition:
         try:
             typed = msgspec.convert(dict(params), self._params)
         except msgspec.ValidationError as error:
-            form = self.__signature__
-            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.name}{form}") from None
+            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.form}") from None
         return {f: getattr(typed, f) for f in self._params.__struct_fields__}
 
     @property

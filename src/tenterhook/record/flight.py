@@ -85,9 +85,15 @@ class Flight:
             self._written = self._batches[-1].step
             self._write(*self._taken(reason))
 
-    def close(self) -> None:
+    def catch_up(self, timeout: float) -> bool:
+        """Wait until what it began to write is there; whether it is."""
         for thread in self._writing:
-            thread.join(2.0)
+            thread.join(timeout)
+        self._writing = [thread for thread in self._writing if thread.is_alive()]
+        return not self._writing
+
+    def close(self) -> None:
+        self.catch_up(2.0)
         _flights.discard(self)
         if not _flights:
             _listen_no_more()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -102,8 +103,10 @@ class Recorder:
                     warnings.warn(f"tenterhook: {name} could not be kept: {error!r}", stacklevel=2)
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until the sinks have all there is; whether they have."""
-        return all(outlet.catch_up(timeout) for outlet in self.outlets)
+        """Wait until the sinks have all there is, and the flights are written; whether they are."""
+        until = time.monotonic() + timeout
+        waits = [*(flight.catch_up for flight in self.flights), *(outlet.catch_up for outlet in self.outlets)]
+        return False not in [wait(max(0.0, until - time.monotonic())) for wait in waits]  # each is told to hurry
 
     def close(self) -> None:
         for flight in self.flights:
