@@ -18,8 +18,8 @@ from tenterhook.rig import Rig, attach
 
 
 class RigCallback(Callback):  # type: ignore[misc]
-    """`Trainer(callbacks=[RigCallback(plan)])`. The targets are those of the LightningModule; `rig` is there while it
-    is fitted."""
+    """`Trainer(callbacks=[RigCallback(plan)])`. The targets are those of the LightningModule; `rig` is the last fit's,
+    detached when that has ended."""
 
     def __init__(
         self,
@@ -49,7 +49,9 @@ class RigCallback(Callback):  # type: ignore[misc]
             self.rig.load_state_dict(self._state)
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(self.rig.state_dict() if self.rig is not None and self._keeps else self._state)
+        if self.rig is not None and self.rig.attached and self._keeps:
+            self._state = self.rig.state_dict()
+        return dict(self._state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._state = state_dict
@@ -61,7 +63,6 @@ class RigCallback(Callback):  # type: ignore[misc]
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
-        if self.rig is not None:
-            self._state = self.state_dict()
+        if self.rig is not None and self.rig.attached:
+            self.state_dict()  # for who saves once more when all is over
             self.rig.__exit__(type(error) if error is not None else None, error, None)
-            self.rig = None

@@ -58,7 +58,7 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         return str((mine or several or [{"attributes": {}}])[0]["attributes"].get("kept", ""))
 
     def state(self) -> dict[str, Any]:
-        if self.rig is not None and self._keeps:
+        if self.rig is not None and self.rig.attached and self._keeps:
             self.kept = base64.b64encode(safetensors.torch.save(self.rig.state_dict())).decode()
         return {"args": {"plan": self._text()}, "attributes": {"kept": self.kept}}
 
@@ -70,4 +70,3 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
     ) -> None:
         if self.rig is not None:
             self.rig.detach()
-            self.rig = None
