@@ -1,0 +1,137 @@
+"""What a program trains is found when its optimizers step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from tenterhook.rig.discover import Discovery
+
+Found = list[tuple[nn.Module, list[Optimizer]]]
+
+
+@pytest.fixture
+def found() -> Iterator[Found]:
+    told: Found = []
+    with Discovery(lambda model, optimizers: told.append((model, optimizers))):
+        yield told
+
+
+def step(model: nn.Module, *optimizers: Optimizer) -> None:
+    model(torch.ones(1, 2)).sum().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def same(found: Found, wanted: list[tuple[nn.Module, list[Optimizer]]]) -> bool:
+    return len(found) == len(wanted) and all(
+        a is b and len(x) == len(y) and all(p is q for p, q in zip(x, y, strict=True))
+        for (a, x), (b, y) in zip(found, wanted, strict=True)
+    )
+
+
+def test_one_model_and_one_optimizer_are_told_once_before_the_first_step(found: Found):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    optimizer = SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_pre_hook(lambda *_: found.append((model, [])))
+    step(model, optimizer)
+    step(model, optimizer)
+    assert same(found, [(model, [optimizer]), (model, []), (model, [])])
+
+
+def test_a_model_with_two_waits_for_both_and_has_them_in_the_order_they_step(found: Found):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    second, first = SGD(model[0].parameters(), lr=0.1), AdamW(model[1].parameters(), lr=0.1)
+    first.step()
+    assert found == []
+    second.step()
+    assert same(found, [(model, [first, second])])
+
+
+def test_one_that_never_steps_is_not_waited_for_longer_than_a_step(found: Found):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    idle, used = SGD(model[0].parameters(), lr=0.1), SGD(model[1].parameters(), lr=0.1)
+    used.step()
+    assert found == []
+    used.step()
+    used.step()
+    assert same(found, [(model, [used])])
+    idle.step()
+    assert same(found[1:], [(model, [used, idle])])
+
+
+def test_two_models_are_two(found: Found):
+    one, other = nn.Linear(2, 1), nn.Linear(2, 1)
+    optimizers = [SGD(m.parameters(), lr=0.1) for m in (one, other)]
+    step(one, optimizers[0])
+    step(other, optimizers[1])
+    assert same(found, [(one, [optimizers[0]]), (other, [optimizers[1]])])
+
+
+def test_one_optimizer_over_two_models_finds_both(found: Found):
+    encoder, decoder = nn.Linear(2, 2), nn.Linear(2, 1)
+    optimizer = SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+    optimizer.step()
+    assert {id(model) for model, _ in found} == {id(encoder), id(decoder)}
+
+
+def test_an_optimizer_that_takes_over_is_told_without_the_first(found: Found):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    first = SGD(model[1].parameters(), lr=0.1)
+    step(model, first)
+    second = SGD(model.parameters(), lr=0.1)
+    step(model, second)
+    assert same(found, [(model, [first]), (model, [second])])
+
+
+def test_the_outermost_module_is_the_model_and_of_two_the_smaller(found: Found):
+    inner = nn.Linear(2, 1)
+    small = nn.Sequential(inner)
+    large = nn.ModuleDict({"model": inner, "teacher": nn.Linear(2, 1), "more": nn.Linear(2, 1)})
+    step(inner, optimizer := SGD(inner.parameters(), lr=0.1))
+    assert same(found, [(small, [optimizer])])
+    assert large is not None
+
+
+def test_a_copy_is_a_model_of_its_own(found: Found):
+    model = nn.Sequential(nn.Linear(2, 1))
+    average = copy.deepcopy(model)
+    step(average, optimizer := SGD(average.parameters(), lr=0.1))
+    assert same(found, [(average, [optimizer])])
+
+
+class Around(Optimizer):
+    """As Accelerate's: an optimizer by its class, that stands around another."""
+
+    def __init__(self, inner: Optimizer) -> None:
+        self.inner = inner
+
+    @property
+    def param_groups(self) -> Any:
+        return self.inner.param_groups
+
+    def step(self, closure: Any = None) -> None:
+        self.inner.step()
+
+
+def test_what_stands_around_an_optimizer_is_not_waited_for(found: Found):
+    model = nn.Linear(2, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    around = Around(optimizer)
+    around.step()
+    assert same(found, [(model, [optimizer])])
+
+
+def test_outside_it_nothing_is_told():
+    told: Found = []
+    model = nn.Linear(2, 1)
+    with Discovery(lambda model, optimizers: told.append((model, optimizers))):
+        pass
+    step(model, SGD(model.parameters(), lr=0.1))
+    assert told == []
