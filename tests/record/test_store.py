@@ -295,3 +295,36 @@ def test_a_plan_that_cannot_be_kept_is_said_and_the_rig_is_whole(tmp_path: Path)
         rig.flush()
     with pytest.warns(UserWarning, match=r"ledger\.json could not be kept"):
         rig.detach()
+
+
+def test_several_steps_in_one_part_keep_their_own_numbers(tmp_path: Path):
+    """Sites that did not fire, and a hook that has other targets from one step on."""
+    import itertools
+
+    from tenterhook.record import Batch, Table
+
+    def table(step: int, targets: list[str], fired: str) -> Table:
+        numbers = {
+            "a": torch.arange(len(targets)).double() + 10 * step,
+            "b": torch.arange(len(targets)).double() - step,
+        }
+        wide = {"bins": torch.full((len(targets), 3), float(step), dtype=torch.float64)}
+        return Table(step, targets, bytearray(map(int, fired)), lambda: numbers | wide, width=3,
+                     device=torch.device("cpu"))  # fmt: skip
+
+    first, second = ["x", "y", "z"], ["y", "w", "x"]
+    batches = [
+        Batch(0, 0, {"h": table(0, first, "111")}),
+        Batch(1, 0, {"h": table(1, first, "010"), "k": table(1, second, "101")}),
+        Batch(2, 0, {"h": table(2, second, "110")}),
+        Batch(3, 0, {"h": table(3, first, "011")}, dropped=5),
+    ]
+    Store(tmp_path).write(batches)
+    wanted = {("tenterhook", "recorder", 3, "dropped", 5.0)}
+    for batch, (hook, made) in itertools.chain(*([(b, item) for item in b.tables.items()] for b in batches)):
+        for target, row in made.values().items():
+            wanted |= {(hook, target, batch.step, name, value if name != "bins" else tuple(value))
+                       for name, value in row.items()}  # fmt: skip
+    rows = th.open_run(tmp_path).sql("select hook, target, step, name, value, values from rows").fetchall()
+    assert {(*row[:4], row[4] if row[5] is None else tuple(row[5])) for row in rows} == wanted
+    assert len(rows) == len(wanted)

@@ -95,6 +95,7 @@ def test_steps_are_put_together_where_there_is_no_room(folder: Path):
     first = memoryview(matrix.cells).cast("H")[0]
     shown = matrix.low * (matrix.high / matrix.low) ** ((first - 3) / 65532)
     assert shown == pytest.approx(max(values[:4]), rel=1e-3)
+    assert memoryview(matrix.cells).cast("H")[7] == 1  # one of its four steps is not finite
 
 
 def test_names_from_a_run_cannot_end_the_script(tmp_path: Path):
