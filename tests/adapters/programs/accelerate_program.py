@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 from pathlib import Path
@@ -14,17 +13,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tenterhook as th
 from tenterhook.adapters.accelerate import keep
-from tests.adapters.programs.plan import digest, plan
+from tests.adapters.programs.plan import digest, options, plan
 
 STEPS = 14
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out")
-    parser.add_argument("--die-at", type=int)
-    parser.add_argument("--resume", action="store_true")
-    given = parser.parse_args()
+    given = options()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)

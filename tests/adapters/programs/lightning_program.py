@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
@@ -17,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tenterhook.adapters.lightning import RigCallback
-from tests.adapters.programs.plan import digest, plan
+from tests.adapters.programs.plan import digest, options, plan
 
 warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -56,11 +55,7 @@ class Tell(L.Callback):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out")
-    parser.add_argument("--die-at", type=int)
-    parser.add_argument("--resume", action="store_true")
-    given = parser.parse_args()
+    given = options()
     torch.set_num_threads(1)
     L.seed_everything(0, verbose=False)
     data = TensorDataset(torch.randn(64, 6), torch.randint(2, (64,)))

@@ -1,12 +1,22 @@
-"""A plan whose hooks all have something to lose: running means, random numbers, counters."""
+"""What the programs have in common: a plan whose hooks all have something to lose, and what is told at the end."""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 
 from torch import nn
 
 import tenterhook as th
+
+
+def options() -> argparse.Namespace:
+    """What every program takes: where to, when to die, whether to go on."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out")
+    parser.add_argument("--die-at", type=int)
+    parser.add_argument("--resume", action="store_true")
+    return parser.parse_args()
 
 
 def plan(on: str = "**") -> th.Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import warnings
@@ -14,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 from transformers.trainer_utils import get_last_checkpoint
 
 from tenterhook.adapters.transformers import RigCallback
-from tests.adapters.programs.plan import digest, plan
+from tests.adapters.programs.plan import digest, options, plan
 
 warnings.simplefilter("ignore")
 STEPS = 14
@@ -45,11 +44,7 @@ class Tell(TrainerCallback):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out")
-    parser.add_argument("--die-at", type=int)
-    parser.add_argument("--resume", action="store_true")
-    given = parser.parse_args()
+    given = options()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=2, n_head=2))
