@@ -141,3 +141,12 @@ def test_a_custom_two_phase_action_over_the_hook(mlp, sgd, train):
     th.attach(mlp, [th.Hook("u", on="**", at="grad_final", do=unit_max())], optimizer=sgd, actions=registry)
     train(mlp, sgd, 1)
     assert max(p.grad.abs().max().item() for p in mlp.parameters()) == 1.0
+
+
+def test_a_tensor_given_for_the_name_of_one_is_said():
+    with pytest.raises(th.ActionError) as told:
+        th.steer(by=torch.ones(2))
+    assert str(told.value) == (
+        "steer: by is a tensor, and a plan holds the names of tensors\n"
+        '  remedy: steer(by="v"), and attach(..., tensors={"v": ...})'
+    )

@@ -174,14 +174,12 @@ class Together:
         elements = sum(f.numel for f in self.forms)
         if elements < COMPILE_FROM:
             return self._measure.eager, f"eager ({elements:,} elements)"
-        compiled = torch.compile(self._measure.kernel)
+        compiled = torch.compile(self._measure.kernel, dynamic=True)
         try:
             with torch.no_grad():
                 read = {(f.device, f.dtype) for f in self.forms if f.numel >= ALONE}
                 for device, dtype in {*self._keys, *read}:
-                    rows = torch.zeros(CACHED, WIDTH, dtype=dtype, device=device)
-                    torch._dynamo.mark_dynamic(rows, 0)  # one kernel for any number of them, all of one width
-                    compiled(rows)
+                    compiled(torch.zeros(CACHED, WIDTH, dtype=dtype, device=device))
         except Exception as error:  # no compiler on the machine is normal
             return self._measure.eager, f"eager (no compiled kernel: {type(error).__name__})"
         return compiled, "compiled"
@@ -253,7 +251,6 @@ class Totals:
         self._sums, self._kernel, self._eager, self._finish = sums, kernel, eager, finish
 
     def kernel(self, x: Tensor) -> Rows:
-        # One output each: put together in the kernel they would be made in a pass each.
         return self._kernel(widened(x))
 
     def eager(self, x: Tensor) -> Rows:
