@@ -170,3 +170,37 @@ def test_nothing_is_left_running_once_a_rig_is_gone():
     rig.detach()
     thread.join(2.0)
     assert not thread.is_alive()
+
+
+def test_drops_are_told_again_if_the_write_that_told_them_failed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outlet, "MAX_WAITING", 4)
+    told: list[int] = []
+    inside, go = threading.Event(), threading.Event()
+
+    class Sink:
+        linger = 0.01
+
+        def write(self, batches: Any) -> None:
+            inside.set()
+            go.wait(5)
+            told.append(batches[0].dropped)
+            if len(told) == 2:
+                raise OSError("once")
+
+        def close(self) -> None: ...
+
+    one = Outlet(Sink())
+    one.put(batch(0, 3))
+    assert inside.wait(5)
+    one.put(batch(1, 3))  # there is no room for these two
+    one.put(batch(2, 3))
+    go.set()
+    assert one.catch_up(5)
+    one.put(batch(3, 3))
+    with pytest.warns(UserWarning, match="once"):
+        assert one.catch_up(5)
+    one.put(batch(4, 3))
+    assert one.catch_up(5)
+    one.close()
+    assert told == [0, 6, 6 + 3]
+    assert (one.emitted, one.written, one.dropped) == (15, 6, 9)
