@@ -85,7 +85,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="grad_final", do=th.stats()),
         "hook 'h' at grad_final: there is no optimizer, so there is no such moment\n"
-        "  remedy: attach(..., optimizer=optimizer), or use grad_accumulated",
+        "  remedy: give optimizer=optimizer, or use grad_accumulated",
     ),
     "wrong point": (
         th.RefusedError,

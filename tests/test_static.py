@@ -15,7 +15,7 @@ PACKAGE = Path(tenterhook.__file__).parent
 OWN_PROGRAM = ("doctor", "adapters", "program.py")
 FILES = sorted(
     path for path in PACKAGE.rglob("*.py")
-    if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path != PACKAGE / "cli" / "check.py"
+    if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path != PACKAGE / "cli" / "modules.py"
 )  # fmt: skip
 
 #: every top-level package that is imported anywhere, at the top or inside a function

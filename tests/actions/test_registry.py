@@ -58,7 +58,8 @@ def test_an_unknown_action_is_refused_and_nothing_is_imported(mlp):
         th.attach(mlp, [th.Hook("h", on="**", at="grad", do=th.Action("clip_valu", {"max": 1}))])
     assert str(error.value) == (
         "hook 'h' at grad: there is no action 'clip_valu'; the nearest is 'clip_value'\n"
-        '  remedy: define it with @th.action("clip_valu") before attaching; a plan never imports code'
+        '  remedy: import the module that has @th.action("clip_valu") first (commands: --actions MODULE); a plan never '
+        "imports code"
     )
     with pytest.raises(th.ActionError):
         th.attach(mlp, [th.Hook("h", on="**", at="grad", do=th.Action("antigravity", {}))])
@@ -150,3 +151,64 @@ def test_a_tensor_given_for_the_name_of_one_is_said():
         "steer: by is a tensor, and a plan holds the names of tensors\n"
         '  remedy: steer(by="v"), and attach(..., tensors={"v": ...})'
     )
+
+
+def test_without_a_name_it_has_the_functions():
+    @th.action(modifies=True, registry=fresh())
+    def halved(x: Tensor) -> Tensor:
+        return x / 2
+
+    assert halved() == th.Action("halved", {})
+
+
+@pytest.mark.parametrize(
+    ("contract", "text"),
+    [
+        (
+            {"at": "gradfinal"},
+            "the action 'own' names a point 'gradfinal' that does not exist; the nearest is 'grad_final'\n"
+            "  remedy: at= is one or several of input, output, grad_output, grad_input, grad, grad_accumulated, "
+            "grad_final, update, value, value_grad",
+        ),
+        (
+            {"state": {"mean": torch.zeros(3)}},
+            "the action 'own' declares its state with a Tensor\n"
+            '  remedy: declared state is one number for each target, state={"mean": 0.0}; a tensor is put into '
+            "ctx.state without being declared",
+        ),
+        (
+            {"state": ["mean"]},
+            "the action 'own' declares its state with a list\n"
+            '  remedy: declared state is one number for each target, state={"mean": 0.0}; a tensor is put into '
+            "ctx.state without being declared",
+        ),
+    ],
+)
+def test_a_wrong_contract_is_said_where_it_is_written(contract, text):
+    with pytest.raises(th.ActionError) as error:
+        th.action("own", registry=fresh(), **contract)(lambda x: None)
+    assert str(error.value) == text
+
+
+def test_a_built_in_name_is_not_to_be_taken():
+    with pytest.raises(th.ActionError) as error:
+        th.action("scale", registry=fresh())(lambda x: None)
+    assert error.value.remedy == "give it another name"
+
+
+def test_the_generator_of_a_hook_needs_no_arguments_and_leaves_the_global_one(mlp):
+    drawn = []
+
+    @th.action("draws", registry=(registry := fresh()))
+    def draws(x: Tensor, ctx: th.Context) -> None:
+        drawn.append(torch.randn(2, generator=ctx.generator()))
+
+    th.attach(mlp, th.Hook("h", on="**.weight", at="grad", do=draws()), actions=registry)
+    torch.manual_seed(3)
+    x = torch.randn(2, next(mlp.parameters()).shape[1])
+    expected = torch.randn(1)
+    torch.manual_seed(3)
+    torch.randn_like(x)
+    mlp(x).sum().backward()
+    assert len(drawn) > 1 and not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(torch.randn(1), expected)

@@ -8,6 +8,8 @@ import pytest
 
 from tests.adapters.zero_code import SCRIPTS, compare
 
+pytestmark = pytest.mark.slow
+
 #: those in the fast suite: two models, two optimizers on one, another object half-way, ranks
 FEW = ("gan", "two_optimizers", "unfreeze", "resume", "ddp")
 #: of each, the run folders and the steps in them

@@ -14,10 +14,10 @@ import tenterhook as th
 from tenterhook.cli import main, parser
 
 FLAGS = {
-    "run": {"--plan", "--out", "--quiet", "-m", "script", "arguments"},
+    "run": {"--plan", "--actions", "--out", "--quiet", "-m", "script", "arguments"},
     "doctor": {"--json", "--hooks", "-m", "script", "arguments"},
     "report": {"--out", "run"},
-    "check": {"--model", "--json", "plan"},
+    "check": {"--model", "--actions", "--json", "plan"},
     "points": {"--json"},
 }
 PLAN = """
@@ -58,7 +58,7 @@ def test_a_plan_is_read_without_torch(plan: Path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines() == [
         f"1 hooks, digest {th.Plan.load(plan).digest}", "  norms: stats() at grad_final on **.weight",
-        "the targets are not checked: give --model module:factory", "False",
+        "the targets and the actions are not checked: give --model module:factory", "False",
     ]  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def test_a_plan_on_a_model(
     [
         (["check", "nowhere.toml"], "nowhere.toml"),
         (["check", "PLAN", "--model", "json"], "names no function"),
-        (["check", "PLAN", "--model", "json:nothing"], "has no attribute 'nothing'"),
+        (["check", "PLAN", "--model", "json:nothing"], "json has no function nothing"),
         (["report", "nowhere"], "there is no recorded run in nowhere"),
         (["run", "nowhere.py"], "there is no file 'nowhere.py'"),
         (["doctor", "nowhere.py"], "there is no file 'nowhere.py'"),
@@ -142,7 +142,7 @@ def test_a_plan_of_ones_own_and_the_one_that_overrides_it(tmp_path: Path, plan: 
     assert [h["hook"] for h in th.open_run(tmp_path / "out" / "Linear").ledger] == ["norms"]
     done = run(tmp_path, "--plan", str(plan), "train.py", TENTERHOOK_PLAN=str(tmp_path / "other.json"))
     assert done.returncode == 3 and done.stdout == "[] __main__\n"
-    assert done.stderr.splitlines()[0] == "tenterhook: Linear (SGD) is not watched"
+    assert "\ntenterhook: Linear (SGD) is not watched\n" in done.stderr
     assert "no parameter is named 'nowhere.weight'" in done.stderr
 
 
@@ -151,3 +151,68 @@ def test_a_script_that_trains_nothing_is_said(tmp_path: Path):
     done = run(tmp_path, "idle.py")
     assert (done.returncode, done.stdout) == (0, "x\n")
     assert done.stderr.startswith("tenterhook: no optimizer stepped in this process")
+
+
+ACTION = """
+import tenterhook as th
+
+@th.action("halved_by_{name}", modifies=True, at="grad_final")
+def halved(grad, ctx):
+    return grad / 2
+"""
+TRAIN = """
+import sys, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    print("step", step, file=sys.stderr, flush=True)
+"""
+
+
+def own(folder: Path, name: str) -> None:
+    """A plan whose action is in a module of the folder, a script, a factory."""
+    (folder / f"{name}.py").write_text(ACTION.format(name=name))
+    (folder / "plan.toml").write_text(PLAN.replace('"stats"', f'"halved_by_{name}"'))
+    (folder / "train.py").write_text(TRAIN)
+    (folder / f"made_{name}.py").write_text("import torch\nmake = lambda: torch.nn.Linear(2, 1)")
+
+
+def tenterhook(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tenterhook", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_a_script_is_run_with_an_action_from_a_module(tmp_path: Path):
+    own(tmp_path, "mine")
+    done = tenterhook(tmp_path, "run", "--plan", "plan.toml", "--actions", "mine", "--out", "run", "train.py")
+    assert done.returncode == 0, done.stderr
+    (row,) = th.open_run(tmp_path / "run" / "Linear").ledger
+    assert (row["do"], row["fired"], row["changed"]) == ("halved_by_mine()", 3, 3)
+
+
+def test_a_plan_that_cannot_be_attached_is_said_at_the_first_step(tmp_path: Path):
+    own(tmp_path, "absent")
+    done = tenterhook(tmp_path, "run", "--plan", "plan.toml", "--out", "run", "train.py")
+    before, _, after = done.stderr.partition("step 0\n")
+    assert done.returncode == 3 and "step 2" in after
+    assert (
+        "Linear goes on without the plan: hook 'norms' at grad_final: there is no action 'halved_by_absent'" in before
+    )
+
+
+def test_a_plan_is_checked_with_an_action_from_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    own(tmp_path, "checked")
+    monkeypatch.chdir(tmp_path)
+    before = sys.path[:]
+    asked = ["check", "plan.toml", "--model", "made_checked:make"]
+    assert main(asked) == 1
+    assert main([*asked, "--actions", "checked"]) == 1  # there is no optimizer
+    said = capsys.readouterr().out
+    assert said.count("there is no action 'halved_by_checked'") == 1 and "give optimizer=optimizer" in said
+    assert main([*asked, "--actions", "nowhere"]) == 2
+    assert "--actions nowhere: No module named 'nowhere'" in capsys.readouterr().err
+    assert sys.path == before

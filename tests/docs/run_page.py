@@ -61,7 +61,7 @@ def follow(page: str, name: str, told: Told) -> None:
     """Run it from the top down, in an empty folder, which is the page's own."""
     names: dict[str, object] = {"__name__": "page"}
     found = list(blocks(page))
-    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place), importing(place):
         for block, following in zip(found, [*found[1:], None]):
             kind, _, file = block.kind.partition(" ")
             if file:
@@ -76,6 +76,20 @@ def follow(page: str, name: str, told: Told) -> None:
                     exec(code, names)
                 text = following if following is not None and following.kind == "text" else None
                 told(block, text, [("", printed.getvalue(), text.text if text is not None else "")])
+
+
+@contextlib.contextmanager
+def importing(place: str) -> Iterator[None]:
+    """The page's own files can be imported, and are forgotten after it."""
+    before = set(sys.modules)
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+        for name in set(sys.modules) - before:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(place):
+                del sys.modules[name]
 
 
 def run(page: str, name: str) -> None:

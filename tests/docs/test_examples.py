@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 HOUSE = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (HOUSE / "examples").glob("*.py"))
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

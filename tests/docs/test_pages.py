@@ -1,5 +1,6 @@
 """Every python block of every page runs, from the top of its page down, and prints what the page says."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from tests.docs.run_page import blocks, rewritten, run
 HOUSE = Path(__file__).parents[2]
 
 
-def pages() -> list[Path]:
-    found = [HOUSE / "README.md", *sorted((HOUSE / "docs").rglob("*.md"))]
-    return [page for page in found if any(block.runs for block in blocks(page.read_text()))]
+def pages() -> Iterator[object]:
+    for page in (HOUSE / "README.md", *sorted((HOUSE / "docs").rglob("*.md"))):
+        kinds = {block.kind for block in blocks(page.read_text()) if block.runs}
+        if kinds:
+            marks = [pytest.mark.slow] if "console" in kinds else []
+            yield pytest.param(page, id=str(page.relative_to(HOUSE)), marks=marks)
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(HOUSE)))
+@pytest.mark.parametrize("page", pages())
 def test_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A reader's process has only the actions of this page.
     monkeypatch.setattr(DEFAULT, "_definitions", {})

@@ -396,9 +396,9 @@ def test_every_kind_of_mismatch_is_in_one_report():
         "  saved with 'optimizer', here it has no optimizer",
         "  hook 'nowhere': no module is named 'blocks.1'; the nearest names are 'blocks.0', 'blocks', 'blocks.0.lin'",
         "  hook 'expected': 1 targets match, 2 were expected: blocks.0.lin.bias; narrow `on`, or expect=1",
-        "  hook 'unknown': there is no action 'unknown'; the nearest is 'unknow'; define it with "
-        '@th.action("unknown") before attaching; a plan never imports code',
-        "  hook 'final': there is no optimizer, so there is no such moment; attach(..., optimizer=optimizer), or use "
+        "  hook 'unknown': there is no action 'unknown'; the nearest is 'unknow'; import the module that has "
+        '@th.action("unknown") first (commands: --actions MODULE); a plan never imports code',
+        "  hook 'final': there is no optimizer, so there is no such moment; give optimizer=optimizer, or use "
         "grad_accumulated",
         "  hook 'missing' on 'head.bias': saved, but not here",
         "  hook 'extra' on 'embed.scale': here, but not saved",
@@ -408,7 +408,7 @@ def test_every_kind_of_mismatch_is_in_one_report():
         "  hook 'grown': saved with version 2 of 'grown', older than the one here, 3",
         "  hook 'edited': the code of 'edited' is not what it was when the state was saved",
         "  hook 'widened': the state 'm' was not saved",
-        "  remedy: strict=False loads what fits",
+        "  remedy: give optimizer=optimizer, define the actions first, or strict=False, which loads what fits",
     ]
     assert {(d.kind, d.hook) for d in error.value.report.differences} == {
         ("target", "nowhere"), ("target", "expected"), ("action", "unknown"), ("hook", "final"), ("target", "missing"),

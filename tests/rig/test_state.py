@@ -347,3 +347,34 @@ def test_noise_is_the_same_in_every_run_and_different_everywhere_else(at):
     different = [*first, *other]
     for i, one in enumerate(different):
         assert not any(torch.equal(one, two) for two in different[i + 1 :])
+
+
+def failing(act, **contract) -> str:
+    """What is said when a modifier with this state does so."""
+    registry = th.Registry()
+
+    @th.action("own", modifies=True, registry=registry, **contract)
+    def own(x: Tensor, ctx: th.Context) -> Tensor:
+        act(ctx.state, x)
+        return x
+
+    model = twos()
+    th.attach(model, th.Hook("h", on="weight", at="grad", do=own()), actions=registry)
+    with pytest.raises(th.TenterhookError) as error:
+        model(torch.ones(1, 2)).sum().backward()
+    return str(error.value)
+
+
+def test_a_state_that_was_never_written_says_how_to_read_it():
+    assert "there is no state 'mean' yet: ctx.state.get('mean'), or @th.action(state={...})" in failing(
+        lambda state, x: state["mean"]
+    )
+
+
+def test_a_declared_state_is_one_number():
+    def put(state, x) -> None:
+        state["mean"] = x
+
+    said = failing(put, state={"mean": 0.0})
+    assert "the declared state 'mean' is one number, and was given (2, 2)" in said
+    assert "put a tensor under a name that is not declared" in said

@@ -94,7 +94,8 @@ class Context:
         if self._keep is not None:
             self._keep(self, tensor)
 
-    def generator(self, seed: int, device: Any) -> torch.Generator:
-        """The hook's own random numbers; the global generators are never touched."""
+    def generator(self, seed: int = 0, device: Any = None) -> torch.Generator:
+        """The hook's own random numbers, on the value's device; they are kept in checkpoints, and the global
+        generators are never touched."""
         assert self._generator is not None
-        return self._generator(seed, device)
+        return self._generator(seed, self.state.device if device is None else device)  # type: ignore[attr-defined]

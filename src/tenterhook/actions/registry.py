@@ -62,7 +62,7 @@ class Definition:
         self.version = version
         self.measure = measure
         self.partials = {k: p if isinstance(p, Partial) else Partial(p) for k, p in (partials or {}).items()}
-        self.state = dict(state or {})
+        self.state = _declared(name, state)
         #: reports a "trip" that switches hooks with When(after_trip=...) on
         self.trigger = trigger
         #: a user's unnamed function, which may modify or not
@@ -72,7 +72,12 @@ class Definition:
         self.__doc__ = fn.__doc__
         for point in self.at:
             if point not in POINTS:
-                raise ActionError(f"the action {name!r} names a point {point!r} that does not exist")
+                close = nearest(point, list(POINTS))
+                raise ActionError(
+                    f"the action {name!r} names a point {point!r} that does not exist"
+                    + (f"; the nearest is {close[0]!r}" if close else ""),
+                    remedy=f"at= is one or several of {', '.join(TENSOR_POINTS)}",
+                )
         if bool(measure) != bool(self.partials):
             raise ActionError(
                 f"the action {name!r} has {'measure' if measure else 'partials'} alone",
@@ -175,6 +180,22 @@ class Definition:
         return digest.hexdigest()[:16]
 
 
+def _declared(name: str, state: Mapping[str, float] | None) -> dict[str, float]:
+    found = state or {}
+    wrong = (
+        next((v for v in found.values() if not isinstance(v, int | float)), None)
+        if isinstance(found, Mapping)
+        else found
+    )
+    if wrong is None:
+        return dict(found)
+    raise ActionError(
+        f"the action {name!r} declares its state with a {type(wrong).__name__}",
+        remedy='declared state is one number for each target, state={"mean": 0.0}; a tensor is put into ctx.state '
+        "without being declared",
+    )
+
+
 def plain_definition(fn: Callable[..., Any], *, at: str) -> Definition:
     """A user's own function as an action of this one point."""
     return Definition(callable_name(fn), fn, at=(at,), modifies=POINTS[at].modifies, plain=True)
@@ -245,7 +266,9 @@ class Registry:
         if have is not None and have.fingerprint != definition.fingerprint and have.version >= definition.version:
             raise ActionError(
                 f"another action {definition.name!r} is registered, from {callable_place(have.fn)}",
-                remedy=f"give it another name, or version={have.version + 1} if it takes the other's place",
+                remedy="give it another name"
+                if have is BUILTIN.find(have.name)
+                else f"give it another name, or version={have.version + 1} if it takes the other's place",
             )
         self._definitions[definition.name] = definition
         return definition
@@ -264,7 +287,8 @@ class Registry:
         close = nearest(name, self.names())
         raise ActionError(
             f"there is no action {name!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
-            remedy=f'define it with @th.action("{name}") before attaching; a plan never imports code',
+            remedy=f'import the module that has @th.action("{name}") first (commands: --actions MODULE); a plan never '
+            "imports code",
         )
 
 
@@ -277,23 +301,24 @@ DEFAULT = Registry()
 
 
 @overload
-def action(name: str, **contract: Any) -> Callable[[Callable[..., Any]], Definition]: ...
+def action(name: str | None = None, **contract: Any) -> Callable[[Callable[..., Any]], Definition]: ...
 @overload
 def action(name: Callable[..., Any], **contract: Any) -> Definition: ...
 
 
 def action(
-    name: str | Callable[..., Any], *, registry: Registry | None = None, **contract: Any
+    name: str | Callable[..., Any] | None = None, *, registry: Registry | None = None, **contract: Any
 ) -> Definition | Callable[[Callable[..., Any]], Definition]:
     """Give a function a name that plans and checkpoints can hold.
 
     `at` is the points it may stand at (default: every tensor point it fits), `modifies` whether what it returns
     replaces the value, `elementwise` whether each element depends on itself alone (so that shards may be taken one
     by one), `needs_value` whether `ctx.value` is wanted, `measure` and `partials` make it two-phase, `state` declares
-    packed numbers with their first values.
+    packed numbers with their first values. Without a name it has the function's.
     """
     if callable(name):
-        return action(callable_name(name).rpartition(".")[2], registry=registry, **contract)(name)
+        named: Callable[[Callable[..., Any]], Definition] = action(registry=registry, **contract)
+        return named(name)
     modifies = contract.pop("modifies", False)
     at = contract.pop("at", None) or (MODIFIABLE_POINTS if modifies else TENSOR_POINTS)
     if isinstance(at, str):
@@ -303,11 +328,12 @@ def action(
         if word not in CONTRACT:
             close = nearest(word, CONTRACT)
             raise ActionError(
-                f"the action {name!r} is given {word}=" + (f"; the nearest is {close[0]}=" if close else ""),
+                f"the action {name or ''!r} is given {word}=" + (f"; the nearest is {close[0]}=" if close else ""),
                 remedy=f"it takes {', '.join(CONTRACT)}",
             )
 
     def register(fn: Callable[..., Any]) -> Definition:
-        return (registry or DEFAULT).add(Definition(name, fn, at=at, modifies=modifies, **contract))
+        named = callable_name(fn).rpartition(".")[2] if name is None else name
+        return (registry or DEFAULT).add(Definition(named, fn, at=at, modifies=modifies, **contract))
 
     return register

@@ -124,6 +124,8 @@ class Script:
             except TenterhookError as error:
                 watched.refused[error.hook or "plan"] = str(error)
                 if self.plan is not None or error.hook is None:
+                    # At once: a script may run for days without what its plan was to change.
+                    warnings.warn(f"tenterhook run: {watched.name} goes on without the plan: {error}", stacklevel=2)
                     return None
                 plan = Plan(hook for hook in plan if hook.id != error.hook)
         return None

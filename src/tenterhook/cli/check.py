@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import os
-import sys
 from typing import Any
 
-from tenterhook.errors import ResolveError
+from tenterhook.cli.modules import add_actions, load_actions, load_function
 from tenterhook.plan import Plan
 
 
@@ -21,6 +18,7 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("plan", metavar="PLAN")
     parser.add_argument("--model", metavar="MODULE:FACTORY", help="a function without arguments")
+    add_actions(parser)
     parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
     parser.set_defaults(act=act)
 
@@ -31,11 +29,12 @@ def act(given: argparse.Namespace) -> int:
         {"id": h.id, "on": [h.on] if isinstance(h.on, str) else list(h.on), "at": h.at, "do": h.doing} for h in plan
     ]
     code = 0
-    findings = "the targets are not checked: give --model module:factory"
+    findings = "the targets and the actions are not checked: give --model module:factory"
     listed: list[Any] = []
     if given.model:
         from tenterhook.doctor import check
 
+        load_actions(given)
         model, optimizer = _made(given.model)
         found = check(model, plan, optimizer=optimizer)
         for row, hook in zip(rows, plan, strict=True):
@@ -53,15 +52,7 @@ def act(given: argparse.Namespace) -> int:
 
 
 def _made(where: str) -> tuple[Any, Any]:
-    module, colon, name = where.partition(":")
-    if not colon:
-        raise ResolveError(f"--model {where} names no function", remedy="--model package.module:factory")
-    sys.path.insert(0, os.getcwd())
-    try:
-        factory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ResolveError(f"--model {where}: {error}", remedy="--model package.module:factory") from error
-    made = factory()
+    made = load_function(where, f"--model {where}", remedy="--model package.module:factory")()
     return made if isinstance(made, tuple) else (made, None)
 
 

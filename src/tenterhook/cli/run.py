@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tenterhook.cli.modules import add_actions, load_actions
 from tenterhook.cli.program import add_program, missing
 
 
@@ -16,9 +17,11 @@ def add(commands: Any) -> None:
         "run", help="run a script as it is, and record what its gradients do",
         description="Run a script as `python script.py` would. Each model that it trains is found when its optimizer "
         "first steps; a plan is attached, and what it measures is written into a folder. Under torchrun: "
-        "`torchrun ... -m tenterhook run script.py`. TENTERHOOK_PLAN, if it is set, names the plan instead.",
+        "`torchrun ... -m tenterhook run script.py`. TENTERHOOK_PLAN, if it is set, names the plan instead. The exit "
+        "code is the script's, or 3 if the plan could not be attached to any model.",
     )  # fmt: skip
     parser.add_argument("--plan", metavar="FILE", help="JSON or TOML; the default plan is statistics and two triggers")
+    add_actions(parser)
     parser.add_argument("--out", metavar="DIR", help="the folder (runs/SCRIPT-TIME); one that is there is gone on with")
     parser.add_argument("--quiet", action="store_true", help="say nothing at the end")
     add_program(parser)
@@ -34,6 +37,7 @@ def act(given: argparse.Namespace) -> int:
     from tenterhook.program import run
 
     out = given.out or Path("runs") / f"{Path(given.script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    load_actions(given)
     script = Script(out, plan=Plan.load(given.plan) if given.plan else None)
     code = run(given.script, given.arguments, script, module=given.module)
     sys.stdout.flush()

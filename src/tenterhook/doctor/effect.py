@@ -118,6 +118,10 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
     that are not the rig's run in both, and a tensor that is no leaf but retains its gradient gets that of both.
     """
     model = rig._attached_model()
+    if not isinstance(loss, Tensor):
+        raise RefusedError(
+            f"effect was given a {type(loss).__name__}", remedy="loss = criterion(model(x), y); th.effect(rig, loss)"
+        )
     if not loss.requires_grad:
         raise RefusedError("the loss requires no gradient", remedy="give the loss of this model's last forward")
     parameters = {name: p for name, target in names_of(model, {}).parameters.items()

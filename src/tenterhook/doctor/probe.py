@@ -11,6 +11,7 @@ from torch import nn
 
 from tenterhook.actions import DEFAULT, Registry
 from tenterhook.doctor.findings import Finding, Findings, finding, many
+from tenterhook.doctor.reading import read
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Action, Hook, Plan, When
 from tenterhook.rig import Rig
@@ -76,7 +77,16 @@ def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
         when = {f.name: getattr(hook.when, f.name) for f in fields(hook.when)}
         asked = ", ".join(f"{name}={value!r}" for name, value in when.items() if value != getattr(When(), name))
         yield said("TH215", f"{many(rig.step_count, 'step')}, due in none: When({asked})", "th.When(every=1)")
-    if isinstance(hook.do, Action) and live.definition.modifies and account.fired and not account.changed:
+    if not live.definition.modifies or not account.fired or account.changed:
+        return
+    reading = read(live.definition.fn)
+    if reading is not None and reading.lost is not None:
+        value = reading.lost or f"{reading.arguments[0]} * 2"
+        yield said(
+            "TH301", f"{many(account.fired, 'firing')}, and every one returned None",
+            f"def {live.definition.name}({', '.join(reading.arguments)}):\n    ...\n    return {value}",
+        )  # fmt: skip
+    elif isinstance(hook.do, Action):
         yield said(
             "TH302", f"{many(account.fired, 'firing')}, and every one returned what it was given",
             "# nothing to do if the limit is just not reached",

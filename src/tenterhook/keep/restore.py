@@ -68,7 +68,7 @@ def restore(
                 claims += resolve((renaming.hook(hook),), ground, actions=actions, tensors=given)
             except TenterhookError as error:
                 told = f"{error.fact}; {error.remedy}" if error.remedy else error.fact
-                report.add(_kind(error), told, hook=hook.id, target=error.target)
+                report.add(_kind(error), told, hook=hook.id, target=error.target, remedy=_remedy(error))
         here = {c.hook.id: (c.hook, c.definition, c.targets) for c in claims}
         kept = compare(saved, here, renaming, report, model)
     if strict:
@@ -88,6 +88,11 @@ def _ordered(claim: Claim, kept: Kept | None) -> Claim:
     """With its targets in the order they had: they fire, and draw random numbers, one after another."""
     place = {name: i for i, name in enumerate(kept.moves.values())} if kept is not None else {}
     return dataclasses.replace(claim, targets=tuple(sorted(claim.targets, key=lambda t: place.get(t.name, len(place)))))
+
+
+def _remedy(error: TenterhookError) -> str | None:
+    """Where what fits is too little: a hook would be left out with its state."""
+    return "define the actions first" if isinstance(error, ActionError) else None
 
 
 def _kind(error: TenterhookError) -> Kind:

@@ -134,7 +134,9 @@ class Hook:
         if not callable(self.do):
             raise PlanError(
                 f"do={self.do!r} is neither an action nor a function", hook=self.id, point=self.at,
-                remedy="give a function of the value, or an action such as th.clip_value(1.0)",
+                remedy=f"a name stands in a file; here the action itself does: do=th.{self.do}()"
+                if isinstance(self.do, str)
+                else "give a function of the value, or an action such as th.clip_value(1.0)",
             )  # fmt: skip
         return self.do
 

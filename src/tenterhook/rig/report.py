@@ -32,6 +32,8 @@ class Difference:
     fact: str
     hook: str | None = None
     target: str | None = None
+    #: what to do about it, where that is not to take what fits
+    remedy: str | None = None
 
     def __str__(self) -> str:
         place = [f"hook {self.hook!r}"] if self.hook is not None else []
@@ -52,8 +54,10 @@ class Report:
     #: a rename that would settle missing targets, as a line of code
     renaming: str | None = None
 
-    def add(self, kind: Kind, fact: str, *, hook: str | None = None, target: str | None = None) -> None:
-        self.differences.append(Difference(kind, fact, hook, target))
+    def add(
+        self, kind: Kind, fact: str, *, hook: str | None = None, target: str | None = None, remedy: str | None = None
+    ) -> None:
+        self.differences.append(Difference(kind, fact, hook, target, remedy))
 
     def __bool__(self) -> bool:
         return bool(self.differences)
@@ -104,8 +108,9 @@ class Report:
         """Raise, if there is a difference."""
         if not self.differences:
             return
-        remedy = f"{self.renaming}, or strict=False, which loads what fits" if self.renaming else (
-            "strict=False loads what fits")  # fmt: skip
+        others = dict.fromkeys(one.remedy for one in self.differences if one.remedy)
+        told = ", ".join([*others, self.renaming] if self.renaming else others)
+        remedy = f"{told}, or strict=False, which loads what fits" if told else "strict=False loads what fits"
         raise MismatchError(f"the saved state does not fit: {self}", report=self, remedy=remedy)
 
 

@@ -145,7 +145,7 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
     if point.side == "step" and not ground.optimizers:
         instead = ", or use grad_accumulated" if hook.at == "grad_final" else ""
         raise RefusedError(
-            "there is no optimizer, so there is no such moment", remedy=f"attach(..., optimizer=optimizer){instead}"
+            "there is no optimizer, so there is no such moment", remedy=f"give optimizer=optimizer{instead}"
         )
     if ground.names.compiled and (("module" in point.on and point.side != "state") or "tap" in point.on):
         raise RefusedError(

@@ -334,8 +334,11 @@ class Rig:
         clock.in_forward = self._root.watches_end
 
     def _begin_at(self, step: int) -> None:
-        """Count on from there, as the script does that it was attached to."""
+        """Count on from there, as the script does that it was attached to in an optimizer's step."""
         self._clock.step = step
+        for live in self._rigging.lives.values():
+            if live.hook.point.side != "step":
+                live.counted = step  # what it waits for is over in this step
         self._arm()
 
     def _stepped(self) -> None:

@@ -192,7 +192,9 @@ class SiteState(MutableMapping[str, Tensor]):
         if name in self._state.declared:
             found = self._state.pack(self.device)[name][self._slot]
         else:
-            found = self._state.free[self._slot, name]
+            found = self._state.free.get((self._slot, name))  # type: ignore[assignment]
+            if found is None:
+                raise KeyError(f"there is no state {name!r} yet: ctx.state.get({name!r}), or @th.action(state={{...}})")
         return found.clone() if self._frozen else found
 
     def __setitem__(self, name: str, value: Tensor) -> None:
@@ -201,6 +203,12 @@ class SiteState(MutableMapping[str, Tensor]):
         value = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
         state = self._state
         if name in state.declared:
+            if value.numel() != 1:
+                raise ContractError(
+                    f"the declared state {name!r} is one number, and was given {tuple(value.shape)}",
+                    remedy="put a tensor under a name that is not declared",
+                )
+            value = value.reshape(())
             live = state.pack(self.device)
             if self._frozen:
                 if name not in state.pending:

@@ -91,7 +91,10 @@ def compare_clocks(saved: Saved, optimizers: Sequence[str], clock: str | None, r
     """What ends a step here, and what ended it there."""
     then = saved.header.optimizers
     if then != list(optimizers):
-        report.add("clock", f"saved with {_listed(then)}, here it has {_listed(optimizers)}")
+        report.add(
+            "clock", f"saved with {_listed(then)}, here it has {_listed(optimizers)}",
+            remedy=None if optimizers else "give optimizer=optimizer",
+        )  # fmt: skip
     elif saved.header.clock.optimizer != clock:
         report.add("clock", f"the steps of {saved.header.clock.optimizer!r} were counted, here those of {clock!r} are")
 

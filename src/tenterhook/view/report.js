@@ -81,11 +81,10 @@ function ticks(low, high) {
   return found.length > 1 ? found : [low, high];
 }
 
-function heatmap(run, title, why, wanted) {
-  const matrices = run.matrices, card = element("section", { class: "card" }, element("h2", {}, title), element("p", {}, why));
-  const chosen = Math.max(0, matrices.findIndex(wanted));
+function heatmap(run, title, why, matrices) {
+  const card = element("section", { class: "card" }, element("h2", {}, title), element("p", {}, why));
   const select = element("select", { "aria-label": "what is shown", onchange: () => show(matrices[select.value]) },
-    ...matrices.map((m, i) => element("option", i === chosen ? { value: i, selected: "" } : { value: i }, `${m.hook} · ${m.name}`)));
+    ...matrices.map((m, i) => element("option", { value: i }, `${m.hook} · ${m.name}`)));
   const crumbs = element("span"), plot = element("div", { class: "heatmap" }), curve = element("div", { class: "curve" });
   card.append(element("div", { class: "bar" }, select, crumbs), plot, curve);
   let matrix, cells, path, columns, x;
@@ -122,7 +121,7 @@ function heatmap(run, title, why, wanted) {
     });
     Plotly.react(plot, traces, {
       height: Math.max(230, 70 + rows.length * rowHeight), margin: { l: left, r: 10, t: 8, b: 40 }, font: FONT,
-      xaxis: { title: { text: "step" }, zeroline: false, showgrid: false }, plot_bgcolor: "#f2f4f7",
+      xaxis: { title: { text: "step" }, zeroline: false, showgrid: false, range: [run.steps.first - 0.5, run.steps.last + 0.5] }, plot_bgcolor: "#f2f4f7",
       yaxis: { autorange: "reversed", automargin: false, type: "category", showgrid: false, tickfont: { size: rows.length > 60 ? 10 : 12 } },
     }, CALM).then(() => {
       plot.removeAllListeners("plotly_click");
@@ -144,7 +143,7 @@ function heatmap(run, title, why, wanted) {
     }, CALM);
   }
 
-  drawings.push(() => show(matrices[chosen]));
+  drawings.push(() => show(matrices[0]));
   return card;
 }
 
@@ -234,12 +233,13 @@ for (const run of RUNS) {
   if (run.flights.length) page.append(trips(run));
   if (run.findings.some(f => f.severity !== "note")) page.append(findings(run));
   const each = run.steps.each > 1 ? `; a column is ${number(run.steps.each)} steps, and shows the largest` : "";
-  if (run.matrices.length) page.append(heatmap(run, "Gradient flow",
-    `Layer by step${each}. Click a row to open it, or to see its curve; red is not finite.`, m => m.name === "rms" || m.name === "norm"));
-  if (run.matrices.some(m => m.name === "ratio")) page.append(heatmap(run, "Updates beside weights",
-    "The size of each step's update in parts of the weight's. About 0.001 is usual.", m => m.name === "ratio"));
-  if (run.matrices.some(m => m.name === "change")) page.append(heatmap(run, "What hooks changed",
-    "The size of what a hook changed, in parts of what it was given.", m => m.name === "change"));
+  const called = name => run.matrices.filter(m => m.name === name);
+  if (run.matrices.length) page.append(heatmap(run, ["rms", "norm"].includes(run.matrices[0].name) ? "Gradient flow" : "Layer by step",
+    `Layer by step${each}. Click a row to open it, or to see its curve; red is not finite.`, run.matrices));
+  if (called("ratio").length) page.append(heatmap(run, "Updates beside weights",
+    "The size of each step's update in parts of the weight's. About 0.001 is usual.", called("ratio")));
+  if (called("change").length) page.append(heatmap(run, "What hooks changed",
+    "The size of what a hook changed, in parts of what it was given.", called("change")));
   if (run.histograms.length) page.append(histogram(run));
   if (run.ledger.length) page.append(hooks(run));
   if (run.findings.length && run.findings.every(f => f.severity === "note")) page.append(findings(run));
