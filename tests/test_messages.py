@@ -81,6 +81,18 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         "hook 'h' at update on 'head.bias': it cannot fire: in no optimizer\n"
         "  remedy: give its optimizer to attach, or use grad_accumulated",
     ),
+    "a parameter where a module is wanted": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on="head.bias", at="grad_input", do=th.stats()),
+        "hook 'h' at grad_input: no module is named 'head.bias'; it is a parameter\n"
+        "  remedy: name the module it is in, 'head', or use a point of parameters: grad",
+    ),
+    "a module where a parameter is wanted": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on="head", at="grad", do=th.stats()),
+        "hook 'h' at grad: no parameter is named 'head'; it is a module\n"
+        "  remedy: the nearest names are 'head.bias', 'head.weight'",
+    ),
     "no optimizer": (
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="grad_final", do=th.stats()),

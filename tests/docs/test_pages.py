@@ -14,12 +14,11 @@ HOUSE = Path(__file__).parents[2]
 
 def pages() -> Iterator[object]:
     for page in (HOUSE / "README.md", *sorted((HOUSE / "docs").rglob("*.md"))):
-        kinds = {block.kind for block in blocks(page.read_text()) if block.runs}
-        if kinds:
-            marks = [pytest.mark.slow] if "console" in kinds else []
-            yield pytest.param(page, id=str(page.relative_to(HOUSE)), marks=marks)
+        if any(block.runs for block in blocks(page.read_text())):
+            yield pytest.param(page, id=str(page.relative_to(HOUSE)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages())
 def test_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A reader's process has only the actions of this page.

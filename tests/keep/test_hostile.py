@@ -18,6 +18,9 @@ from tests.keep.guard import SECONDS
 from tests.keep.hostile import artefacts
 from tests.keep.hostile_plans import hook, plan, toml
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "kill"
 
 

@@ -124,6 +124,7 @@ def mlflow_server(tmp_path: Path) -> Iterator[str]:
         server.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_with_a_server(mlflow_server: str):
     import mlflow

@@ -181,9 +181,14 @@ def find_targets(hook: Hook, ground: Ground, *, strict: bool = True) -> tuple[Ta
     if (unknown or not found) and hook.expect != 0:
         kind = " or ".join(hook.point.on)
         close = nearest(wanted, list(candidates))
+        others = ground.names.of_kinds(("module", "parameter"))
+        other = f"; it is a {others[wanted].kind}" if wanted in others else ""
+        remedy = f"the nearest names are {', '.join(map(repr, close))}" if close else f"the model has no such {kind}"
+        if other and kind == "module":
+            remedy = f"name the module it is in, {wanted.rpartition('.')[0] or '.'!r}, or use a point of parameters: grad"
         raise NoMatchError(
-            f"no {kind} is named {wanted!r}",
-            remedy=f"the nearest names are {', '.join(map(repr, close))}" if close else f"the model has no such {kind}",
+            f"no {kind} is named {wanted!r}{other}",
+            remedy=remedy,
         )
     if hook.expect is not None and len(found) != hook.expect:
         sample = ", ".join(t.name for t in found[:5]) + (", ..." if len(found) > 5 else "")
