@@ -19,6 +19,7 @@ from tenterhook.errors import NoMatchError as NoMatchError
 from tenterhook.errors import NonFiniteError as NonFiniteError
 from tenterhook.errors import PlanError as PlanError
 from tenterhook.errors import PlanFileError as PlanFileError
+from tenterhook.errors import RanksError as RanksError
 from tenterhook.errors import RefusedError as RefusedError
 from tenterhook.errors import ResolveError as ResolveError
 from tenterhook.errors import ReturnError as ReturnError
@@ -90,8 +91,8 @@ _DOCTOR = ("Exam", "Finding", "Findings", "check", "effect", "examine")
 __all__ = [
     "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
     "InPlaceError", "MismatchError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError",
-    "RefusedError", "ResolveError", "ReturnError", "StateError", "StoreError", "TenterhookError", "When", *_ACTIONS,
-    *_DOCTOR, *_KEEP, *_RECORD, *_RIG,
+    "RanksError", "RefusedError", "ResolveError", "ReturnError", "StateError", "StoreError", "TenterhookError", "When",
+    *_ACTIONS, *_DOCTOR, *_KEEP, *_RECORD, *_RIG,
 ]  # fmt: skip
 
 

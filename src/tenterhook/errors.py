@@ -14,6 +14,7 @@
     ├── ContractError          the action returned, or did, what its point does not allow
     │   ├── InPlaceError       ... changed its value in place: the damage is done, so it always raises
     │   └── ReturnError        ... returned a value as an observer: it was meant to modify, so it always raises
+    ├── RanksError             the ranks do not do the same: one is absent, or has another plan
     ├── NonFiniteError         `find_nonfinite` met the first producer
     ├── StateError             a saved state that cannot be read, or is damaged, or cannot be written
     │   └── MismatchError      ... that does not fit this model or this program; `report` lists every difference
@@ -124,6 +125,10 @@ class InPlaceError(ContractError):
 
 class ReturnError(ContractError):
     """An observer returned a value; raised whatever `on_error` says, because it was meant to modify."""
+
+
+class RanksError(TenterhookError):
+    """The ranks of a job do not do the same: one is absent, or has another plan."""
 
 
 class NonFiniteError(TenterhookError):

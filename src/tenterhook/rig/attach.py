@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from tenterhook.actions import DEFAULT, Registry
 from tenterhook.errors import AttachedError, ResolveError
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import Sinks
+from tenterhook.rig.accord import accord
 from tenterhook.rig.names import Optimizers, named_optimizers
 from tenterhook.rig.resolve import Ground, resolve
 from tenterhook.rig.rig import Rig, uncollected
@@ -42,7 +44,7 @@ def attach(
     ticking = clock_name(optimizers, clock)
     with uncollected():
         ground = Ground(model, optimizers)
-        claims = resolve(plan.hooks, ground, actions=actions, tensors=tensors or {})
+        claims = accord("attach", partial(resolve, plan.hooks, ground, actions=actions, tensors=tensors or {}), ground)
     make_room(model, plan, replace=replace)
     return Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=tensors)
 

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tenterhook.errors import TenterhookError
     from tenterhook.rig.live import LiveHook
 
 
@@ -29,6 +30,9 @@ class Clock:
 
     def __init__(self) -> None:
         self.step = 0
+        #: other ranks count the same steps; what failed in this one is told to them before the optimizer's step
+        self.shared = False
+        self.poison: TenterhookError | None = None
         #: hands out the order of firings
         self.tick = itertools.count().__next__
         #: root forwards within the step, in evaluation and in training: another evaluation moves no training noise

@@ -13,6 +13,8 @@ from tenterhook.errors import ContractError, InPlaceError, ReturnError
 from tenterhook.rig.clock import Pass
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
+from tenterhook.rig.names import is_sharded
+from tenterhook.rig.shards import counts, local
 from tenterhook.rig.torch_private import at_end_of_backward, is_functorch
 
 #: given a value or None, gives what replaces it, or None to leave it
@@ -132,7 +134,7 @@ def _measuring(site: Site) -> Fire:
     """A two-phase observer: its partial results go into the site's row."""
     live = site.live
     measure, partials, slot = live.measure, live.partials, site.slot
-    needs_value = live.definition.needs_value
+    needs_value, merges = live.definition.needs_value, live.claim.merges
     assert measure is not None and partials is not None
 
     def fire(x: Tensor | None) -> None:
@@ -141,6 +143,11 @@ def _measuring(site: Site) -> Fire:
         try:
             with torch.no_grad():
                 seen = x.detach()
+                if merges and is_sharded(seen):
+                    if not counts(seen, live.claim.first(site.name)):
+                        count(site)  # another rank measures it
+                        return
+                    seen = local(seen)
                 partials.add(slot, measure(seen, site.target.parameter()) if needs_value else measure(seen))
             if live.at_backward_end is not None and not live.clock.looks:
                 live.clock.looks = True

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: how the reason of a site that muted itself begins
 MUTED = "muted"
 #: why a site sleeps whose target was taken off the model
+ELSEWHERE = "on another rank"
 GONE = "no longer on the model under this name"
 
 

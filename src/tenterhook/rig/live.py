@@ -14,8 +14,9 @@ from tenterhook.actions import Context, Form, Gauge
 from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.ledger import GONE, MUTED, Site
-from tenterhook.rig.names import Target, is_sharded
+from tenterhook.rig.names import Target
 from tenterhook.rig.resolve import Claim
+from tenterhook.rig.shards import local
 from tenterhook.rig.state import HookState, Partials, SiteState, mixed
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class LiveHook:
         parameters = [site.target.parameter() for site in self.sites]
         for slot, tensor in enumerate(given):
             parameters[slot] = tensor if tensor is not None else parameters[slot]
-        forms = [Form(p.shape, p.dtype, p.device) for p in parameters if p is not None and not is_sharded(p)]
+        forms = [Form.of(local(p)) for p in parameters if p is not None]
         whole = len(forms) == len(self.sites) and all(f.measurable for f in forms)
         self.gauge = make(forms) if whole and forms else None
         return self.gauge
@@ -200,7 +201,7 @@ class LiveHook:
         """Whether it is measured how much this firing changes: in one step of ten, if somebody records."""
         return (
             self.clock.step % SAMPLED == 1 and self.recorder is not None and self.recorder.listened
-            and x.dtype.is_floating_point and x.layout is torch.strided and not is_sharded(x)
+            and x.dtype.is_floating_point and x.layout is torch.strided and not self.claim.merges
         )  # fmt: skip
 
     def in_phase(self, training: bool | None = None) -> bool:
@@ -223,7 +224,8 @@ class LiveHook:
         return tripped >= 0 and tripped < step <= tripped + when.after_trip
 
     def failed(self, site: Site, error: Exception) -> None:
-        """An action raised. Mute the site and say so, or raise with the place."""
+        """An action raised. Mute the site and say so, or raise with the place; on several ranks, which wait for each
+        other in the backward, the value passes, and all raise before the optimizer's step."""
         site.failed += 1
         place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
         if isinstance(error, TenterhookError):
@@ -236,6 +238,10 @@ class LiveHook:
                 remedy=f"mend the action; {_OTHERWISE[self.claim.on_error]}",
             )
             cause = error
+        if self.claim.on_error == "raise" and self.clock.shared:
+            told.__cause__ = cause
+            self.clock.poison = self.clock.poison or told
+            return
         if self.claim.on_error == "raise" or isinstance(error, InPlaceError | ReturnError):
             raise told from cause
         site.sleep(f"{MUTED}: {told.fact}")

@@ -52,7 +52,7 @@ class Names:
     modules: dict[str, Target]
     parameters: dict[str, Target]
     optimizers: dict[str, Target]
-    #: some module was compiled; some parameter is a shard
+    #: some module was compiled; some parameter is a part of one that is spread over ranks
     compiled: bool
     sharded: bool
     #: every module's place: parent, key, id of the child

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import compress
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from tenterhook.rig.ledger import Site
@@ -20,6 +21,10 @@ class Reached(NamedTuple):
     sites: list[Site]
     parameters: list[Tensor]
     sharded: bool
+
+    @property
+    def device(self) -> torch.device:
+        return self.parameters[0].device if self.parameters else torch.device("cpu")
 
 
 class _Kept(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,13 +23,11 @@ from tenterhook.errors import (
 from tenterhook.plan import Action, Hook
 from tenterhook.plan.hook import OnError, Phase
 from tenterhook.rig.names import Names, Target, is_sharded, names_of, type_names
+from tenterhook.rig.shards import fully_sharded, tensor_parallel
 
 FROZEN = "frozen"
 NO_OPTIMIZER = "in no optimizer"
 NEVER_CALLED = "a container that is never called"
-
-#: points that mean the same on several ranks already
-ON_RANKS = ("grad_final", "step_pre", "step_post", "save_pre", "save_post", "load_pre", "load_post")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,13 @@ class Claim:
     dormant: Mapping[str, str]
     phase: Phase
     on_error: OnError
+    #: its partial results are merged over ranks: some have a part of a tensor, or not all have the same targets
+    merges: bool = False
+    #: the lowest rank that has a target, where that is not the first; targets of other ranks are named here, too
+    owners: Mapping[str, int] = field(default_factory=dict)
+
+    def first(self, target: str) -> int:
+        return self.owners.get(target, 0)
 
     @property
     def over_hook(self) -> bool:
@@ -58,6 +63,8 @@ class Ground:
         self.optimizers = optimizers
         self.optimized = optimizer_of(optimizers)
         self.ranks = ranks.world_size()
+        self.fully_sharded = self.names.sharded and fully_sharded(model)
+        self.tensor_parallel = self.names.sharded and tensor_parallel(model)
 
 
 def optimizer_of(optimizers: Mapping[str, Optimizer]) -> dict[int, str]:
@@ -81,12 +88,13 @@ def _claim(hook: Hook, ground: Ground, actions: Registry, tensors: Mapping[str, 
         definition, params = defined(hook, actions, tensors)
         check_action(hook, definition, params)
         _check_ground(hook, definition, ground)
-        targets = find_targets(hook, ground)
+        # On several ranks another may have what is not here; they look at that together.
+        targets = find_targets(hook, ground, strict=ground.ranks == 1)
         _check_over(hook, params, targets, ground)
         dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, ground.optimized))}
         _check_exact(hook, targets, dormant)
         if ground.names.sharded:
-            _check_sharded(definition, targets)
+            _check_sharded(hook, definition, targets, ground)
     except TenterhookError as error:
         raise error.located(hook=hook.id, point=hook.at) from error.__cause__
     modifies = definition.modifies
@@ -152,11 +160,6 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
             "the model is compiled: torch.compile ignores module hooks that come after it",
             remedy="use a parameter point (grad, grad_accumulated, grad_final, update), or attach to the plain model",
         )
-    if ground.ranks > 1 and hook.at not in ON_RANKS:
-        raise RefusedError(
-            f"with {ground.ranks} ranks this signal differs from rank to rank, which is not supported yet",
-            remedy="use grad_final, the gradient after the ranks were reduced",
-        )
     if hook.at in ("value", "value_grad") and hook.expect is not None:
         raise RefusedError("taps appear as they run, so their number is not known yet", remedy="leave expect out")
 
@@ -173,8 +176,16 @@ def find_targets(hook: Hook, ground: Ground, *, strict: bool = True) -> tuple[Ta
         types = type_names(target.owner()) if typed and target.kind != "optimizer" else ()  # type: ignore[arg-type]
         if selector.matches(name, types) or any(selector.matches(a, types) for a in target.aliases):
             found.append(target)
-    if not strict:
-        return tuple(found)
+    if strict:
+        check_targets(hook, ground, found)
+    return tuple(found)
+
+
+def check_targets(hook: Hook, ground: Ground, found: Sequence[Target]) -> None:
+    """Whether the selector names something, and as much as the hook expects."""
+    if hook.point.on == ("tap",):
+        return
+    candidates, selector = ground.names.of_kinds(hook.point.on), hook.selector
     known = {n for t in candidates.values() for n in (t.name, *t.aliases)} if selector.exact else set()
     unknown = [p for p in selector.exact if p not in known]
     wanted = unknown[0] if unknown else " ".join(selector.patterns)
@@ -185,18 +196,25 @@ def find_targets(hook: Hook, ground: Ground, *, strict: bool = True) -> tuple[Ta
         other = f"; it is a {others[wanted].kind}" if wanted in others else ""
         remedy = f"the nearest names are {', '.join(map(repr, close))}" if close else f"the model has no such {kind}"
         if other and kind == "module":
-            remedy = f"name the module it is in, {wanted.rpartition('.')[0] or '.'!r}, or use a point of parameters: grad"
+            remedy = (
+                f"name the module it is in, {wanted.rpartition('.')[0] or '.'!r}, or use a point of parameters: grad"
+            )
         raise NoMatchError(
             f"no {kind} is named {wanted!r}{other}",
             remedy=remedy,
         )
+    check_expected(hook, [target.name for target in found])
+
+
+def check_expected(hook: Hook, found: Sequence[str]) -> None:
+    if not found and hook.expect != 0 and hook.point.on != ("tap",):
+        raise NoMatchError(f"no {' or '.join(hook.point.on)} is named {' '.join(hook.selector.patterns)!r} on any rank")
     if hook.expect is not None and len(found) != hook.expect:
-        sample = ", ".join(t.name for t in found[:5]) + (", ..." if len(found) > 5 else "")
+        sample = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
         raise ExpectError(
             f"{len(found)} targets match, {hook.expect} were expected: {sample or 'none'}",
             remedy=f"narrow `on`, or expect={len(found)}",
         )
-    return tuple(found)
 
 
 def why_dormant(hook: Hook, target: Target, optimized: Mapping[int, str]) -> str | None:
@@ -236,10 +254,27 @@ def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, 
         )
 
 
-def _check_sharded(definition: Definition, targets: tuple[Target, ...]) -> None:
+def _check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ...], ground: Ground) -> None:
+    if hook.at in ("grad", "grad_accumulated"):
+        if ground.fully_sharded:
+            raise RefusedError(
+                "FSDP2 gives parameters no such moment: their gradients are reduced as they come, and then are parts",
+                remedy="use grad_final, the reduced gradient, or grad_output of modules, this rank's own",
+            )
+        if definition.modifies and definition.two_phase:
+            raise RefusedError(
+                f"{definition.name!r} needs the whole of tensors that are spread over ranks, within a backward",
+                remedy="put it at grad_final",
+            )
     alone = not (definition.elementwise or definition.two_phase)
     if alone and any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
         raise RefusedError(
             f"{definition.name!r} is neither elementwise nor two-phase, and the parameters are sharded over ranks",
             remedy="@th.action(..., elementwise=True) if each element depends on itself alone",
+        )
+    inside = hook.point.side != "state" and ("module" in hook.point.on or "tap" in hook.point.on)
+    if ground.tensor_parallel and inside and not definition.elementwise:
+        raise RefusedError(
+            f"{definition.name!r} is not elementwise, and with tensor parallelism a module may have parts of values",
+            remedy="use a point of parameters, or @th.action(..., elementwise=True)",
         )

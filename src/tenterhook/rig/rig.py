@@ -20,9 +20,11 @@ from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import LEDGER, PLAN, Recorder, Row, Sinks, Table, Written, as_sinks
+from tenterhook.rig.accord import accord, accord_on
 from tenterhook.rig.header import SavedClock
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
+from tenterhook.rig.names import device_of
 from tenterhook.rig.pack import pack, tensors_of
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Report
@@ -84,6 +86,7 @@ class Rig:
         optimizers = ground.optimizers
         self._rigging = Rigging(model, optimizers, self._recorder, ground, self._number)
         self._clock = self._rigging.clock
+        self._clock.shared = ranks.world_size() > 1 and bool(optimizers)
         #: the user says what a step is
         self._manual = False
         #: the backward whose end ends the step, where there is no optimizer
@@ -168,11 +171,13 @@ class Rig:
 
     def mute(self, id: str) -> None:
         self._attached_model()
+        accord_on("mute", id)
         self._live(id).silence()
         self._arm()
 
     def unmute(self, id: str) -> None:
         self._attached_model()
+        accord_on("unmute", id)
         self._live(id).unmute()
         self._arm()
 
@@ -183,7 +188,8 @@ class Rig:
         kept = {h.id for h in plan if h.id in before and before[h.id].hook == h}
         fresh = tuple(h for h in plan if h.id not in kept)
         ground = Ground(model, rigging.optimizers())
-        claims = {c.hook.id: c for c in resolve(fresh, ground, actions=self._actions, tensors=self._tensors)}
+        find = partial(resolve, fresh, ground, actions=self._actions, tensors=self._tensors)
+        claims = {claim.hook.id: claim for claim in accord("revise", find, ground)}
         for other in rigs_on(model):
             taken = {h.id for h in fresh}.intersection(other.ledger) if other is not self else set()
             if taken:
@@ -356,6 +362,7 @@ class Rig:
         trips = []
         for live in self._rigging.active:
             live.count_due()
+        self._make_whole([live for live in self._rigging.active if live.claim.merges and live.partials is not None])
         for live in list(self._rigging.lives.values()):
             live.state.commit()
             if live.partials is not None and 1 in live.partials.fired:
@@ -371,6 +378,17 @@ class Rig:
         change = self._rigging.next_change
         if self.attached and (clock.stale or (change is not None and clock.step >= change)):
             self._arm()
+
+    @torch.no_grad()
+    def _make_whole(self, lives: list[LiveHook]) -> None:
+        """Merge over ranks what observers measured of parts, all of them at once. Each rank does, or none."""
+        parts = [live.partials for live in lives if live.partials is not None]
+        if not parts:
+            return
+        device = device_of(self._attached_model())
+        how = [{n: p.merge for n, p in one.declared.items()} | {"fired": "max"} for one in parts]
+        for one, whole in zip(parts, ranks.merge([one.part(device) for one in parts], how), strict=True):
+            one.take_whole(whole)
 
     @torch.no_grad()
     def _report(self, live: LiveHook) -> list[tuple[LiveHook, Tensor]]:

@@ -13,12 +13,14 @@ from tenterhook.errors import ResolveError
 from tenterhook.record import Recorder
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.install import Fixture, ParameterFixture, make_fixture
-from tenterhook.rig.ledger import GONE, MUTED, Site
+from tenterhook.rig.ledger import ELSEWHERE, GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target
 from tenterhook.rig.resolve import FROZEN, NEVER_CALLED, Claim, Ground, find_targets, optimizer_of, why_dormant
 from tenterhook.rig.taps import Taps
 
+#: reasons to sleep that do not pass by themselves
+STAYS = (NEVER_CALLED, GONE, ELSEWHERE)
 ABANDONED = "the gradients were cleared without a step"
 
 
@@ -258,7 +260,8 @@ class Rigging:
 
     def _move(self, site: Site, target: Target | None) -> None:
         if target is None:
-            site.sleep(GONE)
+            if site.dormant != ELSEWHERE:
+                site.sleep(GONE)
             return
         if site.dormant == GONE:
             site.wake()
@@ -278,7 +281,7 @@ class Rigging:
         woken = False
         for live in self.lives.values():
             for site in live.sites if live.sleeps else ():
-                if site.dormant is None or site.dormant in (NEVER_CALLED, GONE) or site.dormant.startswith(MUTED):
+                if site.dormant is None or site.dormant in STAYS or site.dormant.startswith(MUTED):
                     continue
                 parameter = site.target.parameter()
                 if parameter is None or not parameter.requires_grad:

@@ -64,8 +64,19 @@ class Partials:
 
     def _allocate(self, device: torch.device) -> None:
         for name, partial in self.declared.items() if not self.stores else ():
-            shape = (self._sites, partial.width)
-            self.stores[name] = torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
+            self.stores[name] = identity(partial, self._sites, device).reshape(self._sites, partial.width)
+
+    def part(self, device: torch.device) -> dict[str, Tensor]:
+        """What this rank adds to the whole: nothing of a site that was not measured here."""
+        self._allocate(device)
+        fired = torch.tensor(self.fired, dtype=torch.float64, device=device)
+        mine = fired.bool().unsqueeze(1)
+        first = {n: _first(p.merge) for n, p in self.declared.items()}
+        return {n: torch.where(mine, store, first[n]) for n, store in self.stores.items()} | {"fired": fired}
+
+    def take_whole(self, whole: Mapping[str, Tensor]) -> None:
+        self.fired = bytearray(whole["fired"].to(torch.uint8).tolist())
+        self.stores = {n: whole[n] for n in self.declared}
 
     def take(self) -> dict[str, Tensor] | None:
         """The merged results and which sites `fired`; then start anew. None if nothing was measured."""
@@ -90,6 +101,12 @@ class Partials:
         self.fired = bytearray(self._sites)
         for slot, place in slots.items():
             self.fired[place] = fired[slot]
+
+
+def identity(partial: Partial, sites: int, device: torch.device) -> Tensor:
+    """Of each site, what changes nothing when it is merged."""
+    shape = (sites,) if partial.width == 1 else (sites, partial.width)
+    return torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
 
 
 def _joined(a: Tensor, b: Tensor, merge: str) -> Tensor:

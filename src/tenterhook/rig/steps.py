@@ -21,8 +21,8 @@ from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import is_sharded
 from tenterhook.rig.reach import Reach, Reached
 from tenterhook.rig.rigging import Rigging
-
-NO_GRADIENT = "no gradient at the optimizer's step"
+from tenterhook.rig.shards import counts, local, summed
+from tenterhook.rig.stages import NO_GRADIENT, Stage, over
 
 
 class Steps:
@@ -31,6 +31,7 @@ class Steps:
     def __init__(self, name: str, optimizer: Optimizer, rigging: Rigging, *, end: Callable[[], None] | None) -> None:
         self.name = name
         self._reach = Reach(name, rigging)
+        self._rigging = rigging
         #: called after the step of the optimizer that is the clock
         self._end = end
         #: a subclass that calls super().step() fires twice; the outer step is known by its frame
@@ -91,13 +92,17 @@ class Steps:
         if nested:
             return None
         self._no_step = _is_no_step(optimizer, kwargs)
-        if self._no_step or not any(live.active for live in self._lives):
+        if self._no_step:
+            return None
+        if not any(live.active for live in self._lives):
+            self._agree()
             return None
         _unscale(optimizer)
         self._call("step_pre", optimizer)
         closure = kwargs.get("closure") or next((a for a in args[1:2] if callable(a)), None)
         if closure is None:
             self._finals()
+            self._agree()
         self._copy_parameters()
         if closure is None:
             return None
@@ -110,7 +115,15 @@ class Steps:
         """A closure computes the gradients inside the step, perhaps several times."""
         loss = closure()
         self._finals()
+        self._agree()
         return loss
+
+    def _agree(self) -> None:
+        """On several ranks: what failed on one of them stops all, before a weight has moved."""
+        clock = self._rigging.clock
+        if clock.shared and any(live.claim.on_error == "raise" for live in self._rigging.active):
+            error, clock.poison = clock.poison, None
+            ranks.agree(error)
 
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._depth > 1:
@@ -137,14 +150,14 @@ class Steps:
             if parameter is None:
                 continue
             update = parameter.detach() - old
-            if site.live.gauge is not None and not is_sharded(update):
+            if site.live.gauge is not None or site.live.claim.merges:
                 sites, updates = moved.setdefault(site.live, ([], []))
                 sites.append(site)
                 updates.append(update)
             else:
-                self._fire(site)(update)
+                self._fire(site)(local(update))
         for live, (sites, updates) in moved.items():
-            self._together(live, sites, updates)
+            (self._parts if live.claim.merges else self._together)(live, sites, updates)
 
     def _fire(self, site: Site) -> Fire:
         fire = self._fires.get(site)
@@ -163,14 +176,22 @@ class Steps:
     @torch.no_grad()
     def _finals(self) -> None:
         lives = [live for live in self._lives if live.active and live.hook.at == "grad_final"]
-        if lives:
-            self._reach.look()
+        if not lives:
+            return
+        self._reach.look()
+        stage = Stage()
         for live in lives:
+            stage.make_way(live)
             reached = self._reach.of(live)
-            if live.claim.over_hook:
+            if reached.sharded:
+                _sum(reached.parameters)
+            if live.claim.merges and live.definition.modifies:
+                stage.add(live, reached)
+            elif live.claim.over_hook:
                 self._over_hook(live, reached)
             else:
                 self._each(live, reached)
+        stage.carry_out()
 
     def _together(self, live: LiveHook, sites: list[Site], given: list[Tensor | None]) -> None:
         """All of an observer's sites in one pass."""
@@ -211,29 +232,48 @@ class Steps:
             return []
         values: list[Tensor | None] = [None] * len(live.sites)
         for site in measured:
-            values[site.slot] = site.target.parameter()
+            parameter = site.target.parameter()
+            values[site.slot] = None if parameter is None else local(parameter)
         return values
 
     def _each(self, live: LiveHook, reached: Reached) -> None:
-        if live.gauge is not None and not reached.sharded:
+        if live.claim.merges and live.partials is not None:
+            self._parts(live, reached.sites, [p.grad for p in reached.parameters])
+        elif live.gauge is not None:
             self._together(live, reached.sites, [p.grad for p in reached.parameters])
-            return
-        sharded = []
-        for site, parameter in zip(reached.sites, reached.parameters, strict=True):
-            grad = parameter.grad
-            if grad is None:
-                site.skip(NO_GRADIENT)
-            elif is_sharded(grad) and live.definition.two_phase:
-                sharded.append((site, grad))
-            elif is_sharded(grad):
-                local = grad.to_local()  # type: ignore[attr-defined]
-                _write_local(local, self._fire(site)(local))
-            else:
-                out = self._fire(site)(grad)
-                if out is not None:
+        else:
+            for site, parameter in zip(reached.sites, reached.parameters, strict=True):
+                grad = parameter.grad
+                if grad is None:
+                    site.skip(NO_GRADIENT)
+                    continue
+                out = self._fire(site)(local(grad))
+                if out is not None and is_sharded(grad):
+                    local(grad).copy_(out)
+                elif out is not None:
                     parameter.grad = out
-        if sharded:
-            self._merged_over_ranks(live, sharded)
+
+    def _parts(self, live: LiveHook, sites: list[Site], given: list[Tensor | None]) -> None:
+        """Of tensors that are spread over ranks, what this rank stands for; they are merged when the step ends."""
+        mine: list[Site] = []
+        parts: list[Tensor | None] = []
+        for site, tensor in zip(sites, given, strict=True):
+            if tensor is not None and not (local(tensor).numel() and counts(tensor, live.claim.first(site.name))):
+                if live.in_phase():
+                    count(site)  # another rank measures it
+                else:
+                    site.skip(out_of_phase(live))
+                continue
+            mine.append(site)
+            parts.append(None if tensor is None else local(tensor))
+        if live.gauge is not None:
+            self._together(live, mine, parts)
+            return
+        for site, part in zip(mine, parts, strict=True):
+            if part is None:
+                site.skip(NO_GRADIENT)
+            else:
+                self._fire(site)(part)
 
     def _over_hook(self, live: LiveHook, reached: Reached) -> None:
         """Measured over all the hook's targets, then applied to each."""
@@ -250,47 +290,21 @@ class Steps:
                 given.append((site, parameter))
         if not given:
             return
-        sharded = any(is_sharded(p.grad) for _, p in given)
         parts = []
         for site, parameter in given:
             try:
-                parts.append(measure(_local(parameter.grad)))
+                parts.append(measure(parameter.grad))
             except Exception as error:
                 live.failed(site, error)
                 return
         first = next(iter(parts[0].values())).device
         columns = {n: torch.stack([p[n].to(first) for p in parts]) for n in live.definition.partials}
-        how = {n: p.merge for n, p in live.definition.partials.items()}
-        merged = {n: _merged(column, how[n]) for n, column in columns.items()}
-        if sharded:
-            merged = ranks.merge(merged, how)
+        merged = {n: over(column, live.definition.partials[n].merge)[0] for n, column in columns.items()}
         for site, parameter in given:
-            local = _local(parameter.grad)
-            here = {n: m.to(local.device) for n, m in merged.items()}
-            out = apply(site, local, here)
-            if out is None:
-                continue
-            if is_sharded(parameter.grad):
-                _write_local(local, out)
-            else:
+            assert parameter.grad is not None
+            out = apply(site, parameter.grad, {n: m.to(parameter.grad.device) for n, m in merged.items()})
+            if out is not None:
                 parameter.grad = out
-
-    def _merged_over_ranks(self, live: LiveHook, sharded: list[tuple[Site, Tensor]]) -> None:
-        """Two-phase on shards: all the targets' partial results in one merge, then each is applied."""
-        measure = live.measure
-        assert measure is not None
-        how = {n: p.merge for n, p in live.definition.partials.items()}
-        parts = [measure(_local(grad)) for _, grad in sharded]
-        merged = ranks.merge({n: torch.stack([p[n].double() for p in parts]) for n in how}, how)
-        for row, (site, grad) in enumerate(sharded):
-            mine = {n: merged[n][row] for n in how}
-            if live.partials is not None:
-                if live.in_phase():
-                    live.partials.add(site.slot, mine)
-                    count(site)
-            else:
-                local = _local(grad)
-                _write_local(local, apply(site, local, mine))
 
     @torch.no_grad()
     def _copy_parameters(self) -> None:
@@ -303,21 +317,13 @@ class Steps:
             self._before += zip(reached.sites, copies, strict=True)
 
 
-def _local(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None
-    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
-
-
-def _write_local(local: Tensor, out: Tensor | None) -> None:
-    if out is not None:
-        local.copy_(out)
-
-
-def _merged(column: Tensor, how: str) -> Tensor:
-    if how == "sum":
-        return column.sum(0)
-    # The norm of norms is taken as torch.nn.utils.clip_grad_norm_ takes it, to the bit.
-    return column.amax(0) if how == "max" else torch.linalg.vector_norm(column, dim=0)
+def _sum(parameters: Iterable[Tensor]) -> None:
+    """A gradient of which ranks hold summands is what the optimizer uses once it is summed."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            whole = summed(parameter.grad)
+            if whole is not parameter.grad:
+                parameter.grad = whole
 
 
 def _unscale(optimizer: Optimizer) -> None:

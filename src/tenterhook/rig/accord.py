@@ -1,0 +1,114 @@
+"""What all ranks agree on before anything is touched: the plan, the code behind it, and who has which target."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from tenterhook import ranks
+from tenterhook.errors import RanksError, TenterhookError
+from tenterhook.rig.ledger import ELSEWHERE
+from tenterhook.rig.names import Target, is_sharded
+from tenterhook.rig.resolve import Claim, Ground, check_expected, check_targets
+
+#: points whose value is the same on all ranks, or a part of the same whole
+GLOBAL = ("grad_final", "update")
+
+
+def accord(what: str, resolved: Callable[[], tuple[Claim, ...]], ground: Ground) -> tuple[Claim, ...]:
+    """The claims of this rank, laid out as on all others. All ranks go on, or all raise the same error."""
+    if ranks.world_size() == 1:
+        return resolved()
+    ranks.meet(what)
+    claims: tuple[Claim, ...] = ()
+    error: TenterhookError | None = None
+    try:
+        claims = resolved()
+    except TenterhookError as met:
+        error = met
+    ranks.agree(error)
+    _compare(what, [f"{claim.hook!r} {claim.definition.fingerprint}" for claim in claims])
+    return _laid_out(claims, ground)
+
+
+def accord_on(what: str, words: str) -> None:
+    """All ranks do this, with the same words."""
+    if ranks.world_size() > 1:
+        ranks.meet(what)
+        _compare(what, [words])
+
+
+def _compare(what: str, lines: list[str]) -> None:
+    text = "\n".join(lines)
+    if ranks.same(_digest(text)):
+        return
+    (first, one), (second, other), *_ = ranks.gathered(text).items()
+    ours, theirs = one.split("\n"), other.split("\n")
+    here = next((line for line in ours if line not in theirs), "nothing more")
+    there = next((line for line in theirs if line not in ours), "nothing more")
+    raise RanksError(
+        f"the ranks do not {what} the same: rank {first} has {here}, rank {second} has {there}",
+        remedy=f"{what} the same plan, with the same code, on every rank",
+    )
+
+
+def _laid_out(claims: tuple[Claim, ...], ground: Ground) -> tuple[Claim, ...]:
+    """With the targets of all ranks, in one order, so that a merge means the same place everywhere."""
+    text = json.dumps([[target.name for target in claim.targets] for claim in claims])
+    even = ranks.same(_digest(text))
+    layouts: dict[int, list[list[str]]] = {}
+    error: TenterhookError | None = None
+    try:
+        if even:
+            for claim in claims:
+                check_targets(claim.hook, ground, claim.targets)
+        else:
+            layouts = {by: json.loads(found) for by, found in ranks.gathered(text).items()}
+            claims = tuple(_united(claim, {by: names[i] for by, names in layouts.items()})
+                           for i, claim in enumerate(claims))  # fmt: skip
+    except TenterhookError as met:
+        error = met
+    ranks.agree(error)
+    parts = ranks.any_of([any(is_sharded(t.parameter()) for t in claim.targets if t.key) for claim in claims])
+    return tuple(
+        replace(claim, merges=_merges(claim, even=even, sharded=sharded))
+        for claim, sharded in zip(claims, parts, strict=True)
+    )
+
+
+def _merges(claim: Claim, *, even: bool, sharded: bool) -> bool:
+    definition = claim.definition
+    if not definition.two_phase:
+        return False
+    if claim.hook.at not in GLOBAL:
+        # A trigger decides for all ranks; other numbers of a local point are this rank's.
+        return definition.trigger or (sharded and not definition.modifies)
+    spread = not even and (not definition.modifies or claim.over_hook)
+    return sharded or spread
+
+
+def _united(claim: Claim, layouts: Mapping[int, list[str]]) -> Claim:
+    """Of stages, each of which has other targets: all of them. Those of others sleep here."""
+    owners: dict[str, int] = {}
+    for by, names in layouts.items():
+        for name in names:
+            owners.setdefault(name, by)
+    check_expected(claim.hook, list(owners))
+    if claim.hook.at not in GLOBAL and not claim.definition.trigger:
+        return claim
+    here = {target.name: target for target in claim.targets}
+    kind = claim.hook.point.on[0]
+    targets = tuple(here.get(name) or Target(name, kind, cast(Any, _nowhere)) for name in owners)
+    away = {name: ELSEWHERE for name in owners if name not in here}
+    return replace(claim, targets=targets, dormant={**claim.dormant, **away}, owners=owners)
+
+
+def _nowhere() -> None:
+    """The owner of a target that another rank has."""
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

@@ -1,0 +1,113 @@
+"""python -m torch.distributed.run ... -m tests.ranks.cells REGIME...: decide the cells of these columns."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import tenterhook as th
+from tenterhook.actions.registry import TENSOR_POINTS
+from tenterhook.plan import POINTS
+from tests.ranks.regimes import REGIMES, Regime
+from tests.rig.by_hand import TARGETS, Hand
+from tests.rig.matrix import CHANGES
+
+#: relative; sums over ranks are taken in another order than on one process
+CLOSE = 1e-12
+
+
+def full(tensor: Any) -> Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def plain(tensor: Any) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def action(point: str, change: Any, seen: list[Any]) -> tuple[Any, th.Registry]:
+    """Elementwise, so that it may stand at a part of a tensor."""
+    registry = th.Registry()
+    if point not in TENSOR_POINTS:
+        return lambda value: seen.append(type(value).__name__), registry
+
+    @th.action("see", registry=registry, modifies=change is not None, elementwise=True)
+    def see(value: Tensor) -> Tensor | None:
+        seen.append(plain(value.detach()).clone())
+        return change(value) if change is not None else None
+
+    return see(), registry
+
+
+def decide(point: str, regime: Regime) -> str:
+    try:
+        for change in CHANGES.values() if POINTS[point].modifies else (None,):
+            exact(point, regime, change)
+    except th.RefusedError as refusal:
+        return f"refused: {refusal.fact}"
+    try:
+        if point in TENSOR_POINTS:
+            measured(point, regime)
+    except th.RefusedError as refusal:
+        return f"elementwise: {refusal.fact}"
+    return "exact"
+
+
+def exact(point: str, regime: Regime, change: Any) -> None:
+    hand = Hand(point, change)
+    by_hand = regime.by_hand(hand)
+    model, seen = regime.spread(regime.build()), []
+    optimizer = regime.optimizer(model)
+    do, registry = action(point, change, seen)
+    hook = th.Hook("cell", on=TARGETS[point], at=point, do=do, when=th.When(phase="any"))
+    rig = th.attach(model, hook, optimizer=optimizer, actions=registry)
+    regime.train(model, optimizer)
+    assert len(seen) == len(hand.seen) > 0, f"{point}: saw {len(seen)}, by hand {len(hand.seen)}"
+    for mine, theirs in zip(seen, hand.seen, strict=True):
+        if isinstance(mine, Tensor):
+            torch.testing.assert_close(mine, regime.part(theirs, point), rtol=CLOSE, atol=1e-15)
+    assert sum(site.fired for site in rig.ledger["cell"].values()) == len(seen)
+    assert rig.ledger["cell"].changed == (len(seen) if change else 0)
+    same(model, by_hand)
+    rig.detach()
+
+
+def measured(point: str, regime: Regime) -> None:
+    """`stats` is of the whole tensor, the same on every rank where the signal is."""
+    hand = Hand(point)
+    by_hand = regime.by_hand(hand)
+    model = regime.spread(regime.build())
+    optimizer = regime.optimizer(model)
+    rig = th.attach(model, th.Hook("cell", on=TARGETS[point], at=point, do=th.stats()), optimizer=optimizer)
+    regime.train(model, optimizer)
+    each = len(hand.seen) // 3
+    last = torch.stack(hand.seen[-each:])
+    (numbers,) = rig.values("cell").values()
+    assert abs(numbers["norm"] - last.norm().item()) <= 1e-9 * last.norm().item(), (point, numbers, last.norm())
+    assert abs(numbers["abs_max"] - last.abs().max().item()) <= 1e-9
+    same(model, by_hand)
+    rig.detach()
+
+
+def same(model: Any, by_hand: Any) -> None:
+    inner = getattr(model, "module", model)
+    for mine, theirs in zip(inner.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(full(mine.detach()), theirs.detach(), rtol=CLOSE, atol=1e-15)
+
+
+def main(names: list[str]) -> None:
+    dist.init_process_group("gloo")
+    for name in names:
+        for point in POINTS:
+            outcome = decide(point, REGIMES[name]())
+            if dist.get_rank() == 0:
+                print("cell", json.dumps([name, point, outcome]), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,216 @@
+"""The matrix's columns on several ranks, with what each means on one process, written by hand."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+
+from tests.rig.by_hand import Hand
+from tests.rig.regimes import Net
+
+STEPS = 3
+#: what a module that is parallel by rows has in whole: its inputs and weights are parts
+WHOLE = ("output", "grad_output", "value", "value_grad")
+
+
+class Regime:
+    """Plain replicas, each with a batch of its own, reduced by DDP."""
+
+    ranks = 2
+    options: dict[str, Any] = {}
+    #: backwards in a step; all but the last are not reduced
+    micro = 1
+
+    def build(self) -> Net:
+        torch.manual_seed(0)
+        return Net().double()
+
+    def spread(self, model: Net) -> nn.Module:
+        return nn.parallel.DistributedDataParallel(model, **self.options)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    @property
+    def batches(self) -> int:
+        """Ranks that have batches of their own."""
+        return self.ranks
+
+    @property
+    def mine(self) -> int:
+        """Whose batch this rank has."""
+        return dist.get_rank()
+
+    def batch(self, step: int, micro: int, by: int) -> Tensor:
+        seed = 1000 * step + 10 * micro + by
+        return torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+    def unsynced(self, model: Any, micro: int) -> Any:
+        return model.no_sync() if micro + 1 < self.micro else nullcontext()
+
+    def train(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            for micro in range(self.micro):
+                with self.unsynced(model, micro):
+                    (model(self.batch(step, micro, self.mine)).square().mean() / self.micro).backward()
+            optimizer.step()
+        model.load_state_dict(model.state_dict())
+
+    def by_hand(self, hand: Hand) -> Net:
+        """The same on one process: every rank's batches one after the other, gradients averaged."""
+        model = self.build()
+        optimizer = self.optimizer(model)
+        model.hand = hand
+        hands = [hand if by == self.mine else Hand(hand.point, hand.change) for by in range(self.batches)]
+        hand.on_state(model.mid)
+        for step in range(STEPS):
+            sums: list[Tensor] = []
+            for by, one in enumerate(hands):
+                model.hand = one
+                one.again_on_parameter(model.mid.weight)
+                optimizer.zero_grad()
+                for micro in range(self.micro):
+                    (model(self.batch(step, micro, by)).square().mean() / self.micro).backward()
+                grads = [p.grad.clone() for p in model.parameters()]
+                sums = [s + g for s, g in zip(sums, grads, strict=True)] if sums else grads
+            for p, total in zip(model.parameters(), sums, strict=True):
+                p.grad = total / self.batches
+            hand.final(model.mid.weight)
+            hand.step(model.mid.weight, optimizer, optimizer.step)
+        hand.again_on_parameter(model.mid.weight)
+        model.load_state_dict(model.state_dict())
+        return model
+
+    def part(self, whole: Tensor, point: str) -> Tensor:
+        """This rank's part of what one process sees at this point."""
+        return whole
+
+
+class Ddp(Regime):
+    pass
+
+
+class DdpNoSync(Regime):
+    micro = 2
+
+
+class DdpStatic(Regime):
+    options = {"static_graph": True}
+
+
+class DdpUnused(Regime):
+    options = {"find_unused_parameters": True}
+
+
+class DdpBucketView(Regime):
+    options = {"gradient_as_bucket_view": True}
+
+
+class DdpBucketViewNoSync(Regime):
+    options = {"gradient_as_bucket_view": True}
+    micro = 2
+
+
+class Fsdp2(Regime):
+    mesh: Any = None
+
+    def spread(self, model: Net) -> nn.Module:
+        from torch.distributed.fsdp import fully_shard
+
+        for module in (model.first, model.mid, model.last):
+            fully_shard(module, **self.options)
+        return fully_shard(model, **self.options)
+
+    def unsynced(self, model: Any, micro: int) -> Any:
+        model.set_requires_gradient_sync(micro + 1 == self.micro)
+        return nullcontext()
+
+    def part(self, whole: Tensor, point: str) -> Tensor:
+        return whole.chunk(self.ranks)[dist.get_rank()] if point in ("grad_final", "update") else whole
+
+
+class Fsdp2Whole(Fsdp2):
+    """One group for all."""
+
+    def spread(self, model: Net) -> nn.Module:
+        from torch.distributed.fsdp import fully_shard
+
+        return fully_shard(model)
+
+
+class Fsdp2Accumulated(Fsdp2):
+    micro = 2
+
+
+class Fsdp2Offloaded(Fsdp2):
+    @property
+    def options(self) -> dict[str, Any]:  # type: ignore[override]
+        from torch.distributed.fsdp import CPUOffloadPolicy
+
+        return {"offload_policy": CPUOffloadPolicy(pin_memory=False)}
+
+
+class TensorParallel(Regime):
+    """first by columns, mid by rows."""
+
+    batches = 1  # type: ignore[assignment]
+    mine = 0  # type: ignore[assignment]
+
+    def spread(self, model: Net) -> nn.Module:
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        mesh = init_device_mesh("cpu", (self.ranks,))
+        return parallelize_module(model, mesh, {"first": ColwiseParallel(), "mid": RowwiseParallel()})
+
+    def part(self, whole: Tensor, point: str) -> Tensor:
+        return whole if point in WHOLE else whole.chunk(self.ranks, -1)[dist.get_rank()]
+
+
+class Fsdp2TensorParallel(Regime):
+    ranks = 4
+
+    def spread(self, model: Net) -> nn.Module:
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        parallelize_module(model, mesh["tp"], {"first": ColwiseParallel(), "mid": RowwiseParallel()})
+        for module in (model.first, model.mid, model.last):
+            fully_shard(module, mesh=mesh["dp"])
+        return fully_shard(model, mesh=mesh["dp"])
+
+    @property
+    def batches(self) -> int:
+        return 2
+
+    @property
+    def mine(self) -> int:
+        return dist.get_rank() // 2
+
+    def part(self, whole: Tensor, point: str) -> Tensor:
+        if point in WHOLE:
+            return whole
+        whole = whole.chunk(2, -1)[dist.get_rank() % 2]
+        return whole.chunk(2)[dist.get_rank() // 2] if point in ("grad_final", "update") else whole
+
+
+REGIMES: dict[str, type[Regime]] = {
+    "DDP": Ddp,
+    "DDP, no_sync": DdpNoSync,
+    "DDP, static_graph": DdpStatic,
+    "DDP, find_unused_parameters": DdpUnused,
+    "DDP, bucket views": DdpBucketView,
+    "DDP, bucket views, no_sync": DdpBucketViewNoSync,
+    "FSDP2, per block": Fsdp2,
+    "FSDP2, one group": Fsdp2Whole,
+    "FSDP2, sync off and on": Fsdp2Accumulated,
+    "FSDP2, CPU offload": Fsdp2Offloaded,
+    "TP": TensorParallel,
+    "FSDP2 x TP": Fsdp2TensorParallel,
+}
