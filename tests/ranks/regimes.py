@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import nullcontext
 from typing import Any
 
@@ -25,6 +26,8 @@ class Regime:
     options: dict[str, Any] = {}
     #: backwards in a step; all but the last are not reduced
     micro = 1
+    #: relative; sums over ranks are taken in another order than on one process
+    close = 1e-12
 
     def build(self) -> Net:
         torch.manual_seed(0)
@@ -72,12 +75,7 @@ class Regime:
         for step in range(STEPS):
             sums: list[Tensor] = []
             for by, one in enumerate(hands):
-                model.hand = one
-                one.again_on_parameter(model.mid.weight)
-                optimizer.zero_grad()
-                for micro in range(self.micro):
-                    (model(self.batch(step, micro, by)).square().mean() / self.micro).backward()
-                grads = [p.grad.clone() for p in model.parameters()]
+                grads = self.gradients(model, one, step, by)
                 sums = [s + g for s, g in zip(sums, grads, strict=True)] if sums else grads
             for p, total in zip(model.parameters(), sums, strict=True):
                 p.grad = total / self.batches
@@ -86,6 +84,15 @@ class Regime:
         hand.again_on_parameter(model.mid.weight)
         model.load_state_dict(model.state_dict())
         return model
+
+    def gradients(self, model: Net, hand: Hand, step: int, by: int) -> list[Tensor]:
+        """Of one rank's batches."""
+        model.hand = hand
+        hand.again_on_parameter(model.mid.weight)
+        model.zero_grad()
+        for micro in range(self.micro):
+            (model(self.batch(step, micro, by)).square().mean() / self.micro).backward()
+        return [p.grad.clone() for p in model.parameters()]
 
     def part(self, whole: Tensor, point: str) -> Tensor:
         """This rank's part of what one process sees at this point."""
@@ -156,6 +163,31 @@ class Fsdp2Offloaded(Fsdp2):
         return {"offload_policy": CPUOffloadPolicy(pin_memory=False)}
 
 
+class Fsdp2Mixed(Fsdp2):
+    """Computed in bfloat16, reduced and stepped in single precision."""
+
+    close = 1e-6
+
+    @property
+    def options(self) -> dict[str, Any]:  # type: ignore[override]
+        from torch.distributed.fsdp import MixedPrecisionPolicy
+
+        return {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)}
+
+    def build(self) -> Net:
+        return super().build().float()
+
+    def batch(self, step: int, micro: int, by: int) -> Tensor:
+        return super().batch(step, micro, by).float()
+
+    def gradients(self, model: Net, hand: Hand, step: int, by: int) -> list[Tensor]:
+        low = copy.deepcopy(model).bfloat16()
+        low.hand = hand
+        hand.again_on_parameter(low.mid.weight)
+        low(self.batch(step, 0, by).bfloat16()).square().mean().backward()
+        return [p.grad.float() for p in low.parameters()]
+
+
 class TensorParallel(Regime):
     """first by columns, mid by rows."""
 
@@ -211,6 +243,7 @@ REGIMES: dict[str, type[Regime]] = {
     "FSDP2, one group": Fsdp2Whole,
     "FSDP2, sync off and on": Fsdp2Accumulated,
     "FSDP2, CPU offload": Fsdp2Offloaded,
+    "FSDP2, mixed precision": Fsdp2Mixed,
     "TP": TensorParallel,
     "FSDP2 x TP": Fsdp2TensorParallel,
 }

@@ -74,18 +74,18 @@ def _laid_out(claims: tuple[Claim, ...], ground: Ground) -> tuple[Claim, ...]:
     ranks.agree(error)
     parts = ranks.any_of([any(is_sharded(t.parameter()) for t in claim.targets if t.key) for claim in claims])
     return tuple(
-        replace(claim, merges=_merges(claim, even=even, sharded=sharded))
+        replace(claim, merges=_merges(claim, ground, even=even, sharded=sharded))
         for claim, sharded in zip(claims, parts, strict=True)
     )
 
 
-def _merges(claim: Claim, *, even: bool, sharded: bool) -> bool:
+def _merges(claim: Claim, ground: Ground, *, even: bool, sharded: bool) -> bool:
     definition = claim.definition
     if not definition.two_phase:
         return False
     if claim.hook.at not in GLOBAL:
         # A trigger decides for all ranks; other numbers of a local point are this rank's.
-        return definition.trigger or (sharded and not definition.modifies)
+        return definition.trigger or (sharded and not ground.fully_sharded and not definition.modifies)
     spread = not even and (not definition.modifies or claim.over_hook)
     return sharded or spread
 

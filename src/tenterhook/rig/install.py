@@ -18,7 +18,7 @@ from tenterhook.rig.forward import input_dispatch, output_dispatch
 from tenterhook.rig.gradients import grad_input_dispatch, grad_output_dispatch
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.names import Target
+from tenterhook.rig.names import Target, is_sharded
 
 
 def inert(*args: Any, **kwargs: Any) -> None:
@@ -60,7 +60,7 @@ class Fixture:
         serving = active
         if replayable:
             serving = tuple(s for s in self.sites if s.live in replayable or (s.live.active and s.dormant is None))
-        if serving == self._serving and active == self._active and (self.handle is not None) == bool(serving):
+        if serving == self._serving and active == self._active and self.stands == bool(serving):
             return
         for site in self._active:
             site.installed = False
@@ -70,7 +70,12 @@ class Fixture:
         else:
             self.take_down()
         for site in active:
-            site.installed = self.handle is not None
+            site.installed = self.stands
+
+    @property
+    def stands(self) -> bool:
+        """Whether PyTorch will call it."""
+        return self.handle is not None
 
     @property
     def wanted(self) -> bool:
@@ -192,8 +197,12 @@ class ParameterFixture(Fixture):
         #: the registration on the tensor before, which a graph may still reach
         self._parting: RemovableHandle | None = None
 
+    def tensor(self) -> Tensor | None:
+        """What takes part in the graph."""
+        return self.target.parameter()
+
     def _hooks(self) -> dict[int, Any] | None:
-        parameter = self.target.parameter()
+        parameter = self.tensor()
         return None if parameter is None else private.tensor_hooks(parameter, self._slot)
 
     def _dispatch(self) -> Callable[..., Any]:
@@ -216,7 +225,7 @@ class ParameterFixture(Fixture):
         return kept
 
     def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
-        parameter = self.target.parameter()
+        parameter = self.tensor()
         if parameter is None or not parameter.requires_grad or not parameter.is_leaf:
             return None
         before = private.tensor_hooks(parameter, self._slot)
@@ -235,7 +244,7 @@ class ParameterFixture(Fixture):
         if self._parting is not None:
             self._parting.remove()
             self._parting = None
-        parameter = self.target.parameter()
+        parameter = self.tensor()
         if parameter is not None:
             private.drop_empty_tensor_hooks(parameter)
 
@@ -259,6 +268,51 @@ class ParameterFixture(Fixture):
             self.put_up()
         for site in self._active:
             site.rebound += 1
+
+
+class GatheredFixture(ParameterFixture):
+    """Under FSDP2: the graph has the tensor that is put together for a forward. It is found when its module is called,
+    and is the same one in every step."""
+
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int) -> None:
+        super().__init__(target, point, clock, rig)
+        self._gathered: Tensor | None = None
+        self._entry: RemovableHandle | None = None
+
+    def tensor(self) -> Tensor | None:
+        return self._gathered
+
+    @property
+    def stands(self) -> bool:
+        return self._entry is not None
+
+    def put_up(self) -> None:
+        owner = self.target.owner()
+        if self._entry is None and isinstance(owner, nn.Module):
+            self._entry = owner.register_forward_pre_hook(Dispatch(self._entered))
+        if self._gathered is not None:
+            super().put_up()
+
+    def _entered(self, module: nn.Module, args: Any) -> None:
+        found = private.own_parameters(module).get(self.target.key)
+        if found is None or is_sharded(found) or found is self._gathered:
+            return
+        if self.handle is not None:
+            self.handle.remove()
+            self.handle = None
+        self._gathered = found
+        if self._active:
+            super().put_up()
+
+    def rebind(self, parameter: Tensor) -> None:
+        """What stands at the name between steps is another tensor; this one is found in the forward."""
+
+    def leave(self) -> None:
+        super().leave()
+        self._gathered = None
+        if self._entry is not None:
+            self._entry.remove()
+            self._entry = None
 
 
 class StateFixture(Fixture):
@@ -312,5 +366,9 @@ _FIXTURES: dict[str, type[Fixture]] = {
 }
 
 
-def make_fixture(target: Target, point: str, clock: Clock, rig: int) -> Fixture:
-    return _FIXTURES.get(point, StateFixture)(target, point, clock, rig)
+def make_fixture(target: Target, point: str, clock: Clock, rig: int, *, gathered: bool) -> Fixture:
+    """`gathered`: FSDP2 puts its parameters together for a forward."""
+    kind = _FIXTURES.get(point, StateFixture)
+    if gathered and kind is ParameterFixture and is_sharded(target.parameter()):
+        kind = GatheredFixture
+    return kind(target, point, clock, rig)

@@ -22,6 +22,7 @@ from tenterhook.errors import (
 )
 from tenterhook.plan import Action, Hook
 from tenterhook.plan.hook import OnError, Phase
+from tenterhook.rig import torch_private as private
 from tenterhook.rig.names import Names, Target, is_sharded, names_of, type_names
 from tenterhook.rig.shards import fully_sharded, tensor_parallel
 
@@ -65,6 +66,7 @@ class Ground:
         self.ranks = ranks.world_size()
         self.fully_sharded = self.names.sharded and fully_sharded(model)
         self.tensor_parallel = self.names.sharded and tensor_parallel(model)
+        self.reduced_apart = self.fully_sharded and private.reduced_apart(model)
 
 
 def optimizer_of(optimizers: Mapping[str, Optimizer]) -> dict[int, str]:
@@ -257,10 +259,8 @@ def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, 
 def _check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ...], ground: Ground) -> None:
     if hook.at in ("grad", "grad_accumulated"):
         if ground.fully_sharded:
-            raise RefusedError(
-                "FSDP2 gives parameters no such moment: their gradients are reduced as they come, and then are parts",
-                remedy="use grad_final, the reduced gradient, or grad_output of modules, this rank's own",
-            )
+            _check_gathered(hook, ground)
+            return
         if definition.modifies and definition.two_phase:
             raise RefusedError(
                 f"{definition.name!r} needs the whole of tensors that are spread over ranks, within a backward",
@@ -277,4 +277,18 @@ def _check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ..
         raise RefusedError(
             f"{definition.name!r} is not elementwise, and with tensor parallelism a module may have parts of values",
             remedy="use a point of parameters, or @th.action(..., elementwise=True)",
+        )
+
+
+def _check_gathered(hook: Hook, ground: Ground) -> None:
+    """FSDP2 puts a parameter together for the backward: this rank's gradient of it is whole, with two exceptions."""
+    if ground.tensor_parallel:
+        raise RefusedError(
+            "with FSDP2 and tensor parallelism together, this rank's gradient is a part of a part",
+            remedy="use grad_final, the reduced gradient",
+        )
+    if hook.at == "grad_accumulated" and ground.reduced_apart:
+        raise RefusedError(
+            "FSDP2 sums this rank's gradients in another dtype, out of sight",
+            remedy="use grad, of each backward, or grad_final; or one dtype for gradients and their reduction",
         )

@@ -36,6 +36,7 @@ class Rigging:
         self._recorder = recorder
         self._names = ground.names
         self._number = number
+        self._gathered = ground.fully_sharded
         #: optimizers that were told to be gone
         self._gone: set[str] = set()
         #: hooks taken off while a graph may still recompute with them
@@ -73,7 +74,9 @@ class Rigging:
         key = (target.kind, target.name, site.point)
         fixture = self.fixtures.get(key)
         if fixture is None:
-            fixture = self.fixtures[key] = make_fixture(target, site.point, self.clock, self._number)
+            fixture = self.fixtures[key] = make_fixture(
+                target, site.point, self.clock, self._number, gathered=self._gathered
+            )
         fixture.sites.append(site)
         return fixture
 

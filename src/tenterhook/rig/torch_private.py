@@ -249,3 +249,14 @@ TRANSPARENT = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"
 
 def is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def reduced_apart(model: nn.Module) -> bool:
+    """Whether FSDP2 reduces gradients in another dtype than they are made in.
+
+    torch 2.13: its policy has no public name.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    policies = [m._get_fsdp_state()._mp_policy for m in model.modules() if isinstance(m, FSDPModule)]
+    return any(p.reduce_dtype is not None and p.reduce_dtype != p.param_dtype for p in policies)
