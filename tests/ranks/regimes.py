@@ -24,6 +24,8 @@ class Regime:
 
     ranks = 2
     options: dict[str, Any] = {}
+    #: whether this rank has what is hooked
+    here = True
     #: backwards in a step; all but the last are not reduced
     micro = 1
     #: relative; sums over ranks are taken in another order than on one process
@@ -232,6 +234,69 @@ class Fsdp2TensorParallel(Regime):
         return whole.chunk(2)[dist.get_rank() // 2] if point in ("grad_final", "update") else whole
 
 
+class Front(Net):
+    """The stage that has `mid`."""
+
+    def __init__(self, whole: Net) -> None:
+        super().__init__()
+        self.first, self.mid = whole.first, whole.mid
+        del self.last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.call_mid(torch.tanh(self.first(x))))
+
+
+class Back(nn.Module):
+    def __init__(self, whole: Net) -> None:
+        super().__init__()
+        self.last = whole.last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x)
+
+
+class GPipe(Regime):
+    """Two stages; a batch goes through in two parts."""
+
+    batches = 1  # type: ignore[assignment]
+    mine = 0  # type: ignore[assignment]
+    schedule = "ScheduleGPipe"
+
+    @property
+    def here(self) -> bool:
+        return dist.get_rank() == 0
+
+    def spread(self, model: Net) -> nn.Module:
+        return Front(model) if dist.get_rank() == 0 else Back(model)
+
+    def train(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        from torch.distributed import pipelining
+
+        stage = pipelining.PipelineStage(model, dist.get_rank(), 2, torch.device("cpu"))
+        schedule = getattr(pipelining, self.schedule)(stage, 2, loss_fn=lambda out, _: out.square().mean())
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            x = torch.cat([self.batch(step, micro, 0) for micro in range(2)])
+            if self.here:
+                schedule.step(x)
+            else:
+                schedule.step(target=x)
+            optimizer.step()
+        model.load_state_dict(model.state_dict())
+
+    def gradients(self, model: Net, hand: Hand, step: int, by: int) -> list[Tensor]:
+        model.hand = hand
+        hand.again_on_parameter(model.mid.weight)
+        model.zero_grad()
+        for micro in range(2):
+            model(self.batch(step, micro, 0)).square().mean().backward()
+        return [p.grad / 2 for p in model.parameters()]
+
+
+class OneForwardOneBackward(GPipe):
+    schedule = "Schedule1F1B"
+
+
 REGIMES: dict[str, type[Regime]] = {
     "DDP": Ddp,
     "DDP, no_sync": DdpNoSync,
@@ -246,4 +311,6 @@ REGIMES: dict[str, type[Regime]] = {
     "FSDP2, mixed precision": Fsdp2Mixed,
     "TP": TensorParallel,
     "FSDP2 x TP": Fsdp2TensorParallel,
+    "PP, GPipe": GPipe,
+    "PP, 1F1B": OneForwardOneBackward,
 }

@@ -12,19 +12,19 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from tenterhook import ranks
 from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
-from tenterhook.record import LEDGER, PLAN, Recorder, Row, Sinks, Table, Written, as_sinks
+from tenterhook.record import LEDGER, PLAN, Recorder, Row, Sinks, Written, as_sinks
+from tenterhook.rig import torch_private as private
 from tenterhook.rig.accord import accord, accord_on
+from tenterhook.rig.ending import Ending
 from tenterhook.rig.header import SavedClock
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.live import LiveHook
-from tenterhook.rig.names import device_of
 from tenterhook.rig.pack import pack, tensors_of
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Report
@@ -34,7 +34,7 @@ from tenterhook.rig.root import Root, rigs_on
 from tenterhook.rig.saved import Room, Saved, read
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.taps import Taps
-from tenterhook.rig.telling import accounts, scene, why, written
+from tenterhook.rig.telling import accounts, scene, written
 from tenterhook.rig.unpack import (
     Kept,
     compare,
@@ -87,6 +87,7 @@ class Rig:
         self._rigging = Rigging(model, optimizers, self._recorder, ground, self._number)
         self._clock = self._rigging.clock
         self._clock.shared = ranks.world_size() > 1 and bool(optimizers)
+        self._ending = Ending(plan, self._rigging, self._recorder)
         #: the user says what a step is
         self._manual = False
         #: the backward whose end ends the step, where there is no optimizer
@@ -207,6 +208,7 @@ class Rig:
         for id in before.keys() - rigging.lives.keys():
             self._recorder.forget(id)
         self.plan = plan
+        self._ending = Ending(plan, rigging, self._recorder)
         self._recorder.keep_beside(PLAN, partial(written, plan))
         rigging.order()
         self._arm()
@@ -333,6 +335,9 @@ class Rig:
             self._leave()
             return
         rigging, clock = self._rigging, self._clock
+        if private.infers_shapes() != rigging.blind:
+            rigging.blind = not rigging.blind
+            self._arm()
         clock.in_forward, clock.replayed = False, None
         if rigging.unsettled:
             self._arm()
@@ -358,62 +363,11 @@ class Rig:
     def _end_step(self) -> None:
         if not self.attached:
             return
-        clock, step = self._clock, self._clock.step
-        trips = []
-        for live in self._rigging.active:
-            live.count_due()
-        self._make_whole([live for live in self._rigging.active if live.claim.merges and live.partials is not None])
-        for live in list(self._rigging.lives.values()):
-            live.state.commit()
-            if live.partials is not None and 1 in live.partials.fired:
-                trips += self._report(live)
-        self._recorder.flush(step)
-        flights = self._recorder.flights
-        waited_for = bool(flights) or any(live.hook.when.after_trip for live in self._rigging.lives.values())
-        if trips and waited_for and bool(torch.stack([t.any() for _, t in trips]).any()):
-            clock.tripped = step
-            for flight in flights:
-                flight.trip(why(trips))
-        clock.end_step()
+        self._ending()
+        clock = self._clock
         change = self._rigging.next_change
         if self.attached and (clock.stale or (change is not None and clock.step >= change)):
             self._arm()
-
-    @torch.no_grad()
-    def _make_whole(self, lives: list[LiveHook]) -> None:
-        """Merge over ranks what observers measured of parts, all of them at once. Each rank does, or none."""
-        parts = [live.partials for live in lives if live.partials is not None]
-        if not parts:
-            return
-        device = device_of(self._attached_model())
-        how = [{n: p.merge for n, p in one.declared.items()} | {"fired": "max"} for one in parts]
-        for one, whole in zip(parts, ranks.merge([one.part(device) for one in parts], how), strict=True):
-            one.take_whole(whole)
-
-    @torch.no_grad()
-    def _report(self, live: LiveHook) -> list[tuple[LiveHook, Tensor]]:
-        """Turn a two-phase observer's merged partial results into numbers."""
-        assert live.partials is not None
-        fired = bytearray(live.partials.fired)
-        merged = live.partials.take()
-        if merged is None:
-            return []
-        step, names = self._clock.step, live.names
-        device = merged["fired"].device
-        if live.reads_only and live.width:
-            columns = partial(live.call, merged, {})
-            self._recorder.put(live.hook.id, Table(step, names, fired, columns, width=live.width, device=device))
-            return []
-        state = live.state.pack(device)
-        try:
-            made = dict(live.call(merged, state))
-        except Exception as error:
-            live.failed(live.sites[0], error)
-            return []
-        trip = made.pop("trip", None)
-        live.width = len(made)
-        self._recorder.put(live.hook.id, Table(step, names, fired, lambda: made, width=live.width, device=device))
-        return [(live, trip)] if trip is not None and live.definition.trigger else []
 
     def _attached_model(self) -> nn.Module:
         model = self._rigging.model()

@@ -43,6 +43,8 @@ class Rigging:
         self.retired: list[LiveHook] = []
         #: a change waits for the next forward of the root
         self._waiting = False
+        #: a pipeline tries its stage with empty tensors, which is no forward of the training
+        self.blind = False
         #: what the hot paths look at, as `arm` left it
         self.active: tuple[LiveHook, ...] = ()
         self.modifiers: frozenset[LiveHook] = frozenset()
@@ -116,7 +118,7 @@ class Rigging:
         step, replayable = self.clock.step, self.clock.replayable()
         self._waiting = False
         for live in self.lives.values():
-            wanted = (live.due(step), live in replayable)
+            wanted = (live.due(step) and not self.blind, live in replayable)
             if wanted == live.standing:
                 continue
             if live.modifies_forward and live.active != wanted[0] and self.clock.in_forward:

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -260,3 +262,18 @@ def reduced_apart(model: nn.Module) -> bool:
 
     policies = [m._get_fsdp_state()._mp_policy for m in model.modules() if isinstance(m, FSDPModule)]
     return any(p.reduce_dtype is not None and p.reduce_dtype != p.param_dtype for p in policies)
+
+
+def infers_shapes() -> bool:
+    """Whether a pipeline's stage is being tried with empty tensors, to learn the shapes that it gives.
+
+    torch 2.13: nothing says so but who calls.
+    """
+    if getattr(torch.distributed, "pipelining", None) is None:
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_forward_metadata_inference":
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,185 @@
+"""Two ranks that do not do the same, or of which one fails: all of them hear of it, in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import tenterhook as th
+from tenterhook import ranks
+
+ranks.PATIENCE = 2.0
+
+
+def model() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    made = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)))
+    return made, torch.optim.SGD(made.parameters(), lr=0.1)
+
+
+def raised(act: Callable[[], Any]) -> th.TenterhookError:
+    try:
+        act()
+    except th.TenterhookError as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def alike(error: th.TenterhookError) -> str:
+    """Every rank has met the same."""
+    found: list[Any] = [None, None]
+    dist.all_gather_object(found, (type(error).__name__, str(error)))
+    assert found[0] == found[1], found
+    return found[0][1]
+
+
+STATS = th.Hook("stats", on="**", at="grad_final", do=th.stats())
+
+
+def absent(rank: int) -> None:
+    """`if rank == 0: attach` does not hang, and leaves no trace."""
+    one, optimizer = model()
+    begun = time.monotonic()
+    if rank == 0:
+        error = raised(lambda: th.attach(one, STATS, optimizer=optimizer))
+        assert isinstance(error, th.RanksError) and error.rank == 0
+        assert error.fact == "attach was called here, and within 2 s not on 1 of 2 ranks: 1"
+        assert time.monotonic() - begun < 4
+    dist.barrier()
+    rig = th.attach(one, STATS, optimizer=optimizer)
+    assert rig.attached
+    rig.detach()
+
+
+def another_plan(rank: int) -> None:
+    one, optimizer = model()
+    hooks = [STATS, th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0 + rank))]
+    said = alike(raised(lambda: th.attach(one, hooks, optimizer=optimizer)))
+    assert "the ranks do not attach the same: rank 0 has" in said and "max=1.0" in said and "max=2.0" in said, said
+
+
+def a_missing_hook(rank: int) -> None:
+    one, optimizer = model()
+    hooks = [STATS, th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0))]
+    said = alike(raised(lambda: th.attach(one, hooks[: 2 - rank], optimizer=optimizer)))
+    assert "rank 1 has nothing more" in said, said
+    assert not one._forward_pre_hooks, "nothing was touched"
+
+
+def other_code(rank: int) -> None:
+    one, optimizer = model()
+    do = (lambda g: g * 2) if rank else (lambda g: g * 3)
+    alike(raised(lambda: th.attach(one, th.Hook("own", on="**", at="grad", do=do), optimizer=optimizer)))
+
+
+def refused_on_one(rank: int) -> None:
+    """What one rank cannot attach, none attaches."""
+    one, optimizer = model()
+    given = optimizer if rank == 0 else None
+    said = alike(raised(lambda: th.attach(one, STATS, optimizer=given)))
+    assert said.startswith("hook 'stats' at grad_final (rank 1): there is no optimizer"), said
+
+
+def changes(rank: int) -> None:
+    """Everything that changes a rig is one act of all ranks."""
+    one, optimizer = model()
+    rig = th.attach(one, STATS, optimizer=optimizer)
+    alike(raised(lambda: rig.add(th.Hook(f"more{rank}", on="**", at="grad", do=th.stats()))))
+    alike(raised(lambda: rig.mute("stats") if rank else rig.mute("other")))
+    assert list(rig.ledger) == ["stats"] and not rig._live("stats").muted
+    rig.add(th.Hook("more", on="**", at="grad", do=th.stats()))
+    rig.mute("more")
+    rig.unmute("more")
+    rig.remove("more")
+    assert list(rig.ledger) == ["stats"]
+    rig.detach()
+
+
+def failing(point: str, on: str) -> Callable[[int], None]:
+    """A modifier that fails on rank 1 in the second step: no rank steps."""
+
+    def program(rank: int) -> None:
+        one, optimizer = model()
+        count = [0]
+
+        def own(x: torch.Tensor) -> torch.Tensor:
+            count[0] += 1
+            if rank == 1 and count[0] == 2:
+                raise ZeroDivisionError("own arithmetic")
+            return x * 1
+
+        rig = th.attach(one, th.Hook("own", on=on, at=point, do=own), optimizer=optimizer)
+        for step in range(2):
+            optimizer.zero_grad()
+            one(torch.ones(2, 4) + step).square().mean().backward()
+            before = [p.detach().clone() for p in one.parameters()]
+            if step == 0:
+                optimizer.step()
+        dist.barrier()
+        begun = time.monotonic()
+        error = raised(optimizer.step)
+        assert time.monotonic() - begun < 2
+        said = alike(error)
+        assert isinstance(error, th.HookError) and error.rank == 1 and error.hook == "own" and error.point == point
+        assert "raised ZeroDivisionError: own arithmetic (step 1)" in said
+        assert all(torch.equal(p, q) for p, q in zip(one.parameters(), before, strict=True)), "no weight has moved"
+        optimizer.step()  # the step after is a step
+        assert not all(torch.equal(p, q) for p, q in zip(one.parameters(), before, strict=True))
+        rig.detach()
+
+    return program
+
+
+def a_muted_site(rank: int) -> None:
+    """An observer that fails on one rank is muted there; the others go on, and nobody waits."""
+    one, optimizer = model()
+    registry = th.Registry()
+
+    @th.action("frail", registry=registry)
+    def frail(x: torch.Tensor, ctx: th.Context) -> None:
+        if rank == 1:
+            raise ZeroDivisionError
+        ctx.emit("norm", x.norm())
+
+    hooks = [STATS, th.Hook("frail", on="**.weight", at="grad", do=frail())]
+    rig = th.attach(one, hooks, optimizer=optimizer, actions=registry)
+    for _ in range(3):
+        optimizer.zero_grad()
+        one(torch.ones(2, 4)).square().mean().backward()
+        optimizer.step()
+    assert rig.ledger["frail"].failed == (2 if rank else 0) and rig.ledger["stats"].fired == 12
+    rig.detach()
+
+
+PROGRAMS: dict[str, Callable[[int], None]] = {
+    "absent": absent,
+    "another plan": another_plan,
+    "a missing hook": a_missing_hook,
+    "other code": other_code,
+    "refused on one": refused_on_one,
+    "changes": changes,
+    "a muted site": a_muted_site,
+    "forward": failing("output", "0"),
+    "a module's gradient": failing("grad_output", "0"),
+    "backward": failing("grad", "0.weight"),
+    "accumulated": failing("grad_accumulated", "0.weight"),
+    "final": failing("grad_final", "0.weight"),
+}
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    for name, program in PROGRAMS.items():
+        program(dist.get_rank())
+        dist.barrier()
+        print(f"rank {dist.get_rank()}: {name}\n", end="", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

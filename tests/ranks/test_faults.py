@@ -1,0 +1,14 @@
+"""What goes wrong on one rank is heard on all."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ranks.faults import PROGRAMS
+from tests.ranks.launch import torchrun
+
+
+@pytest.mark.ranks
+def test_all_ranks_hear_of_it():
+    printed = torchrun("tests.ranks.faults", 2)
+    assert {f"rank {rank}: {name}" for rank in (0, 1) for name in PROGRAMS} <= set(printed.splitlines())
