@@ -16,5 +16,5 @@ def torchrun(program: str, ranks: int, *arguments: str, timeout: float = 240, op
                "-m", program, *arguments]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": str(HOUSE), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(command, cwd=HOUSE, env=env, capture_output=True, text=True, timeout=timeout)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     return done.stdout

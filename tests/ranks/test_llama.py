@@ -1,0 +1,55 @@
+"""A tiny Llama: one plan in four regimes gives the same numbers, and the weights of the loop written by hand.
+
+`scripts/llama` does 200 steps.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.ranks.launch import HOUSE, torchrun
+from tests.ranks.llama import RANKS
+
+STATISTICS = 1e-5
+WEIGHTS = 1e-9
+
+
+def made(regime: str, steps: int) -> dict[str, Any]:
+    if regime == "single":
+        command = [sys.executable, "-m", "tests.ranks.llama", regime, str(steps)]
+        printed = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=True).stdout
+    else:
+        printed = torchrun("tests.ranks.llama", RANKS[regime], regime, str(steps), timeout=1200)
+    (line,) = [line for line in printed.splitlines() if line.startswith("made ")]
+    return json.loads(line.removeprefix("made "))
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """The largest relative difference of two runs' recorded numbers."""
+    found = 0.0
+    for a, b in zip(one["numbers"], other["numbers"], strict=True):
+        assert a.keys() == b.keys()
+        for hook, targets in a.items():
+            assert targets.keys() == b[hook].keys() and targets
+            for target, numbers in targets.items():
+                size = max(abs(v) for k, v in numbers.items() if k not in ("zeros", "nonfinite"))
+                for name, value in numbers.items():
+                    found = max(found, abs(value - b[hook][target][name]) / max(size, 1e-30))
+    return found
+
+
+def compare(steps: int) -> dict[str, tuple[float, float]]:
+    """Of each regime: how far its weights are from the loop by hand, and its numbers from one process's."""
+    runs = {regime: made(regime, steps) for regime in RANKS}
+    return {regime: (run["apart"], apart(run, runs["single"])) for regime, run in runs.items()}
+
+
+@pytest.mark.ranks
+def test_four_regimes():
+    for regime, (weights, numbers) in compare(20).items():
+        assert weights <= WEIGHTS and numbers <= STATISTICS, (regime, weights, numbers)
