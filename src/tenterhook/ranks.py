@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -29,13 +29,14 @@ SHARED = {
     kind.__name__: kind
     for kind in (
         errors.ActionError, errors.AttachedError, errors.ContractError, errors.DormantError, errors.ExpectError,
-        errors.HookError, errors.InPlaceError, errors.NoMatchError, errors.PlanError, errors.RefusedError,
-        errors.ResolveError, errors.ReturnError, errors.StateError,
+        errors.HookError, errors.InPlaceError, errors.MismatchError, errors.NoMatchError, errors.PlanError,
+        errors.RefusedError, errors.ResolveError, errors.ReturnError, errors.StateError,
     )
 }  # fmt: skip
 
 #: acts of all ranks so far, and errors: they name places in the store
 _met = 0
+Made = TypeVar("Made")
 _errors = itertools.count()
 
 
@@ -96,6 +97,17 @@ def agree(error: TenterhookError | None) -> None:
         _store().set(key, _written(error))
         raise error
     raise _read(_store().get(key), first)
+
+
+def all_or_none(act: Callable[[], Made]) -> Made:
+    """What it makes; if it raises on one rank, all raise the same."""
+    error: TenterhookError | None = None
+    try:
+        made = act()
+    except TenterhookError as met:
+        error = met
+    agree(error)
+    return made
 
 
 def same(digest: bytes) -> bool:

@@ -118,14 +118,15 @@ def test_a_rank_whose_state_was_not_saved_takes_the_first_ones(run: Run, monkeyp
     same({key.replace("rank3", "rank0"): t for key, t in other.rig.state_dict().items()}, state)
 
 
-def test_shards_go_back_to_as_many_ranks(run: Run):
+def test_what_was_saved_on_more_ranks_goes_on_where_it_is_of_the_whole(run: Run):
     state = resealed(run.rig.state_dict(), lambda said, _: said.update(sharded=True, ranks=2))
     other = attached()
-    with pytest.raises(th.StateError) as error:
-        other.rig.load_state_dict(state)
-    assert str(error.value) == (
-        "the hooks were saved on 2 ranks that held shards; here are 1\n  remedy: load on as many ranks as saved"
-    )
+    report = other.rig.load_state_dict(state, strict=False)
+    told = [str(difference) for difference in report.differences] + report.notes
+    assert other.rig.step_count == run.rig.step_count
+    assert all("as 2 ranks had them; here are 1" in one or "ranks 1 to 1 is left" in one or "2 ranks did" in one
+               for one in told)  # fmt: skip
+    assert any("ranks 1 to 1 is left" in one for one in told), told
 
 
 def test_entries_may_be_parameters(run: Run):

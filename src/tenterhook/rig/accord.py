@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from tenterhook import ranks
-from tenterhook.errors import RanksError, TenterhookError
+from tenterhook.errors import RanksError
 from tenterhook.plan import Plan
 from tenterhook.rig.ledger import ELSEWHERE
 from tenterhook.rig.names import Target, is_sharded
 from tenterhook.rig.resolve import Claim, Ground, check_expected, check_targets
-
-#: points whose value is the same on all ranks, or a part of the same whole
-GLOBAL = ("grad_final", "update")
+from tenterhook.rig.shards import GLOBAL
 
 
 def accord(what: str, resolved: Callable[[], tuple[Claim, ...]], ground: Ground) -> tuple[Claim, ...]:
@@ -27,13 +25,13 @@ def accord(what: str, resolved: Callable[[], tuple[Claim, ...]], ground: Ground)
     if ranks.world_size() == 1:
         return resolved()
     ranks.meet(what)
-    claims: tuple[Claim, ...] = ()
-    error: TenterhookError | None = None
-    try:
-        claims = resolved()
-    except TenterhookError as met:
-        error = met
-    ranks.agree(error)
+    return agreed(what, ranks.all_or_none(resolved), ground)
+
+
+def agreed(what: str, claims: tuple[Claim, ...], ground: Ground) -> tuple[Claim, ...]:
+    """The same, of claims that were made on every rank."""
+    if ranks.world_size() == 1:
+        return claims
     _compare(what, [f"{claim.hook!r} {claim.definition.fingerprint}" for claim in claims])
     return _laid_out(claims, ground)
 
@@ -63,19 +61,13 @@ def _laid_out(claims: tuple[Claim, ...], ground: Ground) -> tuple[Claim, ...]:
     """With the targets of all ranks, in one order, so that a merge means the same place everywhere."""
     text = json.dumps([[target.name for target in claim.targets] for claim in claims])
     even = ranks.same(_digest(text))
-    layouts: dict[int, list[list[str]]] = {}
-    error: TenterhookError | None = None
-    try:
-        if even:
-            for claim in claims:
-                check_targets(claim.hook, ground, claim.targets)
-        else:
-            layouts = {by: json.loads(found) for by, found in ranks.gathered(text).items()}
-            claims = tuple(_united(claim, {by: names[i] for by, names in layouts.items()})
-                           for i, claim in enumerate(claims))  # fmt: skip
-    except TenterhookError as met:
-        error = met
-    ranks.agree(error)
+    if even:
+        for claim in claims:  # it says the same everywhere
+            check_targets(claim.hook, ground, claim.targets)
+    else:
+        layouts = {by: json.loads(found) for by, found in ranks.gathered(text).items()}
+        claims = tuple(_united(claim, {by: names[i] for by, names in layouts.items()})
+                       for i, claim in enumerate(claims))  # fmt: skip
     parts = ranks.any_of([any(is_sharded(t.parameter()) for t in claim.targets if t.key) for claim in claims])
     return tuple(
         replace(claim, merges=_merges(claim, ground, even=even, sharded=sharded))

@@ -262,10 +262,16 @@ class Rig:
     # -- what is kept of it ------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The plan and all running state as plain tensors, copied: for torch.save, safetensors or DCP as they are."""
+        """The plan and all running state as plain tensors, copied: for torch.save, safetensors or DCP as they are.
+
+        Every rank saves its own. Where ranks have different targets, all of them call it together.
+        """
         model = self._rigging.model()
         if model is None:
             raise AttachedError("the model of this rig is gone", remedy="save before the model is dropped")
+        if any(live.claim.owners for live in self._rigging.lives.values()):
+            accord_on("state_dict", "")
+            self._rigging.gather_state()
         clock, now = self._clock, self._clock.now
         saved = SavedClock(
             clock.step, clock.tripped, clock.accumulated, (clock.forwards[0], clock.forwards[1]),
@@ -281,8 +287,9 @@ class Rig:
         `strict` raises MismatchError if state would be lost or missed, and loads nothing then.
         """
         model = self._attached_model()
+        ranks.meet("load_state_dict")
         self.loaded = report = Report()
-        saved = read(state, self._room(model))
+        saved = ranks.all_or_none(partial(read, state, self._room(model)))
         if saved is None:
             report.found = False
             report.notes.append("the checkpoint holds no state of hooks: they stay as they are")
@@ -294,8 +301,7 @@ class Rig:
         compare_hooks(saved, here, report)
         compare_clocks(saved, self._optimizers, self._ticking, report)
         compare_tensors(saved, self._used_tensors(), partial(report.add, "tensor"))
-        if strict:
-            report.refuse()
+        ranks.all_or_none(report.refuse if strict else lambda: None)
         self._take(saved, kept)
         return report
 

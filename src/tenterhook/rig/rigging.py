@@ -6,9 +6,11 @@ import warnings
 import weakref
 from collections.abc import Mapping
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from tenterhook import ranks
 from tenterhook.errors import ResolveError
 from tenterhook.record import Recorder
 from tenterhook.rig.clock import Clock
@@ -303,6 +305,19 @@ class Rigging:
                     live.fixtures[site.slot].refresh(self.clock.replayable())
         if woken:
             self._sum_up()
+
+    @torch.no_grad()
+    def gather_state(self) -> None:
+        """Of targets that not every rank has, the declared state from the first that has each. Every rank calls it."""
+        lives = [live for live in self.lives.values() if live.claim.owners and live.definition.state]
+        mine = ranks.rank()
+        given = []
+        for live in lives:
+            held = torch.tensor([live.claim.first(site.name) == mine for site in live.sites])
+            packed = live.state.pack(torch.device("cpu"))
+            given.append({name: torch.where(held.to(t.device), t, 0.0) for name, t in packed.items()})
+        for live, whole in zip(lives, ranks.merge(given, [dict.fromkeys(one, "sum") for one in given]), strict=True):
+            live.state.packed.update(whole)
 
     def training(self) -> bool:
         model = self.model()

@@ -163,11 +163,6 @@ def read(given: Mapping[str, Tensor], room: Room) -> Saved | None:
     for key, entry in named.items():
         if digest(own[key]) != entry.digest:
             raise _damaged(f"the entry {_shown(key)} is not what was saved")
-    if header.sharded and header.ranks != ranks.world_size():
-        raise StateError(
-            f"the hooks were saved on {header.ranks} ranks that held shards; here are {ranks.world_size()}",
-            remedy="load on as many ranks as saved",
-        )
     return _sorted(header, plan, {key: own[before + key].detach() for key in header.entries})
 
 

@@ -10,6 +10,9 @@ from tenterhook import ranks
 from tenterhook.errors import RefusedError
 from tenterhook.rig.names import is_sharded
 
+#: points whose value is the same on all ranks, or a part of the same whole; at others it is this rank's
+GLOBAL = ("grad_final", "update")
+
 
 def local(tensor: Tensor) -> Tensor:
     """The part that is on this rank; what is written into it is written into the tensor."""

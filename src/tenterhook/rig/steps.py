@@ -157,7 +157,10 @@ class Steps:
             else:
                 self._fire(site)(local(update))
         for live, (sites, updates) in moved.items():
-            (self._parts if live.claim.merges else self._together)(live, sites, updates)
+            if live.claim.merges:
+                self._parts(live, sites, updates)
+            else:
+                self._together(live, sites, [_part(update) for update in updates])
 
     def _fire(self, site: Site) -> Fire:
         fire = self._fires.get(site)
@@ -240,18 +243,14 @@ class Steps:
         if live.claim.merges and live.partials is not None:
             self._parts(live, reached.sites, [p.grad for p in reached.parameters])
         elif live.gauge is not None:
-            self._together(live, reached.sites, [p.grad for p in reached.parameters])
+            self._together(live, reached.sites, [_part(p.grad) for p in reached.parameters])
         else:
             for site, parameter in zip(reached.sites, reached.parameters, strict=True):
                 grad = parameter.grad
                 if grad is None:
                     site.skip(NO_GRADIENT)
                     continue
-                out = self._fire(site)(local(grad))
-                if out is not None and is_sharded(grad):
-                    local(grad).copy_(out)
-                elif out is not None:
-                    parameter.grad = out
+                _replace(parameter, self._fire(site)(local(grad)))
 
     def _parts(self, live: LiveHook, sites: list[Site], given: list[Tensor | None]) -> None:
         """Of tensors that are spread over ranks, what this rank stands for; they are merged when the step ends."""
@@ -293,7 +292,7 @@ class Steps:
         parts = []
         for site, parameter in given:
             try:
-                parts.append(measure(parameter.grad))
+                parts.append(measure(local(parameter.grad)))
             except Exception as error:
                 live.failed(site, error)
                 return
@@ -302,9 +301,8 @@ class Steps:
         merged = {n: over(column, live.definition.partials[n].merge)[0] for n, column in columns.items()}
         for site, parameter in given:
             assert parameter.grad is not None
-            out = apply(site, parameter.grad, {n: m.to(parameter.grad.device) for n, m in merged.items()})
-            if out is not None:
-                parameter.grad = out
+            part = local(parameter.grad)
+            _replace(parameter, apply(site, part, {n: m.to(part.device) for n, m in merged.items()}))
 
     @torch.no_grad()
     def _copy_parameters(self) -> None:
@@ -315,6 +313,20 @@ class Steps:
             reached = self._reach.of(live)
             copies = [p.detach().clone() for p in reached.parameters]
             self._before += zip(reached.sites, copies, strict=True)
+
+
+def _part(grad: Tensor | None) -> Tensor | None:
+    return None if grad is None else local(grad)
+
+
+def _replace(parameter: Tensor, out: Tensor | None) -> None:
+    """By what a modifier returned for this rank's part of its gradient."""
+    if out is None:
+        return
+    if parameter.grad is not None and is_sharded(parameter.grad):
+        local(parameter.grad).copy_(out)
+    else:
+        parameter.grad = out
 
 
 def _sum(parameters: Iterable[Tensor]) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from tenterhook import ranks
 from tenterhook.actions import Definition
 from tenterhook.errors import StateError, nearest
 from tenterhook.plan import Hook
 from tenterhook.rig.clock import Clock, Pass
-from tenterhook.rig.header import DTYPES, MAX_INTEGER, SavedClock, SavedHook
+from tenterhook.rig.header import DTYPES, MAX_INTEGER, Header, SavedClock, SavedHook
 from tenterhook.rig.ledger import MUTED
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target, device_of, devices_of, kind_of, kinds_of
@@ -22,6 +23,7 @@ from tenterhook.rig.pack import ROWS, fingerprint_of, surroundings
 from tenterhook.rig.rename import Renaming
 from tenterhook.rig.report import Report
 from tenterhook.rig.saved import Saved, as_bytes, digest, is_name
+from tenterhook.rig.shards import GLOBAL
 from tenterhook.rig.state import HookState
 
 #: as many targets may be saved as are here, times this, before they are not even read
@@ -128,10 +130,32 @@ def _keep(
     rows, names = ledger.tolist(), _names(saved, id, sites)
     if hook.point.on == ("optimizer",):
         renaming = Renaming(None)  # an optimizer is no part of the model
-    moves = _moves(hook, said, names, rows[ROWS.index("kind")], targets, renaming, report)
+    several = saved.header.ranks > 1 or ranks.world_size() > 1
+    moves = _moves(hook, said, names, rows[ROWS.index("kind")], targets, renaming, report, several=several)
     state = _state(saved, id, definition, sites, report, model)
     partials = _partials(saved, id, definition, sites, device_of(model))
-    return Kept(said, moves, rows, state, partials, _fired(saved, id, definition, sites, partials))
+    kept = Kept(said, moves, rows, state, partials, _fired(saved, id, definition, sites, partials))
+    return kept if saved.header.ranks == ranks.world_size() else _of_other_ranks(saved.header, hook, kept, report)
+
+
+def _of_other_ranks(header: Header, hook: Hook, kept: Kept, report: Report) -> Kept:
+    """Saved on more ranks, or on fewer: what is of the whole goes on, what was one rank's own may not."""
+    then, now, mine, state = header.ranks, ranks.world_size(), ranks.rank(), kept.state
+    if kept.fired:
+        report.notes.append(
+            f"hook {hook.id!r}: what was measured in the step under way is left: there were {then} ranks"
+        )
+    if hook.at in GLOBAL:
+        if header.sharded and (state.free or state.pending_free):
+            report.add("state", f"its own tensors are of parts, as {then} ranks had them; here are {now}", hook=hook.id)
+            state.free, state.pending_free = {}, {}
+    elif state or state.generators:
+        if mine >= then:
+            report.notes.append(f"hook {hook.id!r}: rank {mine} has no saved state of its own: it begins anew")
+            state.clear()
+        elif mine == 0 and now < then:
+            report.notes.append(f"hook {hook.id!r}: what was the own state of ranks {now} to {then - 1} is left")
+    return replace(kept, partials={}, fired=b"")
 
 
 def _compare_code(said: SavedHook, definition: Definition, saved: Saved, report: Report, id: str) -> None:
@@ -196,7 +220,7 @@ def _names(saved: Saved, id: str, sites: int) -> list[str]:
 
 def _moves(
     hook: Hook, said: SavedHook, names: Sequence[str], kinds: Sequence[int], targets: Sequence[Target],
-    renaming: Renaming, report: Report,
+    renaming: Renaming, report: Report, *, several: bool,
 ) -> dict[int, str]:  # fmt: skip
     """Old slots and the targets that they are here."""
     here = {name: i for i, target in enumerate(targets) for name in (target.name, *target.aliases)}
@@ -215,9 +239,10 @@ def _moves(
         taken.add(name)
         then = said.kinds[kinds[slot]] if kinds[slot] >= 0 else None
         now = kinds_here[found] if found is not None else None
-        if found is not None and (then is None) != (now is None):
+        known = then is not None and now is not None  # of a target on another rank it is not
+        if found is not None and (then is None) != (now is None) and not several:
             raise _meaningless("ledger", hook.id)
-        if then != now and found is not None:
+        if then != now and (known or not several) and found is not None:
             if targets[found or 0].kind == "parameter":
                 report.add("target", f"saved as {then}, here it is {now}", hook=hook.id, target=name)
                 continue

@@ -1,0 +1,18 @@
+"""A slice of `scripts/kill-ranks`: a rank is killed, torchrun starts all again, and nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.ranks.launch import HOUSE
+
+
+@pytest.mark.ranks
+def test_killed_ranks_go_on_where_they_were():
+    command = [sys.executable, str(HOUSE / "scripts" / "kill-ranks"), "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 kills in 1 runs: 0 wrong, 0 hung" in done.stdout
