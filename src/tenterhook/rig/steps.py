@@ -286,22 +286,20 @@ class Steps:
             elif parameter.grad is None:
                 site.skip(NO_GRADIENT)
             else:
-                given.append((site, parameter))
+                given.append((site, parameter, local(parameter.grad)))
         if not given:
             return
         parts = []
-        for site, parameter in given:
+        for site, _, part in given:
             try:
-                parts.append(measure(local(parameter.grad)))
+                parts.append(measure(part))
             except Exception as error:
                 live.failed(site, error)
                 return
         first = next(iter(parts[0].values())).device
         columns = {n: torch.stack([p[n].to(first) for p in parts]) for n in live.definition.partials}
         merged = {n: over(column, live.definition.partials[n].merge)[0] for n, column in columns.items()}
-        for site, parameter in given:
-            assert parameter.grad is not None
-            part = local(parameter.grad)
+        for site, parameter, part in given:
             _replace(parameter, apply(site, part, {n: m.to(part.device) for n, m in merged.items()}))
 
     @torch.no_grad()
