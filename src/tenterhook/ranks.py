@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -46,6 +47,12 @@ def rank() -> int:
 
 def world_size() -> int:
     return dist.get_world_size() if _several() else 1
+
+
+def launched() -> tuple[int, int]:
+    """This process among all, and among those of its node, as torchrun has started it; whether or not, or no longer,
+    there is a process group."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def _several() -> bool:

@@ -11,7 +11,7 @@ from tests.adapters.zero_code import SCRIPTS, compare
 pytestmark = pytest.mark.slow
 
 #: those in the fast suite: two models, two optimizers on one, another object half-way, ranks
-FEW = ("gan", "two_optimizers", "unfreeze", "resume", "ddp")
+FEW = ("gan", "two_optimizers", "unfreeze", "resume", "ddp", "fsdp2")
 #: of each, the run folders and the steps in them
 MODELS = {
     "gan": {"Discriminator": (0, 59), "Generator": (0, 59)},
@@ -19,6 +19,7 @@ MODELS = {
     "unfreeze": {"GlyphNet": (0, 49)},
     "resume": {"Regressor": (0, 39)},
     "ddp": {"Sequential": (0, 31)},
+    "fsdp2": {"Transformer": (0, 29)},
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import tenterhook as th
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
-RANKS = {"ddp": 2}
+RANKS = {"ddp": 2, "fsdp2": 2}
 
 
 @dataclass(frozen=True, slots=True)

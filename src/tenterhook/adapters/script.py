@@ -21,6 +21,7 @@ from tenterhook.record import FINDINGS, Flight, Store, last_step
 from tenterhook.rig import Rig, attach
 from tenterhook.rig.discover import Discovery
 from tenterhook.rig.names import unwrapped
+from tenterhook.rig.shards import class_name
 
 #: a plan file that takes the place of the one that was asked for, say when a script goes on from a checkpoint
 OVERRIDE = "TENTERHOOK_PLAN"
@@ -49,7 +50,7 @@ class Watched:
 
     name: str
     path: Path
-    #: on the first rank alone: what is recorded here is the same on all
+    #: on the first rank of each node: what is the same on all ranks is written by the first of all
     sinks: list[Store | Flight]
     optimizers: list[str] = field(default_factory=list)
     rig: Rig | None = None
@@ -63,7 +64,7 @@ class Watched:
             return
         self.steps, self.findings = self.rig.step_count, check(self.rig)
         for sink in self.sinks:
-            if isinstance(sink, Store):
+            if isinstance(sink, Store) and ranks.launched()[0] == 0:
                 sink.keep(FINDINGS, self.findings.to_json())
         self.rig.__exit__(kind, error, tb)
 
@@ -99,7 +100,7 @@ class Script:
             warnings.warn(f"tenterhook run could not attach to {type(model).__name__}: {error}", stacklevel=2)
 
     def _watch(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        watched = self._known.get(model) or self._named(type(unwrapped(model)).__name__)
+        watched = self._known.get(model) or self._named(class_name(unwrapped(model)))
         self._known[model] = watched
         watched.optimizers = [type(o).__name__ for o in optimizers]
         before, state = watched.rig, None
@@ -139,7 +140,10 @@ class Script:
             number += 1
             free = f"{name}-{number}"
         path = self.out / free
-        sinks: list[Store | Flight] = [] if ranks.rank() else [Store(path), Flight(path / "flights")]
+        rank, on_node = ranks.launched()
+        sinks: list[Store | Flight] = [Store(path)] if on_node == 0 else []
+        if rank == 0:
+            sinks.append(Flight(path / "flights"))
         self.models.append(Watched(free, path, sinks))
         return self.models[-1]
 

@@ -41,7 +41,7 @@ def act(given: argparse.Namespace) -> int:
     script = Script(out, plan=Plan.load(given.plan) if given.plan else None)
     code = run(given.script, given.arguments, script, module=given.module)
     sys.stdout.flush()
-    if not given.quiet and not ranks.rank():
+    if not given.quiet and ranks.launched()[0] == 0:
         print(script, file=sys.stderr)
         if any(model.rig is not None for model in script.models):
             print(f"  tenterhook report {out}", file=sys.stderr)

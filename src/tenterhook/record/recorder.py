@@ -43,8 +43,10 @@ class Recorder:
         """Whether anybody takes what is recorded."""
         return bool(self.outlets or self.flights)
 
-    def put(self, hook: str, table: Table) -> None:
-        self._tables[hook] = table
+    def put(self, hook: str, table: Table, *, shared: bool = False) -> None:
+        """`shared`: all ranks have the same numbers, which the first one writes."""
+        if not shared or self.rank == 0:
+            self._tables[hook] = table
         self.last[hook] = table
 
     def emit(self, hook: str, target: str, name: str, call: int, leaf: int, value: Tensor | float) -> None:

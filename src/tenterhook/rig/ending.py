@@ -15,6 +15,7 @@ from tenterhook.rig.accord import digest_of
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import device_of
 from tenterhook.rig.rigging import Rigging
+from tenterhook.rig.shards import GLOBAL
 from tenterhook.rig.telling import why
 
 
@@ -71,7 +72,7 @@ class Ending:
         device = merged["fired"].device
         if live.reads_only and live.width:
             columns = partial(live.call, merged, {})
-            self._recorder.put(live.hook.id, Table(step, names, fired, columns, width=live.width, device=device))
+            self._put(live, Table(step, names, fired, columns, width=live.width, device=device))
             return []
         state = live.state.pack(device)
         try:
@@ -81,5 +82,8 @@ class Ending:
             return []
         trip = made.pop("trip", None)
         live.width = len(made)
-        self._recorder.put(live.hook.id, Table(step, names, fired, lambda: made, width=live.width, device=device))
+        self._put(live, Table(step, names, fired, lambda: made, width=live.width, device=device))
         return [(live, trip)] if trip is not None and live.definition.trigger else []
+
+    def _put(self, live: LiveHook, table: Table) -> None:
+        self._recorder.put(live.hook.id, table, shared=live.claim.merges or live.hook.at in GLOBAL)
