@@ -20,8 +20,7 @@ from tenterhook.plan import Hook, Plan, When
 from tenterhook.record import FINDINGS, Flight, Store, last_step
 from tenterhook.rig import Rig, attach
 from tenterhook.rig.discover import Discovery
-from tenterhook.rig.names import unwrapped
-from tenterhook.rig.shards import class_name
+from tenterhook.rig.names import class_name, unwrapped
 
 #: a plan file that takes the place of the one that was asked for, say when a script goes on from a checkpoint
 OVERRIDE = "TENTERHOOK_PLAN"
@@ -100,7 +99,7 @@ class Script:
             warnings.warn(f"tenterhook run could not attach to {type(model).__name__}: {error}", stacklevel=2)
 
     def _watch(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        watched = self._known.get(model) or self._named(class_name(unwrapped(model)))
+        watched = self._known.get(model) or self._named(class_name(type(unwrapped(model))))
         self._known[model] = watched
         watched.optimizers = [type(o).__name__ for o in optimizers]
         before, state = watched.rig, None

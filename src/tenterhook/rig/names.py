@@ -217,8 +217,14 @@ def kinds_of(targets: Sequence[Target]) -> list[str | None]:
             kinds.append(kind)
         else:
             owner = target.owner() if target.kind == "module" else None
-            kinds.append(None if owner is None else type(owner).__name__)
+            kinds.append(None if owner is None else class_name(type(owner)))
     return kinds
+
+
+def class_name(cls: type) -> str:
+    """As it was written: FSDP2 gives its modules a class of their own, which comes before."""
+    own, *above = cls.__mro__
+    return above[1].__name__ if above[0].__name__ == "FSDPModule" else own.__name__
 
 
 def kind_of(tensor: Tensor) -> str:

@@ -65,10 +65,3 @@ def tensor_parallel(model: nn.Module) -> bool:
         for parameter in model.parameters()
         if is_sharded(parameter)
     )
-
-
-def class_name(module: nn.Module) -> str:
-    """As it was written: FSDP2 gives its modules a class of their own."""
-    from torch.distributed.fsdp import FSDPModule
-
-    return next(kind.__name__ for kind in type(module).__mro__ if not issubclass(kind, FSDPModule))
