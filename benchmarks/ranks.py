@@ -1,0 +1,150 @@
+"""What ranks cost.
+
+python -m benchmarks.ranks scale [WORLD]     a fake group of 1,024 ranks: collectives, bytes, seconds to attach
+python -m benchmarks.ranks                   two real ranks under DDP: a step with statistics beside a bare one
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import tenterhook as th
+from benchmarks.gpt import GPT, VOCABULARY
+from tenterhook import ranks
+
+LAYERS, EXPERTS = 61, 245
+
+
+class Layer(nn.Module):
+    """As many tensors as a layer of a large mixture of experts has, each a few numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(
+            nn.ParameterDict({n: torch.ones(8, 2) for n in ("w1", "w2", "w3")}) for _ in range(EXPERTS)
+        )  # type: ignore[arg-type]
+        self.norm = nn.LayerNorm(8)
+
+
+@contextmanager
+def counting(found: list[tuple[str, int]]) -> Iterator[None]:
+    """Every reduction that the package asks for: its kind, and its bytes."""
+    real = dist.all_reduce
+
+    def counted(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, **options: Any) -> Any:
+        found.append((str(op).rpartition(".")[2], tensor.numel() * tensor.element_size()))
+        return real(tensor, op=op, **options)
+
+    dist.all_reduce = counted
+    try:
+        yield
+    finally:
+        dist.all_reduce = real
+
+
+def scale(world: int) -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeProcessGroup  # noqa: F401 - registers the backend
+
+    dist.init_process_group("fake", rank=0, world_size=world, store=dist.HashStore())
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (world,))
+    model = nn.Module()
+    model.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            spread = distribute_tensor(parameter.detach(), mesh, [Shard(0)], src_data_rank=None)
+            module.register_parameter(name, nn.Parameter(spread))
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=0.0, foreach=False)
+    print(f"{len(parameters):,} tensors, each over {world:,} ranks")
+    actions = {
+        "stats": th.stats(), "spike": th.spike(), "histogram": th.histogram(), "clip_norm": th.clip_norm(1.0),
+        "clip_norm over all": th.clip_norm(1.0, over="hook"),
+    }  # fmt: skip
+    for name, do in actions.items():
+        ranks._store().add(f"tenterhook/{ranks._met}/here", world - 1)  # the other ranks are there
+        met: list[tuple[str, int]] = []
+        begun = time.thread_time()
+        with counting(met):
+            rig = th.attach(model, th.Hook("h", on="**", at="grad_final", do=do), optimizer=optimizer)
+        attached = time.thread_time() - begun
+        for parameter in parameters:
+            parameter.grad = parameter.detach().clone()
+        step: list[tuple[str, int]] = []
+        with counting(step):
+            optimizer.step()
+        told = ", ".join(f"{kind} {size:,} bytes" for kind, size in step)
+        print(f"{name}: attached in {attached:.1f} s with {len(met)} reductions, {sum(s for _, s in met):,} bytes; "
+              f"a step: {told}")  # fmt: skip
+        rig.detach()
+    dist.destroy_process_group()
+
+
+def overhead() -> None:
+    """Interleaved in one run: a model with statistics of all gradients in one step of ten, and its bare twin."""
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+
+    def build() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = nn.parallel.DistributedDataParallel(GPT(width=256, layers=4, heads=4, length=64))
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    bare, hooked = build(), build()
+    hook = th.Hook("norms", on="**", at="grad_final", do=th.stats(), when=th.When(every=10))
+    rig = th.attach(hooked[0], hook, optimizer=hooked[1])
+    tokens = torch.randint(VOCABULARY, (4, 65))
+
+    def block(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[float, float]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        for _ in range(10):
+            optimizer.zero_grad()
+            logits = model(tokens[:, :-1])
+            nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+            optimizer.step()
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+    for one in (bare, hooked):
+        block(*one)
+    ratios = []
+    for turn in range(int(os.environ.get("TURNS", "15"))):
+        pair = [block(*one)[1] for one in ((bare, hooked) if turn % 2 else (hooked, bare))]
+        ratios.append(pair[1] / pair[0] if turn % 2 else pair[0] / pair[1])
+    if dist.get_rank() == 0:
+        count = sum(p.numel() for p in bare[0].parameters())
+        print(f"DDP on 2 ranks, {count / 1e6:.1f} M parameters, statistics in one step of ten: "
+              f"{statistics.median(ratios):.3f} of a bare step's CPU time (middle half "
+              f"{statistics.quantiles(ratios)[0]:.3f} to {statistics.quantiles(ratios)[2]:.3f})")  # fmt: skip
+    rig.detach()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["scale"]:
+        scale(int(sys.argv[2]) if len(sys.argv) > 2 else 1024)
+    elif "RANK" in os.environ:
+        overhead()
+    else:
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            "-m",
+            "benchmarks.ranks",
+        ]
+        sys.exit(subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode)
