@@ -20,4 +20,4 @@ def test_the_page_says_what_ran() -> None:
     affected = [o for o in outcomes.values() if o.word != "unaffected"]
     assert sum(o.word == "refused" for o in affected) * 5 <= len(affected)
     page = Path(__file__).parents[2] / "docs" / "matrix.md"
-    assert page.read_text() == table(outcomes), "run scripts/matrix"
+    assert page.read_text().startswith(table(outcomes)), "run scripts/matrix"

@@ -1,0 +1,49 @@
+"""The matrix's part on several ranks, from what ran."""
+
+from __future__ import annotations
+
+import json
+
+from tenterhook.plan import POINTS
+from tests.ranks.launch import torchrun
+from tests.ranks.regimes import REGIMES
+
+MARKS = {"exact": "exact", "refused": "**refused**", "elementwise": "by element"}
+
+
+def cells(*regimes: str) -> dict[tuple[str, str], str]:
+    """The outcome of every point in these regimes, which have one number of ranks."""
+    (ranks,) = {REGIMES[regime].ranks for regime in regimes}
+    printed = torchrun("tests.ranks.cells", ranks, *regimes, timeout=600)
+    found = [json.loads(line.removeprefix("cell ")) for line in printed.splitlines() if line.startswith("cell ")]
+    return {(point, regime): outcome for regime, point, outcome in found}
+
+
+def row(regime: str, outcomes: dict[tuple[str, str], str]) -> str:
+    return f"| {regime} | " + " | ".join(MARKS[outcomes[p, regime].partition(":")[0]] for p in POINTS) + " |"
+
+
+def section(outcomes: dict[tuple[str, str], str]) -> str:
+    words = [outcome.partition(":")[0] for outcome in outcomes.values()]
+    why = {word: sorted({o.partition(": ")[2] for o in outcomes.values() if o.startswith(f"{word}:")})
+           for word in ("refused", "elementwise")}  # fmt: skip
+    lines = [
+        "",
+        "## On several ranks",
+        "",
+        "*exact*: on every rank, every signal is what one process sees on that rank's batch, `grad_final` and `update`",
+        "what it sees on all batches, in whole or this rank's part; weights and `stats` are the same, to 1e-12 (1e-6",
+        "with mixed precision). *by element*: exact for actions that take elements one by one; others are refused.",
+        "",
+        f"{len(words)} cells: {words.count('exact')} exact, {words.count('elementwise')} by element, "
+        f"{words.count('refused')} refused, 0 silent.",
+        "",
+        "| regime | " + " | ".join(f"`{p}`" for p in POINTS) + " |",
+        "|---" * (len(POINTS) + 1) + "|",
+        *(row(regime, outcomes) for regime in REGIMES),
+        "",
+        f"Refused, because: {'; '.join(why['refused'])}.",
+        "",
+        f"By element, because: {'; '.join(why['elementwise'])}.",
+    ]
+    return "\n".join(lines) + "\n"
