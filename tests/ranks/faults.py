@@ -156,6 +156,20 @@ def a_muted_site(rank: int) -> None:
     rig.detach()
 
 
+def zero_bubble(rank: int) -> None:
+    from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroBubble
+
+    parts = [nn.Linear(4, 4) for _ in range(2)]
+    stages = [PipelineStage(part, rank + 2 * i, 4, torch.device("cpu")) for i, part in enumerate(parts)]
+    schedule = ScheduleInterleavedZeroBubble(stages, 4, loss_fn=lambda out, _: out.sum())
+    for point, on in (("grad", "weight"), ("grad_output", ".")):
+        said = alike(raised(lambda at=point, on=on: th.attach(parts[0], th.Hook("h", on=on, at=at, do=th.stats()))))
+        assert "a zero-bubble schedule runs each backward in two halves, and has no such moment" in said
+    rig = th.attach(parts[0], th.Hook("h", on=".", at="output", do=th.stats()))
+    rig.detach()
+    assert schedule is not None
+
+
 PROGRAMS: dict[str, Callable[[int], None]] = {
     "absent": absent,
     "another plan": another_plan,
@@ -164,6 +178,7 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
     "refused on one": refused_on_one,
     "changes": changes,
     "a muted site": a_muted_site,
+    "zero bubble": zero_bubble,
     "forward": failing("output", "0"),
     "a module's gradient": failing("grad_output", "0"),
     "backward": failing("grad", "0.weight"),

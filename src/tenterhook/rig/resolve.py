@@ -67,6 +67,7 @@ class Ground:
         self.fully_sharded = self.names.sharded and fully_sharded(model)
         self.tensor_parallel = self.names.sharded and tensor_parallel(model)
         self.reduced_apart = self.fully_sharded and private.reduced_apart(model)
+        self.split = self.ranks > 1 and private.splits_backward(model)
 
 
 def optimizer_of(optimizers: Mapping[str, Optimizer]) -> dict[int, str]:
@@ -161,6 +162,11 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
         raise RefusedError(
             "the model is compiled: torch.compile ignores module hooks that come after it",
             remedy="use a parameter point (grad, grad_accumulated, grad_final, update), or attach to the plain model",
+        )
+    if ground.split and point.side == "backward":
+        raise RefusedError(
+            "a zero-bubble schedule runs each backward in two halves, and has no such moment",
+            remedy="use grad_final, or a schedule that runs whole backwards: GPipe, 1F1B, interleaved 1F1B",
         )
     if hook.at in ("value", "value_grad") and hook.expect is not None:
         raise RefusedError("taps appear as they run, so their number is not known yet", remedy="leave expect out")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from collections import OrderedDict
@@ -277,3 +278,17 @@ def infers_shapes() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def splits_backward(model: nn.Module) -> bool:
+    """Whether a pipeline's schedule runs this stage's backward in two halves, the parameters' much later.
+
+    torch 2.13: a stage does not know its schedule, so the schedules that there are are asked for their stages.
+    """
+    if getattr(torch.distributed, "pipelining", None) is None:
+        return False
+    from torch.distributed.pipelining import schedules
+
+    kinds = (schedules.ScheduleInterleavedZeroBubble, schedules.ScheduleZBVZeroBubble, schedules.ScheduleDualPipeV)
+    found = (one for one in gc.get_objects() if isinstance(one, kinds))
+    return any(stage.submod is model for one in found for stage in one._stages)
