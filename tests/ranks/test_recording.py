@@ -1,0 +1,15 @@
+"""Ranks that record: what is the same on all is written once, a trip is one of all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ranks.launch import torchrun
+
+
+@pytest.mark.ranks
+def test_trips_and_rows(tmp_path: Path):
+    printed = torchrun("tests.ranks.recording", 2, str(tmp_path))
+    assert all(f"rank {rank}: done" in printed for rank in (0, 1))
