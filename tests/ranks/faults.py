@@ -156,6 +156,41 @@ def a_muted_site(rank: int) -> None:
     rig.detach()
 
 
+def flat_parameters(rank: int) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    one = FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"), use_orig_params=True)
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+    said = alike(raised(lambda: th.attach(one, STATS, optimizer=optimizer)))
+    assert "FullyShardedDataParallel keeps parts of a flat tensor in place of parameters" in said
+
+
+def summands(rank: int) -> None:
+    """A gradient of which each rank holds a summand is summed before anybody looks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    one = nn.Module()
+    one.weight = nn.Parameter(distribute_tensor(torch.zeros(3), mesh, [Replicate()]))
+    optimizer = torch.optim.SGD(one.parameters(), lr=1.0)
+    rig = th.attach(one, STATS, optimizer=optimizer)
+    one.weight.grad = DTensor.from_local(torch.tensor([1.0, 2.0, 3.0]) * (rank + 1), mesh, [Partial()])
+    optimizer.step()
+    total = torch.tensor([3.0, 6.0, 9.0])
+    assert torch.equal(one.weight.full_tensor(), -total)
+    assert abs(rig.values("stats")["weight"]["norm"] - total.norm().item()) < 1e-6
+    rig.detach()
+
+
+def no_effect(rank: int) -> None:
+    one, optimizer = model()
+    rig = th.attach(one, STATS, optimizer=optimizer)
+    error = raised(lambda: th.effect(rig, one(torch.ones(2, 4)).sum()))
+    assert isinstance(error, th.RefusedError) and "effect runs a backward twice" in error.fact
+    rig.detach()
+
+
 def zero_bubble(rank: int) -> None:
     from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroBubble
 
@@ -178,6 +213,9 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
     "refused on one": refused_on_one,
     "changes": changes,
     "a muted site": a_muted_site,
+    "flat parameters": flat_parameters,
+    "summands": summands,
+    "no effect": no_effect,
     "zero bubble": zero_bubble,
     "forward": failing("output", "0"),
     "a module's gradient": failing("grad_output", "0"),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from tenterhook import ranks
 from tenterhook.doctor.effectless import SCALE_FREE
 from tenterhook.errors import RefusedError
 from tenterhook.rig import Rig
@@ -121,6 +122,11 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
     if not isinstance(loss, Tensor):
         raise RefusedError(
             f"effect was given a {type(loss).__name__}", remedy="loss = criterion(model(x), y); th.effect(rig, loss)"
+        )
+    if ranks.world_size() > 1:
+        raise RefusedError(
+            "effect runs a backward twice, and on several ranks each would be reduced",
+            remedy="run it on one process, with one rank's batch",
         )
     if not loss.requires_grad:
         raise RefusedError("the loss requires no gradient", remedy="give the loss of this model's last forward")

@@ -24,7 +24,7 @@ from tenterhook.plan import Action, Hook
 from tenterhook.plan.hook import OnError, Phase
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.names import Names, Target, is_sharded, names_of, type_names
-from tenterhook.rig.shards import fully_sharded, tensor_parallel
+from tenterhook.rig.shards import flattened, fully_sharded, tensor_parallel
 
 FROZEN = "frozen"
 NO_OPTIMIZER = "in no optimizer"
@@ -67,6 +67,7 @@ class Ground:
         self.fully_sharded = self.names.sharded and fully_sharded(model)
         self.tensor_parallel = self.names.sharded and tensor_parallel(model)
         self.reduced_apart = self.fully_sharded and private.reduced_apart(model)
+        self.flat = self.ranks > 1 and flattened(model)
         self.split = self.ranks > 1 and private.splits_backward(model)
 
 
@@ -162,6 +163,11 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
         raise RefusedError(
             "the model is compiled: torch.compile ignores module hooks that come after it",
             remedy="use a parameter point (grad, grad_accumulated, grad_final, update), or attach to the plain model",
+        )
+    if ground.flat and "parameter" in point.on:
+        raise RefusedError(
+            "FullyShardedDataParallel keeps parts of a flat tensor in place of parameters",
+            remedy="shard the model with torch.distributed.fsdp.fully_shard",
         )
     if ground.split and point.side == "backward":
         raise RefusedError(

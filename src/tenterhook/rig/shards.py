@@ -65,3 +65,8 @@ def tensor_parallel(model: nn.Module) -> bool:
         for parameter in model.parameters()
         if is_sharded(parameter)
     )
+
+
+def flattened(model: nn.Module) -> bool:
+    """FSDP1: what stands in place of parameters are parts of a flat tensor, which nothing tells from whole ones."""
+    return any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
