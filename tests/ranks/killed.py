@@ -87,8 +87,13 @@ def main(regime: str, folder: Path, kills: int) -> None:
     warnings.simplefilter("ignore")
     with (folder / "starts").open("a") as log:
         log.write(f"{time.time()}\n")
-    die_sometime(folder, kills)
+    # Killed while they connect under torchrun, gloo looks for the dead rank for minutes, in this attempt and the next.
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    if not under_torchrun:
+        die_sometime(folder, kills)
     dist.init_process_group("gloo", timeout=timedelta(seconds=20))
+    if under_torchrun:
+        die_sometime(folder, kills)
     model = spread(regime)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     rig, begun = restored(folder, model, optimizer)
