@@ -12,7 +12,7 @@ from tests.ranks.launch import HOUSE
 
 @pytest.mark.ranks
 def test_killed_ranks_go_on_where_they_were():
-    command = [sys.executable, str(HOUSE / "scripts" / "kill-ranks"), "6", "1"]
+    command = [sys.executable, str(HOUSE / "scripts" / "kill-ranks"), "8", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 wrong, 0 hung" in done.stdout
