@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -131,6 +132,46 @@ def gathered(text: str) -> dict[int, str]:
     flat = torch.cat(parts)
     dist.all_reduce(flat)
     return {by: bytes(part.tolist()).decode() for by, part in zip(lengths, flat.split(list(lengths.values())))}
+
+
+class Board:
+    """Where ranks read what others have pinned, and nobody waits for long.
+
+    It keeps the store of the process group, so that it can be read when the group is gone.
+    """
+
+    def __init__(self) -> None:
+        self._store, self.rank, self.world = _store(), rank(), world_size()
+
+    def other(self, name: str, text: str, patience: float) -> tuple[int, str] | None:
+        """A rank that pinned another text, with it: rank 0, or on rank 0 one that differs; None if there is none yet.
+
+        Few calls however many ranks there are: all compare themselves with rank 0.
+        """
+        place, until = f"tenterhook/board/{name}", time.monotonic() + patience
+        try:
+            if self.rank == 0:
+                self._store.set(f"{place}/0", text)
+            elif not self._comes(lambda: self._store.check([f"{place}/0"]), until):
+                return None
+            elif (first := self._store.get(f"{place}/0").decode()) != text:
+                self._store.set(f"{place}/other", json.dumps([self.rank, text]))
+                self._store.add(f"{place}/here", 1)
+                return 0, first
+            self._store.add(f"{place}/here", 1)
+            self._comes(lambda: self._store.add(f"{place}/here", 0) == self.world, until)
+            if self.rank == 0 and self._store.check([f"{place}/other"]):
+                by, theirs = json.loads(self._store.get(f"{place}/other"))
+                return by, theirs
+        except RuntimeError:  # the store went with the process that kept it
+            return None
+        return None
+
+    @staticmethod
+    def _comes(true: Callable[[], bool], until: float) -> bool:
+        while not (came := true()) and time.monotonic() < until:
+            time.sleep(0.02)
+        return came
 
 
 # -- in a step ---------------------------------------------------------------------------------------------------------
