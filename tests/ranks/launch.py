@@ -14,7 +14,12 @@ def torchrun(program: str, ranks: int, *arguments: str, timeout: float = 240, op
     """What `python -m program` prints on all ranks together; it must end well."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *options,
                "-m", program, *arguments]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": str(HOUSE), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{HOUSE / 'src'}{os.pathsep}{HOUSE}",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
     done = subprocess.run(command, cwd=HOUSE, env=env, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

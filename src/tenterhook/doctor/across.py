@@ -143,7 +143,7 @@ def _on_some_ranks(exam: Exam) -> Iterator[Finding]:
     for hook in exam.hooks:
         if hook.spread is None or _line(hook) in theirs:
             continue
-        acts = hook.changed or hook.in_place or hook.drifted or hook.dropped or (hook.returned and hook.kind != TENSOR[1])
+        acts = hook.changed or hook.in_place or hook.drifted or hook.dropped
         yield said(
             hook, "TH111", f"rank {board.rank} of {board.world} has it, rank {by} does not; it fired "
             f"{many(hook.fired, 'time')} and changed {hook.changed}: "

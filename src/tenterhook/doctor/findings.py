@@ -98,7 +98,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH510", "the hook failed, and was muted", "error"),
     ("TH511", "the hook returned what cannot be taken", "error"),
     ("TH512", "the number that was read is of this rank's part of a DTensor", "warning"),
-    ("TH513", "the hook changes the parameter before its gradient is reduced, so that the replicas drift apart", "error"),
+    ("TH513", "the hook changes the parameter before its gradient is reduced, and the replicas drift apart", "error"),
     ("TH514", "DDP does not reduce the gradient: the parameter is not one that it was made with", "error"),
     ("TH601", "the legacy module backward hook gives other gradients than it says", "error"),
     ("TH602", "a hook on every module of the process", "note"),

@@ -1,4 +1,4 @@
-"""python -m torch.distributed.run ... -m tests.doctor.ranks.examined FOLDER: its programs, in turn, bare and examined."""
+"""python -m torch.distributed.run ... -m tests.doctor.ranks.examined [PROGRAM...]: in turn, bare and examined."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.distributed.tensor.parallel
 
 from tests.doctor.programs import Program, programs, run, same
 
@@ -20,7 +22,6 @@ def told(program: Program) -> dict[str, object]:
     for examined in (False, True):
         dist.barrier()
         runs.append(run(program, examined=examined))
-        gc.collect()
     bare, seen = runs
     return {
         "program": str(program), "rank": int(os.environ["RANK"]), "error": seen.error, "bare": bare.error,
@@ -34,10 +35,11 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     end = dist.destroy_process_group
+    gc.freeze()  # each exam collects twice, and goes through all objects that are left
     # One group for all of them: a second one at the same store would find the addresses of the first.
     dist.init_process_group = dist.destroy_process_group = lambda *args, **kwargs: None
-    for program in programs(f"ranks/{sys.argv[1]}"):
-        if len(sys.argv) == 2 or str(program) in sys.argv[2:]:
+    for program in (*programs("ranks/faulty"), *programs("ranks/healthy")):
+        if len(sys.argv) == 1 or str(program) in sys.argv[1:]:
             # One write, so that ranks do not mix their lines.
             os.write(1, f"told {json.dumps(told(program))}\n".encode())
     dist.barrier()

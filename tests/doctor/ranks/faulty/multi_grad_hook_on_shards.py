@@ -4,6 +4,7 @@
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
 from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo")
@@ -13,8 +14,6 @@ for layer in (model[0], model[2]):
     fully_shard(layer)
 fully_shard(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-from torch.autograd.graph import register_multi_grad_hook
 
 totals = []
 register_multi_grad_hook(list(model.parameters()), lambda grads: totals.append(len(grads)))  # <- TH222

@@ -15,7 +15,6 @@ fully_shard(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-
 def damp(p):
     p.grad.mul_(0.1)
 

@@ -19,7 +19,7 @@ for p in model.parameters():
     p.register_post_accumulate_grad_hook(lambda p: norms.append(p.grad.full_tensor().norm()))  # <- TH223
 model.set_requires_gradient_sync(False)
 for step in range(3):
-    for micro in range(2):
+    for _ in range(2):
         x = torch.randn(16, 8, generator=torch.Generator().manual_seed(10 * step + rank))
         model(x).square().mean().backward()
     optimizer.step()

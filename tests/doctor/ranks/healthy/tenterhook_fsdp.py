@@ -5,15 +5,18 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-dist.init_process_group("gloo")
-rank = dist.get_rank()
 import tenterhook as th
 
-plan = th.Plan([
-    th.Hook("norms", on="**", at="grad_final", do=th.stats()),
-    th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(0.05, over="hook")),
-    th.Hook("acts", on="1", at="output", do=th.stats()),
-])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+plan = th.Plan(
+    [
+        th.Hook("norms", on="**", at="grad_final", do=th.stats()),
+        th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(0.05, over="hook")),
+        th.Hook("acts", on="1", at="output", do=th.stats()),
+    ]
+)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 for layer in (model[0], model[2]):
     fully_shard(layer)
