@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -135,7 +135,7 @@ def gathered(text: str) -> dict[int, str]:
 
 
 class Board:
-    """Where ranks read what others have pinned, and nobody waits for long.
+    """Where ranks read what others have pinned, and nobody waits for ever.
 
     It keeps the store of the process group, so that it can be read when the group is gone.
     """
@@ -144,34 +144,31 @@ class Board:
         self._store, self.rank, self.world = _store(), rank(), world_size()
 
     def other(self, name: str, text: str, patience: float) -> tuple[int, str] | None:
-        """A rank that pinned another text, with it: rank 0, or on rank 0 one that differs; None if there is none yet.
+        """A rank that pinned another text, with it: rank 0, or on rank 0 one that differs; None if none is known.
 
-        Few calls however many ranks there are: all compare themselves with rank 0.
+        Ranks leave together, or when one has not come in time. All compare themselves with rank 0: a rank makes few
+        calls however many there are.
         """
-        place, until = f"tenterhook/board/{name}", time.monotonic() + patience
+        place, store, wait = f"tenterhook/board/{name}", self._store, timedelta(seconds=patience)
         try:
             if self.rank == 0:
-                self._store.set(f"{place}/0", text)
-            elif not self._comes(lambda: self._store.check([f"{place}/0"]), until):
-                return None
-            elif (first := self._store.get(f"{place}/0").decode()) != text:
-                self._store.set(f"{place}/other", json.dumps([self.rank, text]))
-                self._store.add(f"{place}/here", 1)
+                store.set(f"{place}/0", text)
+            store.wait([f"{place}/0"], wait)
+            first = store.get(f"{place}/0").decode()
+            if first != text:
+                store.set(f"{place}/other", json.dumps([self.rank, text]))
+            if store.add(f"{place}/here", 1) == self.world:
+                store.set(f"{place}/all", b"")
+            with suppress(RuntimeError):
+                store.wait([f"{place}/all"], wait)
+            if first != text:
                 return 0, first
-            self._store.add(f"{place}/here", 1)
-            self._comes(lambda: self._store.add(f"{place}/here", 0) == self.world, until)
-            if self.rank == 0 and self._store.check([f"{place}/other"]):
-                by, theirs = json.loads(self._store.get(f"{place}/other"))
+            if self.rank == 0 and store.check([f"{place}/other"]):
+                by, theirs = json.loads(store.get(f"{place}/other"))
                 return by, theirs
-        except RuntimeError:  # the store went with the process that kept it
+        except RuntimeError:  # rank 0 did not come, or the store went with the process that kept it
             return None
         return None
-
-    @staticmethod
-    def _comes(true: Callable[[], bool], until: float) -> bool:
-        while not (came := true()) and time.monotonic() < until:
-            time.sleep(0.02)
-        return came
 
 
 # -- in a step ---------------------------------------------------------------------------------------------------------

@@ -145,10 +145,9 @@ def _on_some_ranks(exam: Exam) -> Iterator[Finding]:
             continue
         acts = hook.changed or hook.in_place or hook.drifted or hook.dropped
         yield said(
-            hook, "TH111", f"rank {board.rank} of {board.world} has it, rank {by} does not; it fired "
-            f"{many(hook.fired, 'time')} and changed {hook.changed}: "
-            + ("what it changes is shared with ranks that do not" if acts else "it only observes"),
-            "p.register_hook(fn)  # on every rank; inside of fn: if dist.get_rank() == 0: print(...)",
+            hook, "TH111", f"rank {board.rank} has it, and rank {by} has not; it "
+            + ("changes what both train with" if acts else "only looks") + f", and fired {many(hook.fired, 'time')}",
+            f"target.{hook.kind}(fn)  # on every rank; in fn: if dist.get_rank() == 0: print(...)",
             lightly=not acts,
         )  # fmt: skip
 
