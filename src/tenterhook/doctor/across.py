@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tenterhook.doctor.beside import Beside, drift_of, line_of
 from tenterhook.doctor.findings import Finding, finding, many
 from tenterhook.doctor.spread import DDP
 from tenterhook.doctor.watched import TENSOR, Watched, said
 
 if TYPE_CHECKING:
     from tenterhook.doctor.raw import Exam
-
-#: seconds that an exam waits for those of the other ranks
-PATIENCE = 5.0
-
-#: exams that were compared, by where they were opened
-_compared: dict[str, int] = {}
 
 
 # -- silent -----------------------------------------------------------------------------------------------------------
@@ -57,15 +51,18 @@ def sharded_since(hook: Watched) -> Finding:
 # -- before the mean --------------------------------------------------------------------------------------------------
 
 
-def before_the_mean(hook: Watched) -> Iterator[Finding]:
+def before_the_mean(hook: Watched, beside: Beside | None) -> Iterator[Finding]:
     """Of a parameter that DDP reduces: every tensor hook comes before that."""
     if hook.spread != DDP or hook.kind not in TENSOR or not hook.fired:
         return
     if hook.drifted:
+        apart = beside is not None and beside.drifts.get(line_of(hook)) != drift_of(hook)
         yield said(
-            hook, "TH513", f"it changed the parameter in {hook.drifted} of {hook.fired} firings, by the gradient that "
-            "this rank has alone",
+            hook, "TH513",
+            f"it changed the parameter in {hook.drifted} of {hook.fired} firings, before DDP took the mean"
+            + (f"; rank {beside.by} had other numbers after that" if apart and beside is not None else ""),
             "loss.backward()   # returns when DDP has reduced\noptimizer.step()  # the same on every rank",
+            lightly=not apart,
         )  # fmt: skip
     elif hook.dropped:
         yield said(
@@ -93,9 +90,9 @@ def before_the_mean(hook: Watched) -> Iterator[Finding]:
 # -- of the run -------------------------------------------------------------------------------------------------------
 
 
-def across_ranks(exam: Exam) -> Iterator[Finding]:
+def across_ranks(exam: Exam, beside: Beside | None) -> Iterator[Finding]:
     yield from _unreduced(exam)
-    yield from _on_some_ranks(exam)
+    yield from _on_some_ranks(exam, beside)
     yield from _read_of_parts(exam)
 
 
@@ -129,29 +126,17 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _on_some_ranks(exam: Exam) -> Iterator[Finding]:
-    """Compared through the store, with no collective: a rank that does not come is not waited for."""
-    board = exam.course.spread.board
-    if board is None or exam.failure is not None:
+def _on_some_ranks(exam: Exam, beside: Beside | None) -> Iterator[Finding]:
+    if beside is None:
         return
-    number = _compared[exam.opened_at] = _compared.get(exam.opened_at, -1) + 1
-    mine = sorted({_line(hook) for hook in exam.hooks})
-    other = board.other(f"{exam.opened_at}/{number}", json.dumps(mine), PATIENCE)
-    if other is None:
-        return
-    by, theirs = other[0], set(json.loads(other[1]))
     for hook in exam.hooks:
-        if hook.spread is None or _line(hook) in theirs:
+        if hook.spread is None or line_of(hook) in beside.lines:
             continue
         acts = hook.changed or hook.in_place or hook.drifted or hook.dropped
         yield said(
-            hook, "TH111", f"rank {board.rank} has it, and rank {by} has not; it "
+            hook, "TH111", f"rank {beside.here} has it, and rank {beside.by} has not; it "
             + ("changes what both train with" if acts else "only looks") + f", and fired {many(hook.fired, 'time')}",
             f"target.{hook.kind}(fn)  # on every rank; in fn: if dist.get_rank() == 0: print(...)",
-            lightly=not acts,
+            # Stages of a pipeline are different programs.
+            lightly=not acts or "torch.distributed.pipelining" in sys.modules,
         )  # fmt: skip
-
-
-def _line(hook: Watched) -> str:
-    """The same on machines that keep the program elsewhere."""
-    return f"{hook.kind} {os.path.basename(hook.caller.place)}"

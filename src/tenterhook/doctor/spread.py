@@ -35,7 +35,8 @@ class Replica:
     ddp: weakref.ref[nn.Module]
     parameters: frozenset[int]
     modules: frozenset[int]
-    place: str
+    #: where it was made, if the exam was open then
+    place: str | None
     ranks: int
     ignored: frozenset[str]
     #: parameters that were frozen then
@@ -44,7 +45,7 @@ class Replica:
     strangers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, ddp: Any, place: str) -> Replica:
+    def of(cls, ddp: Any, place: str | None) -> Replica:
         ignored = frozenset(ddp.parameters_to_ignore)
         named = [(id(p), p.requires_grad) for name, p in ddp.module.named_parameters() if name not in ignored]
         return cls(
@@ -86,7 +87,7 @@ class Spread:
     def begin(self, modules: list[nn.Module], undo: ExitStack) -> None:
         """`undo` takes back what is put in later."""
         self._undo = undo
-        self.replicas = [Replica.of(m, "?") for m in modules if isinstance(m, nn.parallel.DistributedDataParallel)]
+        self.replicas = [Replica.of(m, None) for m in modules if isinstance(m, nn.parallel.DistributedDataParallel)]
 
     def look(self) -> None:
         """Called before each backward and registration, since a process group may have been made."""
@@ -151,7 +152,9 @@ class Spread:
             ids = replica.modules if isinstance(now, nn.Module) else replica.parameters
             if replica.ranks > 1 and id(now) in ids and replica.ddp() is not None:
                 return DDP
-        return PARTS if isinstance(now, nn.Module) and any(map(is_parts, now.parameters())) else None
+        if not isinstance(now, nn.Module):
+            return None
+        return FSDP if self.shards(owner) else PARTS if any(map(is_parts, now.parameters())) else None
 
     @staticmethod
     def shards(owner: Owner) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tenterhook.doctor.findings import Finding, finding
-from tenterhook.doctor.look import Look, comparable, is_plain, same
+from tenterhook.doctor.look import Look, comparable, is_plain, quotients, same, summary
 from tenterhook.doctor.places import Caller, Place
 from tenterhook.doctor.reading import Reading
 from tenterhook.doctor.spread import DDP, is_parts
@@ -157,12 +157,13 @@ class Watched:
 
     #: how what it is on is spread over ranks
     spread: str | None = None
-    #: of firings before DDP reduces: what elements were multiplied by, firings that did something else or dropped the
-    #: gradient, and those that changed the parameter
+    #: of firings before DDP reduces: what some elements were multiplied by, firings that did something else, or
+    #: dropped the gradient, or changed the parameter, and what that was after the first of these
     factors: Tensor | None = None
     uneven: int = 0
     dropped: int = 0
     drifted: int = 0
+    drift: str = ""
 
     fired: int = 0
     returned: int = 0
@@ -245,8 +246,9 @@ class Watched:
             self.spread = self.course.spread.kind(self.owner)
         if self.kind in TENSOR:
             fire = self._on_gradient if self.kind == TENSOR[0] else self._on_accumulated
-            if looking and self.spread == DDP:
-                return self._on_replica(fire, fn, args, kwargs)
+            parameter = self.owner.now() if looking and self.spread == DDP else None
+            if isinstance(parameter, Tensor):
+                return self._on_replica(parameter, fire, fn, args, kwargs)
             return fire(fn, args, kwargs, looking)
         watched = self.kind in BACKWARD
         before = [(t, private.version(t)) for t in _tensors(args)] if watched else []
@@ -272,18 +274,21 @@ class Watched:
             self._see_checkpoint(out)
         return out
 
-    def _on_replica(self, fire: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _on_replica(
+        self, parameter: Tensor, fire: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """What is done to a parameter, and to its gradient, before DDP reduces it."""
-        parameter, accumulated = self.owner.now(), self.kind == TENSOR[1]
+        accumulated = self.kind == TENSOR[1]
         value, given = parameter.detach().clone(), parameter.grad if accumulated else args[0]
         given = given.detach().clone() if given is not None and is_plain(given) else None
         out = fire(fn, args, kwargs, True)
         made = parameter.grad if accumulated else out
         with torch.no_grad():
-            self.drifted += not same(value, parameter.detach())
+            if not same(value, parameter.detach()):
+                self.drifted, self.drift = self.drifted + 1, self.drift or summary(parameter)
             self.dropped += accumulated and given is not None and made is None
             if given is not None and made is not None and comparable(given, made):
-                factors = torch.where(given == 0, torch.ones_like(given), made.detach() / given)
+                factors = quotients(made, given)
                 self.uneven += self.factors is not None and not torch.allclose(factors, self.factors, equal_nan=True)
                 self.factors = factors if self.factors is None else self.factors
         return out
