@@ -14,7 +14,7 @@ FAULTY, HEALTHY = programs("ranks/faulty"), programs("ranks/healthy")
 #: the rank that has a hook says that others do not
 OF_ONE_RANK = "TH111"
 
-pytestmark = [pytest.mark.ranks, pytest.mark.xdist_group("ranks_programs")]
+pytestmark = pytest.mark.ranks
 
 
 @pytest.fixture(scope="module")
