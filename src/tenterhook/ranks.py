@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -150,6 +151,43 @@ def gathered(text: str) -> dict[int, str]:
     flat = torch.cat(parts)
     dist.all_reduce(flat)
     return {by: bytes(part.tolist()).decode() for by, part in zip(lengths, flat.split(list(lengths.values())))}
+
+
+class Board:
+    """Where ranks read what others have pinned, and nobody waits for ever.
+
+    It keeps the store of the process group, so that it can be read when the group is gone.
+    """
+
+    def __init__(self) -> None:
+        self._store, self.rank, self.world = _store(), rank(), world_size()
+
+    def other(self, name: str, text: str, patience: float) -> tuple[int, str] | None:
+        """A rank that pinned another text, with it: rank 0, or on rank 0 one that differs; None if none is known.
+
+        Ranks leave together, or when one has not come in time. All compare themselves with rank 0: a rank makes few
+        calls however many there are.
+        """
+        place, store, wait = f"tenterhook/board/{name}", self._store, timedelta(seconds=patience)
+        try:
+            if self.rank == 0:
+                store.set(f"{place}/0", text)
+            store.wait([f"{place}/0"], wait)
+            first = store.get(f"{place}/0").decode()
+            if first != text:
+                store.set(f"{place}/other", json.dumps([self.rank, text]))
+            if store.add(f"{place}/here", 1) == self.world:
+                store.set(f"{place}/all", b"")
+            with suppress(RuntimeError):
+                store.wait([f"{place}/all"], wait)
+            if first != text:
+                return 0, first
+            if self.rank == 0 and store.check([f"{place}/other"]):
+                by, theirs = json.loads(store.get(f"{place}/other"))
+                return by, theirs
+        except RuntimeError:  # rank 0 did not come, or the store went with the process that kept it
+            return None
+        return None
 
 
 # -- in a step ---------------------------------------------------------------------------------------------------------

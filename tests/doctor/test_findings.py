@@ -33,7 +33,7 @@ def test_every_code_has_a_page_that_shows_it(code: str):
 def test_every_code_has_a_faulty_program():
     named = {
         code
-        for path in (HOUSE / "tests/doctor/faulty").glob("*.py")
+        for path in (HOUSE / "tests/doctor").glob("**/faulty/*.py")
         for code in path.read_text().split("\n")[0].split()
     }
     assert set(CODES) <= named

@@ -243,3 +243,21 @@ def test_a_handle_knows_the_dict_of_its_hook():
     assert private.count_hooks(model, "register_forward_hook") == 1
     assert private.count_hooks(model, "register_full_backward_hook") == 0
     assert private.count_hooks(w, "register_hook") is None
+
+
+def test_the_groups_of_fsdp_know_their_shards_and_whether_they_reduce(tmp_path):
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        fully_shard(model[0])
+        fully_shard(model)
+        (outer, rest), (inner, first) = private.shard_groups(model)
+        assert [id(p) for p in first] == [id(p) for p in model[0].parameters()]
+        assert [id(p) for p in rest] == [id(p) for p in model[1].parameters()]
+        model[0].set_requires_gradient_sync(False)
+        assert (private.syncs(outer), private.syncs(inner)) == (True, False)
+    finally:
+        dist.destroy_process_group()

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tenterhook.doctor.look import is_plain
 from tenterhook.doctor.places import Places, caller, uncompiled
+from tenterhook.doctor.spread import Spread, is_parts
 from tenterhook.doctor.watched import BACKWARD, FORWARD, LOOKS, TENSOR, Calls, Meeting, Moment, Watched
 from tenterhook.rig import torch_private as private
 
@@ -66,6 +68,7 @@ class Course:
     def __init__(self, places: Places) -> None:
         self.open = False
         self.places = places
+        self.spread = Spread()
         self.hooks: list[Watched] = []
         #: by number, those that have not fired yet and may learn from a backward why
         self.waiting: dict[int, Watched] = {}
@@ -112,6 +115,7 @@ class Course:
             if outer is not None:  # a reentrant checkpoint, within a backward that is counted
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()
+            self.spread.look()
             if self._stepped:
                 self.fired_since_step.clear()
                 self._stepped = False
@@ -132,6 +136,7 @@ class Course:
                 return run(outputs, *args, **kwargs)
             finally:
                 self.running = None
+                self.spread.look_at_gradients()
 
         return entered
 
@@ -161,7 +166,12 @@ class Course:
             replaced = owner.replaced
             inside = owner.id in graph.leaves and not replaced
             frozen = isinstance(now, Tensor) and not now.requires_grad
-            return Meeting(entry, inside, True, frozen, replaced, other=None if inside else self._other(hook, graph))
+            group = owner.group() if owner.group is not None else None
+            sharded = replaced and not owner.parts and (is_parts(now) or self.spread.shards(owner))
+            return Meeting(
+                entry, inside, True, frozen, replaced, sharded, group is not None and not private.syncs(group),
+                other=None if inside else self._other(hook, graph),
+            )  # fmt: skip
         if now is None:
             return Meeting(entry, False, alive=False)
         inside = id(now) in graph.leaves if owner.leaf else now.grad_fn in graph.nodes
@@ -211,6 +221,8 @@ class Course:
             if look is None or look.steps != self.steps or hook.reached > LOOKS:
                 continue
             grad = parameter.grad
+            if grad is not None and not grad.is_sparse and not is_plain(grad):
+                continue
             if look.returned and (grad is None or (not grad.is_sparse and not bool(grad.any()))):
                 hook.cleared += 1
             elif (

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tenterhook.doctor.across import across_ranks, before_the_mean
+from tenterhook.doctor.beside import compared
 from tenterhook.doctor.danger import dangers, habits, leaks, loaded_handles
 from tenterhook.doctor.effectless import at_the_wrong_moment, elsewhere, repeated, without_effect
 from tenterhook.doctor.findings import Finding, Findings, finding, many
@@ -26,6 +28,8 @@ def _all(exam: Exam) -> Iterator[Finding]:
     yield from loaded_handles(exam)
     yield from repeated(exam)
     yield from leaks(exam)
+    beside = compared(exam)
+    yield from across_ranks(exam, beside)
     for hook in exam.hooks:
         silent = why_silent(hook, exam)
         if silent is not None and exam.failure is None:
@@ -34,6 +38,7 @@ def _all(exam: Exam) -> Iterator[Finding]:
         yield from without_effect(hook, exam)
         yield from at_the_wrong_moment(hook)
         yield from elsewhere(hook)
+        yield from before_the_mean(hook, beside)
     yield from warned(exam)
     yield from habits(exam)
     for rig, place in exam.rigs:

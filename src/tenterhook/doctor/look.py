@@ -61,6 +61,19 @@ def _factor(a: Tensor, b: Tensor) -> float | None:
     return ratio if off <= 1e-5 * float(b.norm()) else None
 
 
+def quotients(made: Tensor, given: Tensor) -> Tensor:
+    """What some elements were multiplied by; 1 where there was nothing to multiply."""
+    step = max(1, given.numel() // _SAMPLE)
+    a, b = (t.detach().reshape(-1)[::step] for t in (given, made))
+    return torch.where(a == 0, torch.ones_like(a), b / a)
+
+
+def summary(tensor: Tensor) -> str:
+    """The same of the same numbers, on every rank."""
+    numbers = tensor.detach().double()
+    return f"{float(numbers.sum()).hex()} {float(numbers.norm()).hex()}"
+
+
 def _peak(tensor: Tensor) -> float:
     return float(torch.linalg.vector_norm(tensor, math.inf)) if tensor.numel() else 0.0
 

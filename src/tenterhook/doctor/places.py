@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.whose import is_ours, is_users
 
+_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 _HERE = str(Path(__file__).parent)
 
 
@@ -147,4 +148,6 @@ def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Plac
                 parameters.setdefault(id(parameter), Place(before + key, ref, at, kind, key))
         for key, child in list(private.child_modules(module).items()):
             if child is not None and not isinstance(child, torch.jit.ScriptModule):
-                waiting.append((child, name if key in private.TRANSPARENT else before + key))
+                waiting.append(
+                    (child, name if key in private.TRANSPARENT or isinstance(module, _WRAPPERS) else before + key)
+                )

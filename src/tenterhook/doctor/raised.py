@@ -37,6 +37,8 @@ _ERRORS = (
      "tensor.register_hook(fn)                    # a tensor's gradient\n"
      "module.register_full_backward_hook(fn)      # a module's\n"
      "optimizer.register_step_pre_hook(fn)        # an optimizer's step"),
+    (r"got mixed torch\.Tensor and DTensor", "TH507",
+     "mask = distribute_tensor(mask, p.device_mesh, p.placements)  # the part that goes with this rank's shard"),
     (r"RemovableHandle", "TH107",
      'torch.save({"hooks": rig.state_dict()}, path)\nrig = th.restore(model, torch.load(path)["hooks"])'),
     (r"Weights only load failed|Unsupported (global|class)", "TH604",

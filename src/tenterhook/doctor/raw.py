@@ -99,6 +99,8 @@ class Exam:
     """While it is open, every hook that is registered is watched. `hooks` are their records, `findings` the verdict."""
 
     def __init__(self, model: nn.Module | None = None) -> None:
+        #: by which ranks know that it is the same exam
+        self.opened_at = caller().place
         self._model = weakref.ref(model) if model is not None else None
         self.places = Places()
         self.course = Course(self.places)
@@ -148,6 +150,7 @@ class Exam:
                 ((nn.Module, "__init__"), self.places.making),
                 ((nn.Module, "__setstate__"), self.places.making),
                 ((Rig, "__init__"), self._attaching),
+                ((nn.parallel.DistributedDataParallel, "__init__"), course.spread.wrapping),
             )
             for (where, name), wrapped in entries:
                 self._replace(undo, where, name, wrapped(getattr(where, name)))
@@ -161,6 +164,7 @@ class Exam:
             if model is not None:
                 self._adopt(model)
             self._undo = undo.pop_all()
+        course.spread.begin(self.places.modules(), self._undo)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -243,6 +247,7 @@ class Exam:
 
     def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> StandIn:
         self.places.note_thread()
+        self.course.spread.look()
         if is_users(by.file):
             self.files.add(by.file)
         place = None

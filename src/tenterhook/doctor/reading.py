@@ -44,7 +44,20 @@ _CHANGES = frozenset(
 #: of a tensor's methods, those that wait for the device
 _WAITS = frozenset(["item", "tolist", "cpu", "numpy"])
 _LIMITS = frozenset(
-    ["clamp", "clip", "clamp_", "clamp_min", "clamp_max", "norm", "vector_norm", "minimum", "maximum", "tanh"]
+    [
+        "clamp",
+        "clip",
+        "clamp_",
+        "clamp_min",
+        "clamp_max",
+        "norm",
+        "vector_norm",
+        "minimum",
+        "maximum",
+        "tanh",
+        "clip_grad_norm_",
+        "clip_grad_value_",
+    ]
 )
 #: methods by which an observer keeps what it saw
 _KEEPS = frozenset(["append", "extend", "add", "update", "put", "write", "log", "add_scalar", "add_histogram"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from tenterhook.doctor.across import of_a_shard, sharded_since
 from tenterhook.doctor.findings import Finding, many
 from tenterhook.doctor.stand_in import traced
 from tenterhook.doctor.watched import BACKWARD, FORWARD, FULL, STEP, TENSOR, Calls, Watched, said
@@ -75,6 +76,8 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
             if owner.is_parameter
             else "x.requires_grad_(True)  # before the forward",
         )  # fmt: skip
+    if owner.group is not None and not last.replaced and (found := of_a_shard(hook)) is not None:
+        return found
     if course.blind_checkpoints and not last.inside:
         return _blind(hook, course.blind_checkpoints[0])
     if hook.calls is not None and hook.calls.count and hook.calls.without_grad == hook.calls.count:
@@ -87,6 +90,8 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
             "params[name].register_hook(fn)  # on the tensors that are passed\n"
             "torch.func.functional_call(model, params, args)",
         )  # fmt: skip
+    if last.sharded:
+        return sharded_since(hook)
     if last.replaced:
         return said(
             hook, "TH205", f"{times}; another parameter object stands at {owner.name!r} now, without the hook", by_name

@@ -96,7 +96,7 @@ def watch(
     fn: Callable[..., Any], kind: str, owner: Any, place: Place | None, caller: Caller, born: Moment, course: Course,
     number: int,
 ) -> StandIn:  # fmt: skip
-    target = Owner(owner, place)
+    target = Owner(owner, place, course.spread.group(owner, place))
     code = getattr(fn, "__code__", None)
     made = Watched(
         number,

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from tenterhook.doctor.findings import Finding, finding
-from tenterhook.doctor.look import Look, comparable, is_plain, same
+from tenterhook.doctor.look import Look, comparable, is_plain, quotients, same, summary
 from tenterhook.doctor.places import Caller, Place
 from tenterhook.doctor.reading import Reading
+from tenterhook.doctor.spread import DDP, is_parts
 from tenterhook.rig import torch_private as private
 
 if TYPE_CHECKING:
@@ -43,10 +44,13 @@ class Moment:
 class Owner:
     """What a hook is on. A parameter is known by its place: a weak reference to it would forbid swapping it."""
 
-    def __init__(self, owner: Any, place: Place | None) -> None:
+    def __init__(self, owner: Any, place: Place | None, group: weakref.ref[Any] | None = None) -> None:
         self.kind = type(owner).__name__
         self.id = id(owner)
         self.place = place
+        #: a DTensor; what FSDP2 shards it with
+        self.parts = is_parts(owner)
+        self.group = group
         tensor = owner if isinstance(owner, Tensor) else None
         self.leaf = tensor is not None and tensor.is_leaf
         self.made_by = type(tensor.grad_fn).__name__ if tensor is not None and tensor.grad_fn is not None else None
@@ -73,6 +77,8 @@ class Owner:
         if not self.is_parameter:
             return False
         now = self.now()
+        if self.group is not None and isinstance(now, Tensor) and not is_parts(now):
+            return False  # between forward and backward the whole stands there
         return now is None or id(now) != self.id or private.implementation(now) != self.address
 
     @property
@@ -93,6 +99,10 @@ class Meeting:
     alive: bool = True
     frozen: bool = False
     replaced: bool = False
+    #: by FSDP2 or tensor parallel
+    sharded: bool = False
+    #: FSDP2 does not reduce in it
+    unsynced: bool = False
     #: parameters of its module were in the graph, used before the hook came
     used: bool = False
     late: bool = False
@@ -144,6 +154,16 @@ class Watched:
     #: it took the number, and the place, of another
     overwrote: bool = False
     removed: Moment | None = None
+
+    #: how what it is on is spread over ranks
+    spread: str | None = None
+    #: of firings before DDP reduces: what some elements were multiplied by, firings that did something else, or
+    #: dropped the gradient, or changed the parameter, and what that was after the first of these
+    factors: Tensor | None = None
+    uneven: int = 0
+    dropped: int = 0
+    drifted: int = 0
+    drift: str = ""
 
     fired: int = 0
     returned: int = 0
@@ -222,10 +242,14 @@ class Watched:
 
     def fire(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         looking = len(self.looks) < LOOKS and self.fired < 4 * LOOKS
-        if self.kind == TENSOR[0]:
-            return self._on_gradient(fn, args, kwargs, looking)
-        if self.kind == TENSOR[1]:
-            return self._on_accumulated(fn, args, kwargs, looking)
+        if not self.fired:
+            self.spread = self.course.spread.kind(self.owner)
+        if self.kind in TENSOR:
+            fire = self._on_gradient if self.kind == TENSOR[0] else self._on_accumulated
+            parameter = self.owner.now() if looking and self.spread == DDP else None
+            if isinstance(parameter, Tensor):
+                return self._on_replica(parameter, fire, fn, args, kwargs)
+            return fire(fn, args, kwargs, looking)
         watched = self.kind in BACKWARD
         before = [(t, private.version(t)) for t in _tensors(args)] if watched else []
         if before and before[-1][0].requires_grad and len(self.kept) < LOOKS:
@@ -248,6 +272,25 @@ class Watched:
             self._follow(args)
         if self.kind in FORWARD:
             self._see_checkpoint(out)
+        return out
+
+    def _on_replica(
+        self, parameter: Tensor, fire: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What is done to a parameter, and to its gradient, before DDP reduces it."""
+        accumulated = self.kind == TENSOR[1]
+        value, given = parameter.detach().clone(), parameter.grad if accumulated else args[0]
+        given = given.detach().clone() if given is not None and is_plain(given) else None
+        out = fire(fn, args, kwargs, True)
+        made = parameter.grad if accumulated else out
+        with torch.no_grad():
+            if not same(value, parameter.detach()):
+                self.drifted, self.drift = self.drifted + 1, self.drift or summary(parameter)
+            self.dropped += accumulated and given is not None and made is None
+            if given is not None and made is not None and comparable(given, made):
+                factors = quotients(made, given)
+                self.uneven += self.factors is not None and not torch.allclose(factors, self.factors, equal_nan=True)
+                self.factors = factors if self.factors is None else self.factors
         return out
 
     def _see_checkpoint(self, out: Any) -> None:
@@ -312,11 +355,14 @@ class Watched:
     def _call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         course = self.course
         course.fired_since_step.add(self.number)
+        outer, course.spread.firing = course.spread.firing, self
         try:
             out = fn(*args, **kwargs)
         except BaseException as error:
             self.raised = f"{type(error).__name__}: {error}"
             raise
+        finally:
+            course.spread.firing = outer
         self.fired += 1
         if self.fired == 1:
             course.waiting.pop(self.number, None)

@@ -265,6 +265,20 @@ def reduced_apart(model: nn.Module) -> bool:
     return any(p.reduce_dtype is not None and p.reduce_dtype != p.param_dtype for p in policies)
 
 
+def shard_groups(model: nn.Module) -> list[tuple[Any, list[Tensor]]]:
+    """The groups that FSDP2 shards parameters in, each with its shards. torch 2.13: they have no public name."""
+    from torch.distributed.fsdp import FSDPModule
+
+    states = [m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)]
+    groups = [group for state in states for group in state._fsdp_param_groups]
+    return [(group, [one.sharded_param for one in group.fsdp_params]) for group in groups]
+
+
+def syncs(group: Any) -> bool:
+    """Whether the next backward reduces the gradients of a group of `shard_groups`. 2.13."""
+    return bool(group.reduce_grads)
+
+
 def infers_shapes() -> bool:
     """Whether a pipeline's stage is being tried with empty tensors, to learn the shapes that it gives.
 

@@ -1,0 +1,46 @@
+"""python -m torch.distributed.run ... -m tests.doctor.ranks.examined [PROGRAM...]: in turn, bare and examined."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import warnings
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.distributed.tensor.parallel
+
+from tests.doctor.programs import Program, programs, run, same
+
+
+def told(program: Program) -> dict[str, object]:
+    runs = []
+    for examined in (False, True):
+        dist.barrier()
+        runs.append(run(program, examined=examined))
+    bare, seen = runs
+    return {
+        "program": str(program), "rank": int(os.environ["RANK"]), "error": seen.error, "bare": bare.error,
+        "same": same(seen.result, bare.result) and (seen.result is None) == (seen.error is not None),
+        "found": [[f.code, f.severity, f.place] for f in seen.findings], "text": repr(seen.findings),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    end = dist.destroy_process_group
+    gc.freeze()  # each exam collects twice, and goes through all objects that are left
+    # One group for all of them: a second one at the same store would find the addresses of the first.
+    dist.init_process_group = dist.destroy_process_group = lambda *args, **kwargs: None
+    for program in (*programs("ranks/faulty"), *programs("ranks/healthy")):
+        if len(sys.argv) == 1 or str(program) in sys.argv[1:]:
+            # One write, so that ranks do not mix their lines.
+            os.write(1, f"told {json.dumps(told(program))}\n".encode())
+    dist.barrier()
+    end()

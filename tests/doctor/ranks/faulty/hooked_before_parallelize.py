@@ -1,0 +1,25 @@
+# TH205
+"""A tensor hook on a weight, which parallelize_module then replaces."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+model[0].weight.register_hook(lambda grad: grad * 0.5)  # <- TH205
+parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+for step in range(3):
+    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(step))
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+result = [p.full_tensor().detach().clone() for p in model.parameters()]
+dist.destroy_process_group()

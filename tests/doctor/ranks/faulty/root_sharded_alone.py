@@ -1,0 +1,24 @@
+# TH222
+"""One group for all: the root keeps the whole parameters until its backward."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+fully_shard(model)
+norms = []
+model[0].weight.register_hook(lambda grad: norms.append(grad.norm()))  # <- TH222
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+for step in range(3):
+    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(10 * step + rank))
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+result = [p.full_tensor().detach().clone() for p in model.parameters()]
+dist.destroy_process_group()

@@ -1,0 +1,26 @@
+# TH512
+"""A forward hook that was put on after sharding sees the shards again."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+sizes = []
+model[0].register_forward_hook(lambda m, args, out: sizes.append(float(m.weight.abs().max())))  # <- TH512
+
+for step in range(3):
+    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(10 * step + rank))
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+result = [p.full_tensor().detach().clone() for p in model.parameters()]
+dist.destroy_process_group()

@@ -1,0 +1,33 @@
+"""PyTorch's own clipping knows shards, and its norm is the whole one."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+totals, means = [], []
+model[1].register_forward_hook(lambda m, args, out: means.append(out.detach().mean().item()))
+
+
+def halve(p):
+    p.grad.mul_(0.5)
+
+
+model[2].weight.register_post_accumulate_grad_hook(halve)
+
+for step in range(3):
+    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(10 * step + rank))
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    totals.append(nn.utils.clip_grad_norm_(model.parameters(), 0.05).item())
+    optimizer.step()
+result = [p.full_tensor().detach().clone() for p in model.parameters()]
+dist.destroy_process_group()
