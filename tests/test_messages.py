@@ -277,7 +277,7 @@ def test_text(case, mlp, sgd):
 
 def test_every_class_is_shown_here_or_with_its_own_kind():
     elsewhere = {th.TenterhookError, th.PlanError, th.PlanFileError, th.NonFiniteError, th.StateError, th.MismatchError,
-                 th.StoreError}  # fmt: skip
+                 th.RanksError, th.StoreError}  # fmt: skip
     shown = {kind for kind, _, _ in CASES.values()} | elsewhere
     assert shown == {e for name in th.__all__ if isinstance(e := getattr(th, name), type) and issubclass(e, Exception)}
 
