@@ -38,8 +38,9 @@ SHARED = {
 
 #: acts of all ranks so far, and errors: they name places in the store
 _met = 0
-Made = TypeVar("Made")
 _errors = itertools.count()
+
+Made = TypeVar("Made")
 
 
 def rank() -> int:

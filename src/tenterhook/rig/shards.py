@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -26,11 +27,14 @@ def counts(tensor: Tensor, first: int = 0) -> bool:
     """
     if not is_sharded(tensor):
         return ranks.rank() == first
-    mesh: Any = tensor.device_mesh  # type: ignore[attr-defined]
-    place = mesh.get_coordinate()
-    placements = tensor.placements  # type: ignore[attr-defined]
+    return _counts(tensor.device_mesh, tensor.placements, first)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=256)
+def _counts(mesh: Any, placements: tuple[Any, ...], first: int) -> bool:
     if any(p.is_partial() for p in placements):
         raise RefusedError("the ranks hold summands of this gradient", remedy="use grad_final, where they are summed")
+    place = mesh.get_coordinate()
     if place is None or first not in mesh.mesh:
         return False
     replicas = (p.is_replicate() for p in placements)
