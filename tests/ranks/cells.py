@@ -13,6 +13,7 @@ from torch import Tensor
 import tenterhook as th
 from tenterhook.actions.registry import TENSOR_POINTS
 from tenterhook.plan import POINTS
+from tests.ranks.launch import leave
 from tests.ranks.regimes import REGIMES, Regime
 from tests.rig.by_hand import TARGETS, Hand
 from tests.rig.matrix import CHANGES
@@ -107,7 +108,7 @@ def main(names: list[str]) -> None:
             outcome = decide(point, REGIMES[name]())
             if dist.get_rank() == 0:
                 print("cell", json.dumps([name, point, outcome]), flush=True)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 
 import tenterhook as th
+from tests.ranks.launch import leave
 
 
 def counted(plan: list[th.Hook], layers: int, *, spread: bool, steps: int = 4) -> list[int]:
@@ -62,7 +63,7 @@ def main() -> None:
     for name, (plan, layers, spread, wanted) in CASES.items():
         found = counted(plan, layers, spread=spread)
         print(f"rank {dist.get_rank()}: {name}: {found}, wanted {wanted}\n", end="", flush=True)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

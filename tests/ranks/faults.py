@@ -12,6 +12,7 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook import ranks
+from tests.ranks.launch import leave
 
 ranks.PATIENCE = 2.0
 
@@ -231,7 +232,7 @@ def main() -> None:
         program(dist.get_rank())
         dist.barrier()
         print(f"rank {dist.get_rank()}: {name}\n", end="", flush=True)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

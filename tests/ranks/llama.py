@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
 import tenterhook as th
+from tests.ranks.launch import leave
 
 WIDTH, HEADS, LAYERS, WORDS, LENGTH, BATCH = 32, 4, 2, 64, 16, 8
 LIMIT, Z, WARMUP, ALPHA = 0.5, 1.0, 10, 0.97
@@ -168,8 +169,7 @@ def main(regime: str, steps: int) -> None:
     made = train(regime, steps)
     if regime == "single" or dist.get_rank() == 0:
         print("made " + json.dumps(made), flush=True)
-    if regime != "single":
-        dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

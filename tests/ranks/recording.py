@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import tenterhook as th
+from tests.ranks.launch import leave
 
 STEPS, BAD = 8, 3
 
@@ -79,7 +80,7 @@ def main(folder: Path) -> None:
         a_trip_on_one_rank(spread)
         who_writes(folder / str(spread), spread)
     print(f"rank {dist.get_rank()}: done\n", end="", flush=True)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 import tenterhook as th
+from tests.ranks.launch import leave
 
 MAX = 0.05
 
@@ -97,7 +98,7 @@ def main(kind: str) -> None:
             raise AssertionError("a function of one's own was not refused on shards")
     rig.detach()
     print(f"rank {rank}: {kind} exact")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

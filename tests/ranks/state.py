@@ -17,6 +17,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import tenterhook as th
+from tests.ranks.launch import leave
 
 HALF, BATCH = 6, 8
 
@@ -38,6 +39,7 @@ def plan() -> th.Plan:
         th.Hook("z", on="**", at="grad_final", do=th.clip_zscore(z=0.5, warmup=2)),
         th.Hook("leap", on="**", at="grad_final", do=th.spike()),
         th.Hook("norms", on="**", at="grad_final", do=th.stats()),
+        th.Hook("own", on="0.weight", at="grad", do=th.clip_zscore(z=1e9)),  # each rank has its own mean
     ])  # fmt: skip
 
 
@@ -59,10 +61,10 @@ def told(model: nn.Module, rig: th.Rig) -> dict[str, Any]:
         "weights": [whole(p.detach()).flatten().tolist() for p in model.parameters()],
         "numbers": rig.values("norms"),
         "state": {id: {n: t.tolist() for n, t in rig._live(id).state.packed.items()} for id in ("z", "leap")},
-        "fired": {id: rig.ledger[id].fired for id in rig.ledger},
+        "fired": {id: rig.ledger[id].fired for id in ("z", "leap", "norms")},
         "changed": rig.ledger["z"].changed,
         "step": rig.step_count,
-        "notes": rig.loaded.notes if rig.loaded else [],
+        "notes": rig.loaded.notes if rig.loaded is not None else [],
     }
 
 
@@ -88,7 +90,7 @@ def main(regime: str, phase: str, folder: str) -> None:
     else:
         print(f"told {json.dumps(told(model, rig))}\n", end="", flush=True)
     rig.detach()
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

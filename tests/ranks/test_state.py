@@ -28,14 +28,28 @@ def close(mine: Any, theirs: Any) -> None:
         assert mine == pytest.approx(theirs, rel=1e-9, abs=1e-12)
 
 
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """One process, uninterrupted."""
+    (found,) = told(torchrun("tests.ranks.state", 1, "fsdp2", "all", "-"))
+    assert found.pop("notes") == []
+    return found
+
+
 @pytest.mark.ranks
-@pytest.mark.parametrize("regime", ["ddp", "fsdp2"])
-def test_it_goes_on_with_another_number_of_ranks(regime: str, tmp_path: Path):
-    (alone,) = told(torchrun("tests.ranks.state", 1, regime, "all", "-"))
-    torchrun("tests.ranks.state", 2, regime, "save", str(tmp_path / "two"))
-    for ranks in (1, 2, 4) if regime == "fsdp2" else (1,):
-        runs = told(torchrun("tests.ranks.state", ranks, regime, "go", str(tmp_path / "two")))
+@pytest.mark.parametrize(
+    ("regime", "then", "now"), [("fsdp2", 2, (1, 2, 4)), ("fsdp2", 1, (2,)), ("fsdp2", 4, (2,)), ("ddp", 2, (1,))]
+)
+def test_it_goes_on_with_another_number_of_ranks(
+    regime: str, then: int, now: tuple[int, ...], alone: dict[str, Any], tmp_path: Path
+):
+    torchrun("tests.ranks.state", then, regime, "save", str(tmp_path / "saved"))
+    for ranks in now:
+        runs = told(torchrun("tests.ranks.state", ranks, regime, "go", str(tmp_path / "saved")))
         assert len(runs) == ranks
+        notes = {note for run in runs for note in run.pop("notes")}
+        lost = {f"hook 'own': what was the own state of ranks {ranks} to {then - 1} is left"} if ranks < then else set()
+        new = {f"hook 'own': rank {rank} has no saved state of its own: it begins anew" for rank in range(then, ranks)}
+        assert {note for note in notes if "hook 'own'" in note} == lost | new
         for run in runs:
-            run.pop("notes")
-            close(run, {key: value for key, value in alone.items() if key != "notes"})
+            close(run, alone)
