@@ -51,5 +51,5 @@ def compare(steps: int) -> dict[str, tuple[float, float]]:
 
 @pytest.mark.ranks
 def test_four_regimes():
-    for regime, (weights, numbers) in compare(20).items():
+    for regime, (weights, numbers) in compare(12).items():
         assert weights <= WEIGHTS and numbers <= STATISTICS, (regime, weights, numbers)
