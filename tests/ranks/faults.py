@@ -136,6 +136,36 @@ def failing(point: str, on: str) -> Callable[[int], None]:
     return program
 
 
+def failing_after_the_step(rank: int) -> None:
+    """What fails when the weights have moved is raised in that step, too."""
+    one, optimizer = model()
+
+    def own(given: Any) -> None:
+        if rank == 1:
+            raise ZeroDivisionError("own arithmetic")
+
+    rig = th.attach(one, th.Hook("own", on="optimizer", at="step_post", do=own), optimizer=optimizer)
+    one(torch.ones(2, 4)).sum().backward()
+    error = raised(optimizer.step)
+    assert error.rank == 1 and "own arithmetic" in alike(error)
+    rig.detach()
+
+
+def failing_in_a_save(rank: int) -> None:
+    """A state dict may be one rank's business: what fails there is raised there."""
+    one, optimizer = model()
+
+    def own(given: Any) -> None:
+        raise ZeroDivisionError("own arithmetic")
+
+    rig = th.attach(one, th.Hook("own", on=".", at="save_post", do=own), optimizer=optimizer)
+    if rank == 1:
+        assert "own arithmetic" in str(raised(one.state_dict))
+    one(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    rig.detach()
+
+
 def a_muted_site(rank: int) -> None:
     """An observer that fails on one rank is muted there; the others go on, and nobody waits."""
     one, optimizer = model()
@@ -223,6 +253,8 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
     "backward": failing("grad", "0.weight"),
     "accumulated": failing("grad_accumulated", "0.weight"),
     "final": failing("grad_final", "0.weight"),
+    "after the step": failing_after_the_step,
+    "in a save": failing_in_a_save,
 }
 
 

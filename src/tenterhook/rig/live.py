@@ -238,9 +238,10 @@ class LiveHook:
                 remedy=f"mend the action; {_OTHERWISE[self.claim.on_error]}",
             )
             cause = error
-        if self.claim.on_error == "raise" and self.clock.shared:
+        if self.claim.on_error == "raise" and self.clock.shared and self.hook.point.side != "state":
             told.__cause__ = cause
             self.clock.poison = self.clock.poison or told
+            warnings.warn(f"tenterhook stops all ranks before the next step. {told}", RuntimeWarning, stacklevel=2)
             return
         if self.claim.on_error == "raise" or isinstance(error, InPlaceError | ReturnError):
             raise told from cause

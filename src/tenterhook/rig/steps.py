@@ -118,10 +118,11 @@ class Steps:
         self._agree()
         return loss
 
-    def _agree(self) -> None:
-        """On several ranks: what failed on one of them stops all, before a weight has moved."""
+    def _agree(self, *points: str) -> None:
+        """On several ranks: what failed on one of them stops all; before a weight has moved, but for these points."""
         clock = self._rigging.clock
-        if clock.shared and any(live.claim.on_error == "raise" for live in self._rigging.active):
+        lives = [live for live in self._rigging.active if not points or live.hook.at in points]
+        if clock.shared and any(live.claim.on_error == "raise" for live in lives):
             error, clock.poison = clock.poison, None
             ranks.agree(error)
 
@@ -140,6 +141,7 @@ class Steps:
             self._updates()
         self._before.clear()
         self._call("step_post", optimizer)
+        self._agree("update", "step_post")
         if self._end is not None:
             self._end()
 
