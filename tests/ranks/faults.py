@@ -222,6 +222,27 @@ def no_effect(rank: int) -> None:
     rig.detach()
 
 
+def one_by_one(rank: int) -> None:
+    """Parts are measured beside parts, together or one by one."""
+    from torch.distributed.fsdp import fully_shard
+
+    found = []
+    for together in (True, False):
+        torch.manual_seed(0)
+        one: Any = fully_shard(nn.Linear(4, 4))
+        optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+        rig = th.attach(one, th.Hook("r", on="**", at="update", do=th.ratio()), optimizer=optimizer)
+        if not together:
+            rig._live("r").gauge = None
+        one(torch.ones(2, 4)).square().sum().backward()
+        optimizer.step()
+        assert rig.ledger["r"].failed == 0 and rig.ledger["r"].fired == 2
+        found.append({target: row["ratio"] for target, row in rig.values("r").items()})
+        rig.detach()
+    assert found[0].keys() == found[1].keys() == {"weight", "bias"}
+    assert all(abs(found[0][n] - found[1][n]) <= 1e-6 * found[0][n] for n in found[0]), found
+
+
 def zero_bubble(rank: int) -> None:
     from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroBubble
 
@@ -247,6 +268,7 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
     "flat parameters": flat_parameters,
     "summands": summands,
     "no effect": no_effect,
+    "one by one": one_by_one,
     "zero bubble": zero_bubble,
     "forward": failing("output", "0"),
     "a module's gradient": failing("grad_output", "0"),

@@ -148,7 +148,8 @@ def _measuring(site: Site) -> Fire:
                         count(site)  # another rank measures it
                         return
                     seen = local(seen)
-                partials.add(slot, measure(seen, site.target.parameter()) if needs_value else measure(seen))
+                value = site.target.parameter() if needs_value else None
+                partials.add(slot, measure(seen) if value is None else measure(seen, local(value)))
             if live.at_backward_end is not None and not live.clock.looks:
                 live.clock.looks = True
                 at_end_of_backward(live.at_backward_end)
