@@ -243,6 +243,23 @@ def one_by_one(rank: int) -> None:
     assert all(abs(found[0][n] - found[1][n]) <= 1e-6 * found[0][n] for n in found[0]), found
 
 
+def noises(rank: int) -> None:
+    """Ranks with batches of their own draw noise of their own; replicas of one gradient draw the same."""
+    drawn: dict[str, torch.Tensor] = {}
+    for point, on in (("output", "0"), ("grad", "0.weight"), ("grad_final", "0.weight")):
+        one, optimizer = model()
+        plan = [th.Hook("noise", on=on, at=point, do=th.noise(1.0)), th.Hook("kept", on=on, at=point, do=th.capture())]
+        rig = th.attach(one, plan, optimizer=optimizer)
+        one(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        drawn[point] = rig.captured("kept")[on]
+        rig.detach()
+    found: list[Any] = [None, None]
+    dist.all_gather_object(found, drawn)
+    alike_at = {point: torch.equal(found[0][point], found[1][point]) for point in drawn}
+    assert alike_at == {"output": False, "grad": False, "grad_final": True}, alike_at
+
+
 def zero_bubble(rank: int) -> None:
     from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroBubble
 
@@ -269,6 +286,7 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
     "summands": summands,
     "no effect": no_effect,
     "one by one": one_by_one,
+    "noises": noises,
     "zero bubble": zero_bubble,
     "forward": failing("output", "0"),
     "a module's gradient": failing("grad_output", "0"),

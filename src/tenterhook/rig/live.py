@@ -16,7 +16,7 @@ from tenterhook.rig.clock import Clock
 from tenterhook.rig.ledger import GONE, MUTED, Site
 from tenterhook.rig.names import Target
 from tenterhook.rig.resolve import Claim
-from tenterhook.rig.shards import local
+from tenterhook.rig.shards import GLOBAL, local
 from tenterhook.rig.state import HookState, Partials, SiteState, mixed
 
 if TYPE_CHECKING:
@@ -185,7 +185,13 @@ class LiveHook:
             self.recorder.keep(self.hook.id, ctx.target, self.clock.step, tensor)
 
     def _generator(self, seed: int, device: torch.device) -> torch.Generator:
-        return self.state.generator(self.hook.id, seed, device)
+        return self.state.generator(self._whose, seed, device)
+
+    @property
+    def _whose(self) -> tuple[str | int, ...]:
+        """Whose random numbers: all ranks' of what is the same on all, a rank's own of its own batch."""
+        rank = self.recorder.rank if self.recorder is not None and self.hook.at not in GLOBAL else 0
+        return (self.hook.id, rank) if rank else (self.hook.id,)
 
     def _forward_generator(self, target: str, seed: int, device: torch.device) -> torch.Generator:
         """Seeded by the pass, so that a recomputation draws the same, and a resumed run too."""
@@ -194,7 +200,7 @@ class LiveHook:
         # A part that is called without the root begins no pass of its own, but the step goes on.
         step = clock.step if clock.replayed is None else now.step
         generator = torch.Generator(device)
-        generator.manual_seed(mixed(self.hook.id, target, seed, step, now.training, now.index))
+        generator.manual_seed(mixed(*self._whose, target, seed, step, now.training, now.index))
         return generator
 
     def samples(self, x: Tensor) -> bool:

@@ -177,12 +177,12 @@ class HookState:
             table.clear()
         self.generators = {}
 
-    def generator(self, hook: str, seed: int, device: torch.device) -> torch.Generator:
+    def generator(self, whose: tuple[str | int, ...], seed: int, device: torch.device) -> torch.Generator:
         key = (str(device), seed)
         found = self.generators.get(key)
         if found is None:
             found = self.generators[key] = torch.Generator(device)
-            found.manual_seed(mixed(hook, seed))
+            found.manual_seed(mixed(*whose, seed))
         return found
 
 
