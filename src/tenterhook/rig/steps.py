@@ -184,12 +184,11 @@ class Steps:
         if not lives:
             return
         self._reach.look()
+        found = [(live, self._reach.of(live)) for live in lives]
+        _sum({id(p): p for _, reached in found if reached.sharded for p in reached.parameters}.values())
         stage = Stage()
-        for live in lives:
+        for live, reached in found:
             stage.make_way(live)
-            reached = self._reach.of(live)
-            if reached.sharded:
-                _sum(reached.parameters)
             if live.claim.merges and live.definition.modifies:
                 stage.add(live, reached)
             elif live.claim.over_hook:
