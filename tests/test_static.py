@@ -69,7 +69,7 @@ REGULAR = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "f
 #: where an attribute is looked up by a name that is no literal: each takes it from a tuple or a class in the source
 BY_NAME = {
     "__init__.py: __getattr__", "actions/registry.py: checked", "errors.py: located", "plan/files.py: _hook",
-    "plan/files.py: _written", "plan/hook.py: __post_init__", "plan/hook.py: __repr__", "rig/leaves.py: map_leaves",
+    "plan/files.py: _written", "plan/hook.py: __post_init__", "plan/hook.py: __repr__", "rig/leaves.py: _mapped",
     "rig/rehearse.py: _hook", "rig/rehearse.py: _put_back", "rig/torch_private.py: count_hooks",
     "rig/torch_private.py: drop_empty_tensor_hooks", "rig/torch_private.py: forget_hook",
     "rig/torch_private.py: hooks_in", "rig/torch_private.py: reinstall_tensor_hooks",

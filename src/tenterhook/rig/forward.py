@@ -8,10 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.compiler import is_dynamo_compiling
 
+from tenterhook.actions import BUILTIN
 from tenterhook.errors import RefusedError
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock, Pass
+from tenterhook.rig.doors import NONE, Door, operations
 from tenterhook.rig.fire import Fire, chain, make_fire, make_replay
 from tenterhook.rig.leaves import leaves, map_leaves
 from tenterhook.rig.ledger import Site
@@ -57,9 +61,9 @@ class Calls:
             ctx._step = None
 
 
-def counted(fire: Fire, place: Callable[[int], None]) -> Fire:
+def counted(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fire:
     """`fire`, told which leaf it is at."""
-    leaf = -1
+    leaf = first - 1
 
     def visit(x: Tensor) -> Tensor | None:
         nonlocal leaf
@@ -79,6 +83,7 @@ class Visitor:
         self._active = active
         self._fire = chain([make_fire(s) for s in active]) if active else None
         self._replays = [(s, make_replay(s)) for s in serving if s.live.modifies_forward]
+        self._may_keep = any(may_keep(s) for s in active)
         self._modifiers = frozenset(s.live for s in active if s.live.modifies_forward)
         #: the same for every call, if no action asks which it is
         self.always = None if self._calls.contexts else self._fire
@@ -90,7 +95,25 @@ class Visitor:
         call = self._calls.begin()
         return counted(self._fire, lambda leaf: self._calls.place(call, leaf))
 
-    def recompute(self) -> Fire | None:
+    @property
+    def idle(self) -> bool:
+        return self._fire is None
+
+    def enter(self) -> int:
+        """The number of the call that begins."""
+        return self._calls.begin() if self._calls.contexts and not self.idle else 0
+
+    def at(self, call: int, leaf: int) -> Fire:
+        """For one leaf of a call that has entered."""
+        assert self._fire is not None
+        self._calls.place(call, leaf)
+        return self._fire
+
+    def lent(self, x: Tensor) -> Tensor:
+        """A tensor of compiled code, whose memory is used again: an action that might keep it gets a copy."""
+        return x.clone() if self._may_keep else x.detach()
+
+    def recompute(self, *, first: int = 0) -> Fire | None:
         """For one call inside a recomputation: the modifications of the pass it belongs to."""
         if not self._replays:
             return None
@@ -106,7 +129,7 @@ class Visitor:
         fires = [replay(forward) for s, replay in self._replays if s.live in forward.modifiers]
         if not fires:
             return None
-        fire = counted(chain(fires), lambda leaf: self._calls.replay(forward, leaf))
+        fire = counted(chain(fires), lambda leaf: self._calls.replay(forward, leaf), first=first)
 
         def visit(x: Tensor) -> Tensor | None:
             try:
@@ -129,13 +152,117 @@ class Visitor:
             if tensor.grad_fn is not None:
                 tensor.register_hook(Held(forward))
 
-    def found_none(self, tree: Any) -> bool:
+    def found_none(self, tree: Any, where: str) -> bool:
         """Whether there is no tensor to fire on, which is then said."""
         if leaves(tree):
             return False
-        for site in self._active:
-            site.skip(f"no tensor was found in the {site.point}, a {type(tree).__name__}")
+        self.skip(no_tensor(tree, where))
         return True
+
+    def skip(self, why: str) -> None:
+        for site in self._active:
+            site.skip(why)
+
+
+def _copied(x: Tensor) -> Tensor:
+    """Compiled code uses its memory again, so what a derivative needs of it is copied."""
+    return x.detach().clone()
+
+
+def _as_it_was(x: Tensor) -> Tensor:
+    return x
+
+
+def no_tensor(tree: Any, where: str) -> str:
+    return f"no tensor was found in the {where}, a {type(tree).__name__}"
+
+
+class ValueDoor(Door):
+    """For `input` and `output`: what fires behind it is the visitor's."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._visitor = Visitor((), (), clock)
+        self._call = 0
+        #: a graph with room for changes keeps it
+        self.changes = False
+
+    def serve(self, visitor: Visitor) -> None:
+        self._visitor = visitor
+
+    def make_room(self, sites: Sequence[Site]) -> None:
+        self.changes = self.changes or any(s.live.definition.modifies for s in sites)
+
+    def traced(self, tree: Any, where: str) -> Any:
+        """What is compiled in place of the dispatch."""
+        if not self.changes:
+            found = leaves(tree)
+            for leaf, x in enumerate(found):
+                operations.observe(x.detach(), self.token, leaf)
+            if not found:
+                operations.skip(self.token, no_tensor(tree, where))
+            return tree
+        ticket = operations.enter(self.token)
+        leaf = -1
+
+        def visit(x: Tensor) -> Tensor:
+            nonlocal leaf
+            leaf += 1
+            new: Tensor = operations.change(x, ticket, leaf, x.requires_grad and torch.is_grad_enabled())[0]
+            return new
+
+        new = map_leaves(tree, visit)
+        if leaf < 0:
+            operations.skip(self.token, no_tensor(tree, where))
+        return new
+
+    def enter(self) -> int:
+        return self._visitor.enter() if graph_task_id() == -1 else 0
+
+    def observe(self, x: Tensor, leaf: int) -> None:
+        visitor = self._visitor
+        if graph_task_id() != -1 or visitor.idle:
+            return
+        if leaf == 0:
+            self._call = visitor.enter()
+        visitor.at(self._call, leaf)(visitor.lent(x))
+
+    def change(self, x: Tensor, call: int, leaf: int, *, records: bool) -> tuple[Tensor | None, int]:
+        visitor, clock = self._visitor, self._clock
+        again = graph_task_id() != -1
+        fire = visitor.recompute(first=leaf) if again else None if visitor.idle else visitor.at(call, leaf)
+        if fire is None:
+            return None, NONE
+        given = visitor.lent(x)
+        with private.recording_again(), torch.set_grad_enabled(records), saved_tensors_hooks(_copied, _as_it_was):
+            new = fire(given.requires_grad_(records))
+        if new is None:
+            return None, NONE
+        if not again:
+            visitor.changed(new.detach())
+        forward = clock.recomputed() if again else clock.now
+        if not records or forward is None:
+            return new, NONE
+        return new, forward.keep(given, new)
+
+    def change_back(self, grad: Tensor, kept: int) -> Tensor | None:
+        """The derivative of what the hooks did, by the graph that they made."""
+        given, new = self._clock.kept(kept)
+        if not new.requires_grad:
+            return torch.zeros_like(grad)
+        with private.recording_again():
+            (back,) = torch.autograd.grad(new, given, grad, allow_unused=True)
+        return torch.zeros_like(grad) if back is None else back
+
+    def skip(self, why: str) -> None:
+        self._visitor.skip(why)
+
+
+def may_keep(site: Site) -> bool:
+    """Whether its action might hold on to what it is given: somebody's own function."""
+    definition = site.live.definition
+    return not definition.two_phase and BUILTIN.find(definition.name) is not definition
 
 
 class Held:
@@ -150,11 +277,17 @@ class Held:
         return None
 
 
-def output_dispatch(active: Sequence[Site], serving: Sequence[Site], clock: Clock) -> Callable[..., Any]:
+def output_dispatch(
+    active: Sequence[Site], serving: Sequence[Site], clock: Clock, door: ValueDoor
+) -> Callable[..., Any]:
     visitor = Visitor(active, serving, clock)
+    door.serve(visitor)
     always = visitor.always
 
+    @private.as_it_is
     def dispatch(module: nn.Module, args: Any, output: Any) -> Any:
+        if is_dynamo_compiling():
+            return door.traced(output, "output")
         if graph_task_id() != -1:
             fire = visitor.recompute()
             return None if fire is None else map_leaves(output, fire)
@@ -165,7 +298,7 @@ def output_dispatch(active: Sequence[Site], serving: Sequence[Site], clock: Cloc
             new = fire(output)
             if new is None:
                 return None
-        elif visitor.found_none(output):
+        elif visitor.found_none(output, "output"):
             return None
         else:
             new = map_leaves(output, fire)
@@ -177,11 +310,17 @@ def output_dispatch(active: Sequence[Site], serving: Sequence[Site], clock: Cloc
     return dispatch
 
 
-def input_dispatch(active: Sequence[Site], serving: Sequence[Site], clock: Clock) -> Callable[..., Any]:
+def input_dispatch(
+    active: Sequence[Site], serving: Sequence[Site], clock: Clock, door: ValueDoor
+) -> Callable[..., Any]:
     visitor = Visitor(active, serving, clock)
+    door.serve(visitor)
     always = visitor.always
 
+    @private.as_it_is
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            return door.traced((args, kwargs), "input")
         if graph_task_id() != -1:
             fire = visitor.recompute()
             return None if fire is None else (map_leaves(args, fire), map_leaves(kwargs, fire))
@@ -193,7 +332,7 @@ def input_dispatch(active: Sequence[Site], serving: Sequence[Site], clock: Clock
             if new is None:
                 return None
             given = (new,), kwargs
-        elif visitor.found_none((args, kwargs)):
+        elif visitor.found_none((args, kwargs), "input"):
             return None
         else:
             given = map_leaves(args, fire), map_leaves(kwargs, fire)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 
 from tenterhook.errors import ContractError, RefusedError
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock
+from tenterhook.rig.doors import NONE, Door, operations
 from tenterhook.rig.fire import Fire, chain, make_fire
-from tenterhook.rig.forward import Calls, graph_task_id, is_grad_enabled
+from tenterhook.rig.forward import Calls, graph_task_id, is_grad_enabled, may_keep, no_tensor
 from tenterhook.rig.leaves import leaves, map_leaves
 from tenterhook.rig.ledger import Site
 
@@ -27,6 +30,10 @@ class GradientHooks:
         self._fire = chain([make_fire(s, captured=True) for s in sites])
         self._calls = Calls(clock, sites)
         self._keeps = [s for s in sites if s.live.definition.needs_value]
+        self._may_keep = any(map(may_keep, sites))
+
+    def lent(self, grad: Tensor) -> Tensor:
+        return grad.clone() if self._may_keep else grad
 
     def begin(self) -> int | None:
         """Number the call. A reentrant checkpoint calls twice, first without gradients: the first one counts."""
@@ -37,23 +44,28 @@ class GradientHooks:
     def on(self, tensor: Tensor, call: int | None, leaf: int) -> Fire:
         if not self._calls.contexts:
             return self._fire
-        calls, fire, keeps = self._calls, self._fire, self._keeps
+        keeps = self._keeps
         value, version = (tensor.detach(), tensor._version) if keeps else (None, 0)
 
         def on_gradient(grad: Tensor | None) -> Tensor | None:
-            calls.place(call, leaf)
             for site in keeps:
-                assert site.ctx is not None and value is not None
+                assert value is not None
                 if value._version != version:
                     site.live.failed(site, _overwritten())
-                site.ctx._value = value
-            try:
-                return fire(grad)  # type: ignore[no-any-return]
-            finally:
-                for site in keeps:
-                    site.ctx._value = None  # type: ignore[union-attr]
+            return self.at(grad, call, leaf, value)
 
         return on_gradient
+
+    def at(self, grad: Tensor | None, call: int | None, leaf: int, value: Tensor | None) -> Tensor | None:
+        """The gradient of one leaf of a call has come."""
+        self._calls.place(call, leaf)
+        for site in self._keeps:
+            site.ctx._value = value  # type: ignore[union-attr]
+        try:
+            return self._fire(grad)  # type: ignore[no-any-return]
+        finally:
+            for site in self._keeps:
+                site.ctx._value = None  # type: ignore[union-attr]
 
     def attach(self, tensor: Tensor, fire: Fire) -> None:
         """Hook the tensor itself: right for one that this call made and returned alone."""
@@ -116,10 +128,80 @@ def _overwritten() -> ContractError:
     )
 
 
-def grad_output_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., Any]:
-    hooks = GradientHooks(sites, clock)
+class GradientDoor(Door):
+    """For `grad_output`."""
 
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._hooks = GradientHooks((), clock)
+        #: a graph with room for changes, and for values that actions ask for, keeps it
+        self.changes = False
+        self.keeps = False
+
+    def serve(self, hooks: GradientHooks) -> None:
+        self._hooks = hooks
+
+    def make_room(self, sites: Sequence[Site]) -> None:
+        self.changes = self.changes or any(s.live.definition.modifies for s in sites)
+        self.keeps = self.keeps or any(s.live.definition.needs_value for s in sites)
+
+    def traced(self, output: Any) -> Any:
+        """What is compiled in place of the dispatch."""
+        if not is_grad_enabled():
+            operations.skip(self.token, NO_GRAD)
+            return None
+        ticket = operations.enter(self.token)
+        leaf, found = -1, False
+
+        def visit(x: Tensor) -> Tensor | None:
+            nonlocal leaf, found
+            leaf += 1
+            if not x.requires_grad:
+                return None
+            found = True
+            # A copy, not a view: autograd forgets a view that is changed in place, and its hook with it.
+            alias = x.clone()
+            value = x.detach() if self.keeps else None
+            alias.register_hook(partial(self._turned if self.changes else self._seen, ticket, leaf, value))
+            return alias
+
+        new = map_leaves(output, visit)
+        if not found:
+            operations.skip(self.token, no_tensor(output, "output") if leaf < 0 else NOTHING_NEEDS_GRAD)
+        return new
+
+    def _turned(self, ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> Tensor:
+        new: Tensor = operations.turn(grad, ticket, leaf, value)
+        return new
+
+    def _seen(self, ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> None:
+        operations.look(grad, self.token, ticket, leaf, value)
+
+    def enter(self) -> int:
+        call = self._hooks.begin()
+        return NONE if call is None else call
+
+    def turn(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
+        hooks = self._hooks
+        if not hooks.sites:
+            return None
+        value = None if value is None else value.clone()
+        return hooks.at(hooks.lent(grad), None if call == NONE else call, leaf, value)
+
+    def skip(self, why: str) -> None:
+        skipped(self._hooks.sites, why)
+
+
+def grad_output_dispatch(sites: Sequence[Site], clock: Clock, door: GradientDoor) -> Callable[..., Any]:
+    hooks = GradientHooks(sites, clock)
+    door.serve(hooks)
+
+    @private.as_it_is
     def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if is_dynamo_compiling():
+            return door.traced(output)
+        if not sites:
+            return None
         call = hooks.begin()
         if not is_grad_enabled():
             return skipped(sites, NO_GRAD)
@@ -145,8 +227,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., A
 
         new = map_leaves(output, visit)
         if not found:
-            none = f"no tensor was found in the output, a {type(output).__name__}"
-            skipped(sites, NOTHING_NEEDS_GRAD if leaves(output) else none)
+            skipped(sites, NOTHING_NEEDS_GRAD if leaves(output) else no_tensor(output, "output"))
         return new
 
     return dispatch
@@ -155,6 +236,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., A
 def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., Any]:
     hooks = GradientHooks(sites, clock)
 
+    @private.breaks_graph
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
         call, leaf = hooks.begin(), -1
         if not is_grad_enabled():

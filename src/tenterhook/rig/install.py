@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.consumers import Consumers
+from tenterhook.rig.doors import CallDoor, operations
 from tenterhook.rig.fire import chain, make_call, make_fire
-from tenterhook.rig.forward import input_dispatch, output_dispatch
-from tenterhook.rig.gradients import grad_input_dispatch, grad_output_dispatch
+from tenterhook.rig.forward import ValueDoor, input_dispatch, output_dispatch
+from tenterhook.rig.gradients import GradientDoor, grad_input_dispatch, grad_output_dispatch
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target, is_sharded
@@ -38,18 +40,32 @@ class Dispatch(partial):  # type: ignore[type-arg]
         return Dispatch, (inert,)
 
 
+class Standing(Protocol):
+    """What is put up on a module."""
+
+    #: compiled code has a door here, so that it stays up whether something is due or not
+    stays: bool
+
+
+#: whose registration has come or gone, and the module
+Touched = list[tuple[Standing, nn.Module]]
+
+
 class Fixture:
     """All sites of one rig at one target and point."""
 
     #: gradients are of what is returned in the end, so their fixtures come after those that may change it
     stage = 0
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int) -> None:
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
         self.target = target
         self.point = point
         self.clock = clock
+        #: those whose registration has come or gone since it was last looked at
+        self.touched = touched
         self.sites: list[Site] = []
         self.handle: RemovableHandle | None = None
+        self.stays = False
         self._place = (self.stage, rig)
         self._serving: tuple[Site, ...] = ()
         self._active: tuple[Site, ...] = ()
@@ -60,12 +76,13 @@ class Fixture:
         serving = active
         if replayable:
             serving = tuple(s for s in self.sites if s.live in replayable or (s.live.active and s.dormant is None))
-        if serving == self._serving and active == self._active and self.stands == bool(serving):
+        wanted = bool(serving) or self.stays
+        if serving == self._serving and active == self._active and self.stands == wanted:
             return
         for site in self._active:
             site.installed = False
         self._serving, self._active = serving, active
-        if serving:
+        if wanted:
             self.put_up()
         else:
             self.take_down()
@@ -89,6 +106,7 @@ class Fixture:
             hooks[self.handle.id] = call  # what is called changes, its place among the others does not
             return
         self.handle = self._register(call)
+        self.touch()
         hooks = self._hooks()
         if self.handle is None or not hooks or private.is_only(hooks):
             return
@@ -109,6 +127,12 @@ class Fixture:
         if self.handle is not None:
             self.handle.remove()
             self.handle = None
+            self.touch()
+
+    def touch(self) -> None:
+        module = self.target.owner()
+        if isinstance(module, nn.Module) and self.target.kind == "module":
+            self.touched.append((self, module))
 
     def _placeholder(self) -> Callable[..., Any]:
         """Others came after: coming back must not change their order."""
@@ -127,16 +151,12 @@ class Fixture:
         raise NotImplementedError
 
 
-class ValueFixture(Fixture):
-    """`input` and `output`."""
+class ModuleFixture(Fixture):
+    """The points on a module's call."""
 
     def _hooks(self) -> dict[int, Any] | None:
         slot = "_forward_pre_hooks" if self.point in ("input", "grad_input") else "_forward_hooks"
         return private.hooks_in(self.target.owner(), slot)
-
-    def _dispatch(self) -> Callable[..., Any]:
-        build = input_dispatch if self.point == "input" else output_dispatch
-        return Dispatch(build(self._active, self._serving, self.clock))
 
     def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
         module = self.target.owner()
@@ -147,20 +167,44 @@ class ValueFixture(Fixture):
         return module.register_forward_hook(call, with_kwargs=self.point == "grad_output")
 
 
-class GradOutputFixture(ValueFixture):
-    stage = 1
+class ValueFixture(ModuleFixture):
+    """`input` and `output`."""
+
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+        super().__init__(target, point, clock, rig, touched)
+        self._door = ValueDoor(clock)
+
+    def put_up(self) -> None:
+        self._door.make_room(self.sites)
+        super().put_up()
 
     def _dispatch(self) -> Callable[..., Any]:
-        return Dispatch(grad_output_dispatch(self._active, self.clock))
+        build = input_dispatch if self.point == "input" else output_dispatch
+        return Dispatch(build(self._active, self._serving, self.clock, self._door))
 
 
-class GradInputFixture(ValueFixture):
+class GradOutputFixture(ModuleFixture):
+    stage = 1
+
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+        super().__init__(target, point, clock, rig, touched)
+        self._door = GradientDoor(clock)
+
+    def put_up(self) -> None:
+        self._door.make_room(self.sites)
+        super().put_up()
+
+    def _dispatch(self) -> Callable[..., Any]:
+        return Dispatch(grad_output_dispatch(self._active, self.clock, self._door))
+
+
+class GradInputFixture(ModuleFixture):
     """By aliases of the inputs if a hook may change the gradient; if all only observe, beside the graph."""
 
     stage = 1
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int) -> None:
-        super().__init__(target, point, clock, rig)
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+        super().__init__(target, point, clock, rig, touched)
         self._after: RemovableHandle | None = None
 
     def _dispatch(self) -> Callable[..., Any]:
@@ -190,8 +234,8 @@ class GradInputFixture(ValueFixture):
 class ParameterFixture(Fixture):
     """`grad` and `grad_accumulated`: bound to the tensor that stands at the name, bound anew when that changes."""
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int) -> None:
-        super().__init__(target, point, clock, rig)
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+        super().__init__(target, point, clock, rig, touched)
         self._slot = "_backward_hooks" if point == "grad" else "_post_accumulate_grad_hooks"
         self._bound: tuple[int, int] | None = None
         #: the registration on the tensor before, which a graph may still reach
@@ -274,10 +318,11 @@ class GatheredFixture(ParameterFixture):
     """Under FSDP2: the graph has the tensor that is put together for a forward. It is found when its module is called,
     and is the same one in every step."""
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int) -> None:
-        super().__init__(target, point, clock, rig)
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+        super().__init__(target, point, clock, rig, touched)
         self._gathered: Tensor | None = None
         self._entry: RemovableHandle | None = None
+        self._door = CallDoor(lambda: self._look(target.owner()))
 
     def tensor(self) -> Tensor | None:
         return self._gathered
@@ -290,11 +335,19 @@ class GatheredFixture(ParameterFixture):
         owner = self.target.owner()
         if self._entry is None and isinstance(owner, nn.Module):
             self._entry = owner.register_forward_pre_hook(Dispatch(self._entered))
+            self.touched.append((self, owner))
         if self._gathered is not None:
             super().put_up()
 
+    @private.as_it_is
     def _entered(self, module: nn.Module, args: Any) -> None:
-        found = private.own_parameters(module).get(self.target.key)
+        if is_dynamo_compiling():
+            operations.enter(self._door.token)
+        else:
+            self._look(module)
+
+    def _look(self, module: object) -> None:
+        found = private.own_parameters(module).get(self.target.key) if isinstance(module, nn.Module) else None
         if found is None or is_sharded(found) or found is self._gathered:
             return
         if self.handle is not None:
@@ -366,9 +419,9 @@ _FIXTURES: dict[str, type[Fixture]] = {
 }
 
 
-def make_fixture(target: Target, point: str, clock: Clock, rig: int, *, gathered: bool) -> Fixture:
+def make_fixture(target: Target, point: str, clock: Clock, rig: int, touched: Touched, *, gathered: bool) -> Fixture:
     """`gathered`: FSDP2 puts its parameters together for a forward."""
     kind = _FIXTURES.get(point, StateFixture)
     if gathered and kind is ParameterFixture and is_sharded(target.parameter()):
         kind = GatheredFixture
-    return kind(target, point, clock, rig)
+    return kind(target, point, clock, rig, touched)

@@ -52,8 +52,9 @@ class Names:
     modules: dict[str, Target]
     parameters: dict[str, Target]
     optimizers: dict[str, Target]
-    #: some module was compiled; some parameter is a part of one that is spread over ranks
-    compiled: bool
+    #: the modules that were compiled, each with all that is in it
+    compiled: tuple[str, ...]
+    #: some parameter is a part of one that is spread over ranks
     sharded: bool
     #: every module's place: parent, key, id of the child
     places: list[tuple[weakref.ref[nn.Module], str, int]]
@@ -65,6 +66,11 @@ class Names:
             if parent is None or id(private.child_modules(parent).get(key)) != child:
                 return False
         return True
+
+    def in_graph(self, target: Target) -> bool:
+        """Whether it is a module whose calls compiled code makes; what was compiled is itself called from outside."""
+        inside = (name == ROOT or target.name.startswith(name + ".") for name in self.compiled if name != target.name)
+        return target.kind == "module" and any(inside)
 
     def of_kinds(self, kinds: Sequence[Kind]) -> dict[str, Target]:
         tables = {"module": self.modules, "parameter": self.parameters, "optimizer": self.optimizers, "tap": {}}
@@ -78,9 +84,11 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
     modules: dict[int, tuple[str, nn.Module, list[str]]] = {}
     parameters: dict[int, tuple[str, nn.Module, str, list[tuple[str, nn.Module, str]]]] = {}
     places: list[tuple[weakref.ref[nn.Module], str, int]] = []
-    compiled = sharded = False
+    compiled: list[str] = []
+    sharded = False
     for name, module in walk(model):
-        compiled = compiled or private.is_compiled(module)
+        if private.is_compiled(module):
+            compiled.append(name)
         known = modules.get(id(module))
         if known is not None:
             known[2].append(name)
@@ -98,7 +106,7 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
                     parameters[id(parameter)][3].append((full, module, key))
             else:
                 parameters[id(parameter)] = (full, module, key, [])
-    found = Names({}, {}, {}, compiled, sharded, places)
+    found = Names({}, {}, {}, tuple(compiled), sharded, places)
     for name, module, aliases in modules.values():
         # A wrapper and what it wraps share a name; the walk gives the inner one last.
         also = tuple(a for a in aliases if a != name) if aliases else ()

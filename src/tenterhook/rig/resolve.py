@@ -94,6 +94,7 @@ def _claim(hook: Hook, ground: Ground, actions: Registry, tensors: Mapping[str, 
         _check_ground(hook, definition, ground)
         # On several ranks another may have what is not here; they look at that together.
         targets = find_targets(hook, ground, strict=ground.ranks == 1)
+        _check_graphs(hook, targets, ground)
         _check_over(hook, params, targets, ground)
         dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, ground.optimized))}
         _check_exact(hook, targets, dormant)
@@ -159,10 +160,10 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
         raise RefusedError(
             "there is no optimizer, so there is no such moment", remedy=f"give optimizer=optimizer{instead}"
         )
-    if ground.names.compiled and (("module" in point.on and point.side != "state") or "tap" in point.on):
+    if ground.names.compiled and "tap" in point.on:
         raise RefusedError(
-            "the model is compiled: torch.compile ignores module hooks that come after it",
-            remedy="use a parameter point (grad, grad_accumulated, grad_final, update), or attach to the plain model",
+            "the model is compiled, and a tap cannot be found in compiled code",
+            remedy="use output or grad_output of a module, or attach to the plain model",
         )
     if ground.flat and "parameter" in point.on:
         raise RefusedError(
@@ -176,6 +177,18 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
         )
     if hook.at in ("value", "value_grad") and hook.expect is not None:
         raise RefusedError("taps appear as they run, so their number is not known yet", remedy="leave expect out")
+
+
+def _check_graphs(hook: Hook, targets: tuple[Target, ...], ground: Ground) -> None:
+    if hook.at != "grad_input" or not ground.names.compiled:
+        return
+    inside = next((target for target in targets if ground.names.in_graph(target)), None)
+    if inside is not None:
+        raise RefusedError(
+            "compiled code calls this module, and what a call adds to its input's gradient cannot be told apart there",
+            target=inside.name,
+            remedy="use grad_output of the module before, or attach to the plain model",
+        )
 
 
 def find_targets(hook: Hook, ground: Ground, *, strict: bool = True) -> tuple[Target, ...]:

@@ -108,6 +108,7 @@ class Rig:
             with uncollected():
                 for claim in claims:
                     self._rigging.put(claim)
+                self._rigging.watch_graphs()
                 self._arm()
             undo.pop_all()
         self._recorder.keep_beside(PLAN, partial(written, plan))
@@ -335,12 +336,15 @@ class Rig:
         self._taps.serve([*lives, *rigging.retired])
         taps = any(live.hook.point.on == ("tap",) for live in lives)
         self._root.watch_end(not self._steps or taps or bool(rigging.modifiers) or rigging.unsettled)
+        rigging.tell_graphs()
 
     def _begin_forward(self) -> None:
         if not self.attached:
             self._leave()
             return
         rigging, clock = self._rigging, self._clock
+        if not rigging.watched:
+            rigging.watch_graphs()
         if private.infers_shapes() != rigging.blind:
             rigging.blind = not rigging.blind
             self._arm()

@@ -14,7 +14,8 @@ from tenterhook import ranks
 from tenterhook.errors import ResolveError
 from tenterhook.record import Recorder
 from tenterhook.rig.clock import Clock
-from tenterhook.rig.install import Fixture, ParameterFixture, make_fixture
+from tenterhook.rig.graphs import drop, unwatch, watch
+from tenterhook.rig.install import Fixture, ParameterFixture, Touched, make_fixture
 from tenterhook.rig.ledger import ELSEWHERE, GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target
@@ -33,6 +34,12 @@ class Rigging:
         self.clock = Clock()
         self.lives: dict[str, LiveHook] = {}
         self.fixtures: dict[tuple[str, str, str], Fixture] = {}
+        #: those whose registration has come or gone, until the compiled graphs know
+        self.touched: Touched = []
+        #: graphs that changes have made void
+        self.dropped = 0
+        #: code that is compiled looks for its hooks
+        self.watched = False
         self.model = weakref.ref(model)
         self._optimizers = {name: weakref.ref(o) for name, o in optimizers.items()}
         self._recorder = recorder
@@ -79,8 +86,9 @@ class Rigging:
         fixture = self.fixtures.get(key)
         if fixture is None:
             fixture = self.fixtures[key] = make_fixture(
-                target, site.point, self.clock, self._number, gathered=self._gathered
+                target, site.point, self.clock, self._number, self.touched, gathered=self._gathered
             )
+            fixture.stays = self._names.in_graph(target)
         fixture.sites.append(site)
         return fixture
 
@@ -110,7 +118,7 @@ class Rigging:
         for fixture in live.fixtures:
             fixture.sites = [s for s in fixture.sites if s.live is not live]
             fixture.refresh(replayable)
-            if not fixture.sites:
+            if not fixture.sites and not fixture.stays:
                 fixture.leave()
                 self.fixtures.pop((fixture.target.kind, fixture.target.name, fixture.point), None)
         live.fixtures = []
@@ -134,6 +142,24 @@ class Rigging:
                     site.installed = live.active and site.dormant is None
         self.clock.stale = False
         self._sum_up()
+
+    def watch_graphs(self) -> None:
+        """See to it that compiled code misses none of its hooks, as soon as there can be any."""
+        self.watched = watch(self)
+        if self.watched:
+            self.touched += [(f, m) for f in self.fixtures.values() if isinstance(m := f.target.owner(), nn.Module)]
+            self.tell_graphs()
+
+    def tell_graphs(self) -> None:
+        """Compiled code that was made with other hooks than there are now is compiled again at its next call. A hook
+        that it knows stays up from then on, whether it is due or not."""
+        if not self.touched:
+            return
+        touched, self.touched[:] = list(self.touched), []
+        dropped = drop(module for _, module in touched)
+        self.dropped += dropped
+        for standing, _ in touched if dropped else ():
+            standing.stays = True
 
     def _sum_up(self) -> None:
         lives = self.lives.values()
@@ -162,6 +188,8 @@ class Rigging:
         taps.serve(list(replayable))
         for forward in self.clock.recomputing():
             weakref.finalize(forward, _let_go, self.clock, lingering, taps)
+        self.tell_graphs()
+        unwatch(self)
         self.fixtures.clear()
         self._bound = []
         self.active = ()

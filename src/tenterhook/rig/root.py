@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook.rig import torch_private as private
+from tenterhook.rig.doors import CallDoor, operations
 from tenterhook.rig.install import Dispatch, inert
 from tenterhook.rig.leaves import leaves
 
@@ -23,7 +26,11 @@ class Root:
 
     def __init__(self, rig: Rig, model: nn.Module) -> None:
         self.rig = rig
+        self.stays = False
         self._model = weakref.ref(model)
+        rig._rigging.touched.append((self, model))
+        self._beginning = CallDoor(rig._begin_forward)
+        self._ending = EndDoor(rig)
         self._begin = model.register_forward_pre_hook(RootDispatch(self), prepend=True)
         self._end: RemovableHandle | None = None
 
@@ -33,7 +40,12 @@ class Root:
             model = self._model()
             if model is not None:
                 self._end = model.register_forward_hook(Dispatch(self.end), always_call=True)
-        elif not wanted and self._end is not None:
+                self.rig._rigging.touched.append((self, model))
+        elif not wanted and not self.stays:
+            self._leave_end()
+
+    def _leave_end(self) -> None:
+        if self._end is not None:
             self._end.remove()
             self._end = None
 
@@ -43,13 +55,24 @@ class Root:
 
     def remove(self) -> None:
         self._begin.remove()
-        self.watch_end(False)
+        self._leave_end()
+        model = self._model()
+        if model is not None:
+            self.rig._rigging.touched.append((self, model))
+        self.rig._rigging.tell_graphs()
 
+    @private.as_it_is
     def begin(self, module: nn.Module, args: Any) -> None:
-        if private.graph_task_id() == -1:
+        if is_dynamo_compiling():
+            operations.enter(self._beginning.token)
+        elif private.graph_task_id() == -1:
             self.rig._begin_forward()
 
+    @private.as_it_is
     def end(self, module: nn.Module, args: Any, output: Any) -> None:
+        if is_dynamo_compiling():
+            self._ending.traced(output)
+            return
         if private.graph_task_id() != -1 or not self.rig.attached:
             return
         self.rig._clock.in_forward = False
@@ -69,6 +92,43 @@ class Root:
             hooked = tensor if base is None else base
             if hooked.grad_fn is not None:
                 hooked.register_hook(on_backward)
+
+
+class EndDoor(CallDoor):
+    """Where compiled code calls the root itself: the end of its forward, and the beginning of its backward."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(self._ended)
+        self._rig = weakref.ref(rig)
+
+    def traced(self, output: Any) -> None:
+        """What is compiled in place of the dispatch."""
+        ticket = operations.enter(self.token)
+        tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
+        for tensor in tensors:
+            tensor.register_hook(partial(self._seen, ticket))
+        if not tensors:
+            operations.skip(self.token, "")
+
+    def _seen(self, ticket: Tensor, grad: Tensor) -> None:
+        operations.look(grad, self.token, ticket, 0, None)
+
+    def _ended(self) -> None:
+        rig = self._rig()
+        if rig is not None and rig.attached:
+            rig._clock.in_forward = False
+            if rig._leaving:
+                rig.detach()
+
+    def turn(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> None:
+        rig = self._rig()
+        if rig is not None:
+            end_with_backward(rig)
+
+    def skip(self, why: str) -> None:
+        rig = self._rig()
+        if rig is not None and private.graph_task_id() == -1:
+            rig._ended_without_optimizer()
 
 
 class RootDispatch(Dispatch):
@@ -108,13 +168,19 @@ class Backward:
         self._clock.task = private.graph_task_id()
         private.at_end_of_backward(self._clock.backward_ended)
         rig = self._rig()
-        if rig is None or not rig.attached or rig._steps:
-            return
-        task = private.graph_task_id()
-        if task != rig._backward_task:  # several outputs, several forwards: one backward
-            rig._backward_task = task
-            # Queued at the end again, so that it comes after whatever else waits for the end.
-            private.at_end_of_backward(lambda: private.at_end_of_backward(rig._ended_without_optimizer))
+        if rig is not None:
+            end_with_backward(rig)
+
+
+def end_with_backward(rig: Rig) -> None:
+    """Where there is no optimizer, the step ends when this backward does."""
+    if not rig.attached or rig._steps:
+        return
+    task = private.graph_task_id()
+    if task != rig._backward_task:  # several outputs, several forwards: one backward
+        rig._backward_task = task
+        # Queued at the end again, so that it comes after whatever else waits for the end.
+        private.at_end_of_backward(lambda: private.at_end_of_backward(rig._ended_without_optimizer))
 
 
 def sweep(model: nn.Module) -> None:

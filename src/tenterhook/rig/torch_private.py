@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import gc
 import itertools
+import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._C._dynamo import eval_frame as _frames
 from torch.nn.modules import module as module_module
 from torch.optim import optimizer as optimizer_module
 
@@ -252,6 +254,91 @@ TRANSPARENT = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"
 
 def is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_AS_IT_IS = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.SKIP)
+
+
+def as_it_is(fn: F) -> F:
+    """Beside compiled code `fn` runs as it was written, and all that it calls; inside of it, it is traced.
+
+    torch 2.13: `torch.compiler.disable` would break the graph that it is traced into.
+    """
+    _frames.set_code_exec_strategy(fn.__code__, _AS_IT_IS)
+    return fn
+
+
+def breaks_graph(fn: F) -> F:
+    """Compiled code ends before `fn` and goes on behind it. 2.13: without importing the compiler."""
+    fn._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return as_it_is(fn)
+
+
+def checks_hooks(on: bool) -> bool:
+    """Whether compiled code looks if modules have got hooks; it is as it was if nothing was ever compiled.
+
+    torch 2.13: by default it does not look at a module that had none.
+    """
+    compiler = _compiler()
+    before = compiler is not None and not compiler.config.skip_nnmodule_hook_guards
+    if compiler is not None:
+        compiler.config.skip_nnmodule_hook_guards = not on
+    return before
+
+
+def may_compile() -> bool:
+    """Whether the compiler was loaded. 2.13."""
+    return _compiler() is not None
+
+
+def _compiler() -> Any:
+    """2.13: the first use of the name `torch._dynamo` loads it, which takes seconds."""
+    found = vars(torch).get("_dynamo")
+    return found if hasattr(found, "convert_frame") else None
+
+
+def compiled_codes() -> list[CodeType]:
+    """The functions that torch.compile has looked at so far. 2.13: they are kept in a list of their own."""
+    compiler = _compiler()
+    seen = [] if compiler is None else compiler.convert_frame.input_codes.seen
+    return [code for ref in seen if (code := ref()) is not None]
+
+
+def graphs_of(code: CodeType) -> list[Any]:
+    """What a function was compiled to: one for each set of conditions that it met. 2.13."""
+    return list(_frames._debug_get_cache_entry_list(code))
+
+
+def number_of(graph: Any) -> str:
+    """Of one of `graphs_of`; no two that were ever compiled have the same. 2.13."""
+    return str(graph.compile_id)
+
+
+def called_in(graph: Any) -> frozenset[int]:
+    """The ids of the classes of what a graph calls; not of the module whose forward it is, whose hooks stay outside.
+
+    torch 2.13: of each object a condition on its class is kept, as text.
+    """
+    conditions = _CLASS.findall(str(graph.guard_manager))
+    return frozenset(int(kind) for source, kind in conditions if source != "L['self']")
+
+
+_CLASS = re.compile(r"TYPE_MATCH: ___check_type_id\((.+?), (\d+)\), type=")
+
+
+def drop_graphs(code: CodeType) -> None:
+    """Have a function compiled anew at its next call. 2.13."""
+    _frames.reset_code(code)
+
+
+_KEYS = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
+
+
+def recording_again() -> Any:
+    """Inside an operation, where autograd is shut out: let it record once more. 2.13."""
+    return torch._C._ForceDispatchKeyGuard(*_KEYS)
 
 
 def reduced_apart(model: nn.Module) -> bool:
