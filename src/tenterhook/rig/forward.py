@@ -110,7 +110,7 @@ class Visitor:
         return self._fire
 
     def lent(self, x: Tensor) -> Tensor:
-        """A tensor of compiled code, whose memory is used again: an action that might keep it gets a copy."""
+        """Between compiled code, which uses its memory again, and an action: a copy, if that might keep it."""
         return x.clone() if self._may_keep else x.detach()
 
     def recompute(self, *, first: int = 0) -> Fire | None:
@@ -242,9 +242,8 @@ class ValueDoor(Door):
         if not again:
             visitor.changed(new.detach())
         forward = clock.recomputed() if again else clock.now
-        if not records or forward is None:
-            return new, NONE
-        return new, forward.keep(given, new)
+        kept = NONE if not records or forward is None else forward.keep(given, new)
+        return visitor.lent(new), kept
 
     def change_back(self, grad: Tensor, kept: int) -> Tensor | None:
         """The derivative of what the hooks did, by the graph that they made."""

@@ -186,7 +186,8 @@ class GradientDoor(Door):
         if not hooks.sites:
             return None
         value = None if value is None else value.clone()
-        return hooks.at(hooks.lent(grad), None if call == NONE else call, leaf, value)
+        new = hooks.at(hooks.lent(grad), None if call == NONE else call, leaf, value)
+        return None if new is None else hooks.lent(new)
 
     def skip(self, why: str) -> None:
         skipped(self._hooks.sites, why)
