@@ -19,6 +19,10 @@ TARGETS = {
 }  # fmt: skip
 
 
+def target(point: str, prefix: str = "") -> str:
+    return prefix * TARGETS[point].startswith("mid") + TARGETS[point]
+
+
 class Hand:
     """One hook at one point, put where PyTorch puts it, by hand. `change` is what it does to a tensor, if anything."""
 
@@ -132,10 +136,10 @@ class Recorded:
         else:
             self.seen.append(list(value.missing_keys))
 
-    def hook(self) -> th.Hook:
-        return th.Hook("cell", on=TARGETS[self.point], at=self.point, do=self)
+    def hook(self, prefix: str = "") -> th.Hook:
+        return th.Hook("cell", on=target(self.point, prefix), at=self.point, do=self)
 
-    def named(self) -> tuple[th.Hook, th.Registry]:
+    def named(self, prefix: str = "") -> tuple[th.Hook, th.Registry]:
         """The same as a registered observer, which the rig knows not to modify."""
         registry = th.Registry()
 
@@ -143,4 +147,5 @@ class Recorded:
         def see(value: Tensor) -> None:
             self(value.clone())
 
-        return th.Hook("cell", on=TARGETS[self.point], at=self.point, do=see(), when=th.When(phase="any")), registry
+        on = target(self.point, prefix)
+        return th.Hook("cell", on=on, at=self.point, do=see(), when=th.When(phase="any")), registry

@@ -39,6 +39,14 @@ class Regime:
 
     steps = 3
     net: type[Net] = Net
+    #: where `mid` is
+    prefix = ""
+    #: the same training without what is to be shown to change nothing, and how near it must be
+    reference: type[Regime] | None = None
+    close = 0.0
+
+    def wrapped(self, model: Net) -> Net:
+        return model
 
     def model(self) -> Net:
         torch.manual_seed(0)

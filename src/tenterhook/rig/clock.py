@@ -35,8 +35,8 @@ class Pass:
         self._kept[key] = (given, new)
         return key
 
-    def take(self, key: int) -> tuple[Tensor, Tensor] | None:
-        return self._kept.pop(key, None)
+    def take(self, key: int, *, again: bool) -> tuple[Tensor, Tensor] | None:
+        return self._kept.get(key) if again else self._kept.pop(key, None)
 
 
 _keys = itertools.count()
@@ -104,13 +104,13 @@ class Clock:
     def recomputing(self) -> list[Pass]:
         return [p for p in self._passes if p.recomputes]
 
-    def kept(self, key: int) -> tuple[Tensor, Tensor]:
-        """What a modifier made in compiled code, and of what: once."""
-        found = next((kept for p in self._passes if (kept := p.take(key)) is not None), None)
+    def kept(self, key: int, *, again: bool) -> tuple[Tensor, Tensor]:
+        """What a modifier made in compiled code, and of what; it is let go unless it will be asked for again."""
+        found = next((kept for p in self._passes if (kept := p.take(key, again=again)) is not None), None)
         if found is None:
             raise RefusedError(
-                "compiled code runs backward a second time, or long after its forward, through a modified value",
-                remedy="run each backward once, before the next forward but one; or attach to the plain model",
+                "compiled code runs backward, and what a modifier did in its forward is no longer known",
+                remedy="run backward before the next forward but one; or attach to the plain model",
             )
         return found
 

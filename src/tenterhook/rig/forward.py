@@ -247,11 +247,12 @@ class ValueDoor(Door):
 
     def change_back(self, grad: Tensor, kept: int) -> Tensor | None:
         """The derivative of what the hooks did, by the graph that they made."""
-        given, new = self._clock.kept(kept)
+        again = private.keeps_graph()
+        given, new = self._clock.kept(kept, again=again)
         if not new.requires_grad:
             return torch.zeros_like(grad)
         with private.recording_again():
-            (back,) = torch.autograd.grad(new, given, grad, allow_unused=True)
+            (back,) = torch.autograd.grad(new, given, grad, retain_graph=again, allow_unused=True)
         return torch.zeros_like(grad) if back is None else back
 
     def skip(self, why: str) -> None:

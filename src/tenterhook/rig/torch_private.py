@@ -24,6 +24,10 @@ from torch.optim import optimizer as optimizer_module
 graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
 
 
+#: whether the running backward leaves its graph for another one. 2.13
+keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
+
+
 def at_end_of_backward(call: Callable[[], None]) -> None:
     """Run `call` when the running backward ends. 2.13: only inside a backward."""
     torch.autograd.Variable._execution_engine.queue_callback(call)
