@@ -38,7 +38,7 @@ REFUSED |= {
 }
 
 #: cells in which PyTorch itself has no such signal: the ledger says due 3, fired 0
-NO_SIGNAL = {("grad_accumulated", "autograd.grad")}
+NO_SIGNAL = {("grad_accumulated", "autograd.grad"), ("grad_accumulated", "compiled: autograd.grad")}
 
 #: regimes that a state_dict could notice
 _STATE = ("eager", "tied weights", "parameter replaced", "parameter swapped", "two optimizers", "no optimizer")

@@ -55,7 +55,8 @@ class Door:
         return None
 
     def turn(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
-        """A gradient passes that may be replaced."""
+        """A gradient passes, and may be replaced. It is always passed on by a copy: what a backward would change of its
+        forward's is looked at by autograd, which forbids it."""
         return None
 
     def skip(self, why: str) -> None:
@@ -83,7 +84,6 @@ _library.define("enter(Tensor(a!) token) -> Tensor")
 _library.define("observe(Tensor x, Tensor(a!) token, int leaf) -> ()")
 _library.define("change(Tensor x, Tensor ticket, int leaf, bool records) -> (Tensor, Tensor)")
 _library.define("change_back(Tensor grad, Tensor kept) -> Tensor")
-_library.define("look(Tensor grad, Tensor(a!) token, Tensor ticket, int leaf, Tensor? value) -> ()")
 _library.define("turn(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor")
 _library.define("skip(Tensor(a!) token, str why) -> ()")
 
@@ -115,11 +115,6 @@ def _change_back(grad: Tensor, kept: Tensor) -> Tensor:
     return _own(None if key == NONE else door.change_back(grad, key), grad)
 
 
-def _look(grad: Tensor, token: Tensor, ticket: Tensor, leaf: int, value: Tensor | None) -> None:
-    door, call = _found(ticket)
-    door.turn(grad, call, leaf, value)
-
-
 def _turn(grad: Tensor, ticket: Tensor, leaf: int, value: Tensor | None) -> Tensor:
     door, call = _found(ticket)
     return _own(door.turn(grad, call, leaf, value), grad)
@@ -139,8 +134,7 @@ def _own(new: Tensor | None, x: Tensor) -> Tensor:
 
 
 for _name, _fn in {
-    "enter": _enter, "observe": _observe, "change": _change, "change_back": _change_back, "look": _look,
-    "turn": _turn, "skip": _skip,
+    "enter": _enter, "observe": _observe, "change": _change, "change_back": _change_back, "turn": _turn, "skip": _skip,
 }.items():  # fmt: skip
     _library.impl(_name, _fn, "CompositeExplicitAutograd")
 
@@ -153,7 +147,7 @@ def _nothing(*given: object) -> None:
     return None
 
 
-for _name in ("observe", "look", "skip"):
+for _name in ("observe", "skip"):
     torch.library.register_fake(f"tenterhook::{_name}", _nothing, lib=_library)
 torch.library.register_fake("tenterhook::enter", lambda token: _ticket(), lib=_library)
 torch.library.register_fake(

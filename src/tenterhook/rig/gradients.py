@@ -128,29 +128,32 @@ def _overwritten() -> ContractError:
     )
 
 
+def _turned(ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> Tensor:
+    new: Tensor = operations.turn(grad, ticket, leaf, value)
+    return new
+
+
 class GradientDoor(Door):
     """For `grad_output`."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._hooks = GradientHooks((), clock)
-        #: a graph with room for changes, and for values that actions ask for, keeps it
-        self.changes = False
+        #: a graph with room for the values that actions ask for keeps it
         self.keeps = False
 
     def serve(self, hooks: GradientHooks) -> None:
         self._hooks = hooks
 
     def make_room(self, sites: Sequence[Site]) -> None:
-        self.changes = self.changes or any(s.live.definition.modifies for s in sites)
         self.keeps = self.keeps or any(s.live.definition.needs_value for s in sites)
 
     def traced(self, output: Any) -> Any:
         """What is compiled in place of the dispatch."""
+        ticket = operations.enter(self.token)
         if not is_grad_enabled():
             operations.skip(self.token, NO_GRAD)
             return None
-        ticket = operations.enter(self.token)
         leaf, found = -1, False
 
         def visit(x: Tensor) -> Tensor | None:
@@ -162,20 +165,13 @@ class GradientDoor(Door):
             # A copy, not a view: autograd forgets a view that is changed in place, and its hook with it.
             alias = x.clone()
             value = x.detach() if self.keeps else None
-            alias.register_hook(partial(self._turned if self.changes else self._seen, ticket, leaf, value))
+            alias.register_hook(partial(_turned, ticket, leaf, value))
             return alias
 
         new = map_leaves(output, visit)
         if not found:
             operations.skip(self.token, no_tensor(output, "output") if leaf < 0 else NOTHING_NEEDS_GRAD)
         return new
-
-    def _turned(self, ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> Tensor:
-        new: Tensor = operations.turn(grad, ticket, leaf, value)
-        return new
-
-    def _seen(self, ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> None:
-        operations.look(grad, self.token, ticket, leaf, value)
 
     def enter(self) -> int:
         call = self._hooks.begin()

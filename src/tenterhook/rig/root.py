@@ -94,6 +94,11 @@ class Root:
                 hooked.register_hook(on_backward)
 
 
+def _seen(ticket: Tensor, grad: Tensor) -> Tensor:
+    passed: Tensor = operations.turn(grad, ticket, 0, None)
+    return passed
+
+
 class EndDoor(CallDoor):
     """Where compiled code calls the root itself: the end of its forward, and the beginning of its backward."""
 
@@ -106,12 +111,9 @@ class EndDoor(CallDoor):
         ticket = operations.enter(self.token)
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         for tensor in tensors:
-            tensor.register_hook(partial(self._seen, ticket))
+            tensor.register_hook(partial(_seen, ticket))
         if not tensors:
             operations.skip(self.token, "")
-
-    def _seen(self, ticket: Tensor, grad: Tensor) -> None:
-        operations.look(grad, self.token, ticket, 0, None)
 
     def _ended(self) -> None:
         rig = self._rig()
