@@ -15,7 +15,7 @@ from tenterhook.actions.registry import TENSOR_POINTS
 from tenterhook.plan import POINTS
 from tests.ranks.launch import leave
 from tests.ranks.regimes import REGIMES, Regime
-from tests.rig.by_hand import TARGETS, Hand
+from tests.rig.by_hand import Hand, target
 from tests.rig.matrix import CHANGES
 
 
@@ -61,7 +61,7 @@ def exact(point: str, regime: Regime, change: Any) -> None:
     model, seen = regime.spread(regime.build()), []
     optimizer = regime.optimizer(model)
     do, registry = action(point, change, seen)
-    hook = th.Hook("cell", on=TARGETS[point], at=point, do=do, when=th.When(phase="any"))
+    hook = th.Hook("cell", on=target(point, regime.prefix), at=point, do=do, when=th.When(phase="any"))
     rig = th.attach(model, hook, optimizer=optimizer, actions=registry)
     regime.train(model, optimizer)
     wanted = hand.seen if regime.here or POINTS[point].on == ("optimizer",) else []
@@ -81,7 +81,8 @@ def measured(point: str, regime: Regime) -> None:
     by_hand = regime.by_hand(hand)
     model = regime.spread(regime.build())
     optimizer = regime.optimizer(model)
-    rig = th.attach(model, th.Hook("cell", on=TARGETS[point], at=point, do=th.stats()), optimizer=optimizer)
+    hook = th.Hook("cell", on=target(point, regime.prefix), at=point, do=th.stats())
+    rig = th.attach(model, hook, optimizer=optimizer)
     regime.train(model, optimizer)
     each = len(hand.seen) // 3
     last = torch.stack(hand.seen[-each:]).double()
@@ -98,6 +99,7 @@ def measured(point: str, regime: Regime) -> None:
 def same(model: Any, by_hand: Any, regime: Regime) -> None:
     theirs = dict(by_hand.named_parameters())
     for name, mine in getattr(model, "module", model).named_parameters():
+        name = name.removeprefix("_orig_mod.")
         torch.testing.assert_close(full(mine.detach()), theirs[name].detach(), rtol=regime.close, atol=1e-15)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from tests.rig.by_hand import Hand
+from tests.rig.compiled import InBlocks
 from tests.rig.regimes import Net
 
 STEPS = 3
@@ -24,6 +25,8 @@ class Regime:
 
     ranks = 2
     options: dict[str, Any] = {}
+    #: where `mid` is
+    prefix = ""
     #: whether this rank has what is hooked
     here = True
     #: backwards in a step; all but the last are not reduced
@@ -126,6 +129,24 @@ class DdpBucketViewNoSync(Regime):
     micro = 2
 
 
+class DdpCompiled(Regime):
+    """`torch.compile(DDP(model))`."""
+
+    backend = "aot_eager"
+
+    def spread(self, model: Net) -> nn.Module:
+        torch._dynamo.reset()
+        return torch.compile(super().spread(model), backend=self.backend)
+
+
+class DdpOfCompiled(Regime):
+    """`DDP(torch.compile(model))`."""
+
+    def spread(self, model: Net) -> nn.Module:
+        torch._dynamo.reset()
+        return super().spread(torch.compile(model, backend="inductor", fullgraph=True))
+
+
 class Fsdp2(Regime):
     mesh: Any = None
 
@@ -163,6 +184,31 @@ class Fsdp2Offloaded(Fsdp2):
         from torch.distributed.fsdp import CPUOffloadPolicy
 
         return {"offload_policy": CPUOffloadPolicy(pin_memory=False)}
+
+
+class Fsdp2Compiled(Fsdp2):
+    """Each block compiled, then sharded."""
+
+    prefix = InBlocks.prefix
+    backend = "inductor"
+
+    def build(self) -> Net:
+        torch.manual_seed(0)
+        return InBlocks.net().double()
+
+    def spread(self, model: Any) -> nn.Module:
+        from torch.distributed.fsdp import fully_shard
+
+        torch._dynamo.reset()
+        for block in model.blocks:
+            block.compile(backend=self.backend, fullgraph=True)
+            fully_shard(block, **self.options)
+        return fully_shard(model, **self.options)
+
+
+class Fsdp2CompiledAccumulated(Fsdp2Compiled):
+    backend = "aot_eager"
+    micro = 2
 
 
 class Fsdp2Mixed(Fsdp2):
@@ -309,6 +355,10 @@ REGIMES: dict[str, type[Regime]] = {
     "FSDP2, sync off and on": Fsdp2Accumulated,
     "FSDP2, CPU offload": Fsdp2Offloaded,
     "FSDP2, mixed precision": Fsdp2Mixed,
+    "torch.compile(DDP(model))": DdpCompiled,
+    "DDP(torch.compile(model))": DdpOfCompiled,
+    "FSDP2, block.compile()": Fsdp2Compiled,
+    "FSDP2, block.compile(), sync off and on": Fsdp2CompiledAccumulated,
     "TP": TensorParallel,
     "FSDP2 x TP": Fsdp2TensorParallel,
     "PP, GPipe": GPipe,
