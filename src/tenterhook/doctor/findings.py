@@ -41,6 +41,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH109", "no hook was registered at all", "note"),
     ("TH110", "the saved hooks do not fit", "error"),
     ("TH111", "the hook is on some ranks, and not on others", "error"),
+    ("TH112", "compiled code makes room for the hook", "note"),
     ("TH201", "registered too late: what it waits for had already run", "error"),
     ("TH202", "the hooked tensor is not on the way to the loss", "error"),
     ("TH203", "the parameter was frozen when the backward ran", "error"),

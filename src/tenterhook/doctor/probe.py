@@ -16,6 +16,7 @@ from tenterhook.errors import TenterhookError
 from tenterhook.plan import Action, Hook, Plan, When
 from tenterhook.rig import Rig
 from tenterhook.rig.fire import out_of_phase
+from tenterhook.rig.graphs import Cost, cost
 from tenterhook.rig.ledger import MUTED, Account, Site
 from tenterhook.rig.names import Optimizers, named_optimizers
 from tenterhook.rig.resolve import Ground, resolve
@@ -36,11 +37,34 @@ def check(
     plan = Plan([plan]) if isinstance(plan, Hook) else plan or Plan([])
     found: list[Finding] = []
     for hook in plan:
+        ground = Ground(what, named_optimizers(optimizer))
         try:
-            resolve((hook,), Ground(what, named_optimizers(optimizer)), actions=actions, tensors={})
+            (claim,) = resolve((hook,), ground, actions=actions, tensors={})
         except TenterhookError as error:
             found.append(of_ours(error))
+        else:
+            found += _compiled(hook, cost(claim, ground))
     return Findings(found)
+
+
+def _compiled(hook: Hook, cost: Cost) -> Iterator[Finding]:
+    """What a hook costs in a compiled model."""
+    if not cost:
+        return
+    evidence = f"compiled code calls {cost.doors} of its targets: a door each, and no graph break"
+    if not cost.doors:
+        evidence = "it comes on modules that compiled code calls"
+    evidence += "; what passes is copied each time" if cost.copies else ""
+    having, alike = cost.among
+    if having < alike:
+        evidence += (
+            f"; {having} of {alike} compiled modules of one class have it, and are compiled apart from the others"
+        )
+    remedy = "# nothing to do: nothing is compiled again when it is muted, or due in some steps only"
+    if cost.dropped:
+        evidence += f"; {many(cost.dropped, 'graph')} without it will be dropped, and compiled again when next called"
+        remedy = "rig = th.attach(model, plan, optimizer=optimizer)  # before the first call: nothing is compiled twice"
+    yield finding("TH112", evidence, remedy, hook=hook.id, point=hook.at)
 
 
 def check_rig(rig: Rig) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.doors import KINDS
+from tenterhook.rig.resolve import Claim, Ground
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,46 @@ class Graphs:
         return bool(self.dropped or self.compiled)
 
     def __str__(self) -> str:
-        dropped = f", {self.dropped} dropped by changes" if self.dropped else ""
-        return f"{self.compiled} {'graph' if self.compiled == 1 else 'graphs'} compiled with doors{dropped}"
+        dropped = f", {self.dropped} dropped for its changes" if self.dropped else ""
+        return f"{self.compiled} compiled with doors{dropped}"
 
 
-#: whose hooks compiled code must not miss
-_watched: weakref.WeakSet[object] = weakref.WeakSet()
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a hook would cost in compiled code. A door never breaks a graph, nor has it compiled again."""
+
+    #: modules that compiled code calls
+    doors: int
+    #: graphs that were compiled without it
+    dropped: int
+    #: each time, what passes is copied
+    copies: bool
+    #: of compiled modules of one class: how many have it, and how many there are
+    among: tuple[int, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.doors or self.dropped)
+
+
+def cost(claim: Claim, ground: Ground) -> Cost:
+    hook, names = claim.hook, ground.names
+    modules = [(t, m) for t in claim.targets if isinstance(m := t.owner(), nn.Module) and t.kind == "module"]
+    if hook.point.side == "state":
+        modules = []
+    inside = [target for target, _ in modules if names.in_graph(target)]
+    having = {name for target in inside for name in names.compiled_around(target)}
+    classes = {name: type(names.modules[name].owner()) for name in names.compiled}
+    alike = [name for name, kind in classes.items() if kind in {classes[other] for other in having}]
+    return Cost(
+        doors=len(inside),
+        dropped=_void(module for _, module in modules),
+        copies=bool(inside) and (hook.at == "grad_output" or claim.definition.modifies),
+        among=(len(having), len(alike)),
+    )
+
+
+#: whose hooks compiled code must not miss, by id
+_watched: dict[int, weakref.finalize[Any, Any]] = {}
 #: whether it looked for new hooks before anyone asked
 _looked = False
 
@@ -45,24 +80,38 @@ def watch(whose: object) -> bool:
         return False
     before = private.checks_hooks(True)
     _looked = _looked if _watched else before
-    _watched.add(whose)
+    _watched[id(whose)] = weakref.finalize(whose, _left, id(whose))
+    _watched[id(whose)].atexit = False
     return True
 
 
 def unwatch(whose: object) -> None:
-    if whose in _watched:
-        _watched.discard(whose)
-        if not _watched:
-            private.checks_hooks(_looked)
+    if id(whose) in _watched:
+        _watched[id(whose)]()
+
+
+def _left(whose: int) -> None:
+    del _watched[whose]
+    if not _watched:
+        private.checks_hooks(_looked)
 
 
 def drop(modules: Iterable[nn.Module]) -> int:
     """Have every graph compiled again that runs a module of one of these classes; how many there were."""
-    kinds = {id(type(module)) for module in modules}
-    found = _graphs_with(kinds) if kinds else {}
+    found = _graphs_with({id(type(module)) for module in modules})
     for code in found:
         private.drop_graphs(code)
     return sum(map(len, found.values()))
+
+
+def in_graphs(module: nn.Module) -> bool:
+    """Whether a graph that was looked at, perhaps one that was dropped since, runs modules of its class."""
+    return id(type(module)) in _met
+
+
+def _void(modules: Iterable[nn.Module]) -> int:
+    """How many graphs `drop` would drop."""
+    return sum(map(len, _graphs_with({id(type(module)) for module in modules}).values()))
 
 
 def count(modules: Iterable[nn.Module]) -> int:
@@ -73,15 +122,19 @@ def count(modules: Iterable[nn.Module]) -> int:
 
 
 def _graphs_with(kinds: set[int]) -> dict[CodeType, list[Any]]:
+    if not kinds:
+        return {}
     found = {code: private.graphs_of(code) for code in private.compiled_codes()}
     return {code: graphs for code, graphs in found.items() if any(not kinds.isdisjoint(_named(g)) for g in graphs)}
 
 
-_known: dict[str, frozenset[int]] = {}
+_known: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
+_met: set[int] = set()
 
 
 def _named(graph: Any) -> frozenset[int]:
-    number = private.number_of(graph)
-    if number not in _known:
-        _known[number] = private.called_in(graph)
-    return _known[number]
+    conditions = private.conditions_of(graph)
+    if conditions not in _known:
+        _known[conditions] = private.classes_in(conditions)
+        _met.update(_known[conditions])
+    return _known[conditions]

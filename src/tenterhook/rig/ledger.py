@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tenterhook.actions import Context
@@ -10,6 +10,7 @@ from tenterhook.errors import nearest
 from tenterhook.plan import Hook
 
 if TYPE_CHECKING:
+    from tenterhook.rig.graphs import Graphs
     from tenterhook.rig.live import LiveHook
     from tenterhook.rig.names import Target
 
@@ -188,8 +189,14 @@ class Account(Mapping[str, Site]):
 class Ledger(Mapping[str, Account]):
     """The accounts of a rig by hook id, in plan order."""
 
-    def __init__(self, lives: Mapping[str, LiveHook]) -> None:
+    def __init__(self, lives: Mapping[str, LiveHook], graphs: Callable[[], Graphs]) -> None:
         self._lives = lives
+        self._graphs = graphs
+
+    @property
+    def graphs(self) -> Graphs:
+        """Of torch.compile: how many have doors for these hooks, and how many were dropped for their changes."""
+        return self._graphs()
 
     def __getitem__(self, id: str) -> Account:
         if id not in self._lives:

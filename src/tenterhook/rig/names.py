@@ -69,8 +69,11 @@ class Names:
 
     def in_graph(self, target: Target) -> bool:
         """Whether it is a module whose calls compiled code makes; what was compiled is itself called from outside."""
-        inside = (name == ROOT or target.name.startswith(name + ".") for name in self.compiled if name != target.name)
-        return target.kind == "module" and any(inside)
+        return target.kind == "module" and bool(self.compiled_around(target))
+
+    def compiled_around(self, target: Target) -> list[str]:
+        around = [name for name in self.compiled if name == ROOT or target.name.startswith(f"{name}.")]
+        return [name for name in around if name != target.name]
 
     def of_kinds(self, kinds: Sequence[Kind]) -> dict[str, Target]:
         tables = {"module": self.modules, "parameter": self.parameters, "optimizer": self.optimizers, "tap": {}}

@@ -124,7 +124,7 @@ class Rig:
 
     @property
     def ledger(self) -> Ledger:
-        return Ledger(self._rigging.lives)
+        return Ledger(self._rigging.lives, self._rigging.graphs)
 
     def values(self, id: str) -> dict[str, dict[str, Any]]:
         """A hook's numbers of the last step it was due in: {target: {name: number}}."""

@@ -14,7 +14,7 @@ from tenterhook import ranks
 from tenterhook.errors import ResolveError
 from tenterhook.record import Recorder
 from tenterhook.rig.clock import Clock
-from tenterhook.rig.graphs import drop, unwatch, watch
+from tenterhook.rig.graphs import Graphs, count, drop, in_graphs, unwatch, watch
 from tenterhook.rig.install import Fixture, ParameterFixture, Touched, make_fixture
 from tenterhook.rig.ledger import ELSEWHERE, GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
@@ -150,16 +150,19 @@ class Rigging:
             self.touched += [(f, m) for f in self.fixtures.values() if isinstance(m := f.target.owner(), nn.Module)]
             self.tell_graphs()
 
+    def graphs(self) -> Graphs:
+        modules = (f.target.owner() for f in self.fixtures.values() if f.target.kind == "module")
+        return Graphs(self.dropped, count(m for m in modules if isinstance(m, nn.Module)))
+
     def tell_graphs(self) -> None:
         """Compiled code that was made with other hooks than there are now is compiled again at its next call. A hook
         that it knows stays up from then on, whether it is due or not."""
         if not self.touched:
             return
         touched, self.touched[:] = list(self.touched), []
-        dropped = drop(module for _, module in touched)
-        self.dropped += dropped
-        for standing, _ in touched if dropped else ():
-            standing.stays = True
+        self.dropped += drop(module for _, module in touched)
+        for standing, module in touched if self.dropped else ():
+            standing.stays = standing.stays or in_graphs(module)
 
     def _sum_up(self) -> None:
         lives = self.lives.values()

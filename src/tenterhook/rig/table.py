@@ -73,6 +73,8 @@ def rig_tables(rig: Rig) -> list[Table]:
     head = ("hook", "at", "do", "sites", "dormant", "state", "due", "fired", "changed", "skipped", "failed")
     steps = "1 step" if rig.step_count == 1 else f"{rig.step_count} steps"
     state = steps if rig.attached else f"detached after {steps}"
+    graphs = rig.ledger.graphs
+    state += f"; graphs: {graphs}" if graphs else ""
     dropped = rig._recorder.dropped
     state += f"; {dropped} rows or captures were more than a step may hold, and were dropped" if dropped else ""
     return [Table(f"rig: {state}", head, rows, _never_fired(rig)), *_value_tables(rig)]

@@ -315,18 +315,17 @@ def graphs_of(code: CodeType) -> list[Any]:
     return list(_frames._debug_get_cache_entry_list(code))
 
 
-def number_of(graph: Any) -> str:
-    """Of one of `graphs_of`; no two that were ever compiled have the same. 2.13."""
-    return str(graph.compile_id)
+def conditions_of(graph: Any) -> Any:
+    """Under which one of `graphs_of` is run. 2.13."""
+    return graph.guard_manager
 
 
-def called_in(graph: Any) -> frozenset[int]:
+def classes_in(conditions: Any) -> frozenset[int]:
     """The ids of the classes of what a graph calls; not of the module whose forward it is, whose hooks stay outside.
 
-    torch 2.13: of each object a condition on its class is kept, as text.
+    torch 2.13: of each object there is a condition on its class, as text.
     """
-    conditions = _CLASS.findall(str(graph.guard_manager))
-    return frozenset(int(kind) for source, kind in conditions if source != "L['self']")
+    return frozenset(int(kind) for source, kind in _CLASS.findall(str(conditions)) if source != "L['self']")
 
 
 _CLASS = re.compile(r"TYPE_MATCH: ___check_type_id\((.+?), (\d+)\), type=")

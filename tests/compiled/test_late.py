@@ -1,0 +1,215 @@
+"""Changes to a rig on a model that has run compiled: each acts at the next call, for every shape."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+import tenterhook as th
+from tenterhook.rig import torch_private as private
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(4, 8)
+        self.down = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.tanh(self.up(x)))
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    gc.collect()  # rigs of other tests
+    torch._dynamo.reset()
+    counters.clear()
+
+
+def build(how: str, backend: str = "aot_eager") -> tuple[Stack, Any]:
+    """The model, and what runs it."""
+    torch.manual_seed(0)
+    model = Stack()
+    if how == "eager":
+        return model, model
+    if how == "whole":
+        return model, torch.compile(model, backend=backend, fullgraph=True)
+    if how == "function":
+        return model, torch.compile(lambda x: model(x), backend=backend, fullgraph=True)
+    for block in model.blocks:
+        block.compile(backend=backend, fullgraph=True)
+    return model, model
+
+
+def batch(step: int) -> Tensor:
+    """Two shapes, turn by turn."""
+    return torch.randn(2 + step % 2, 4, generator=torch.Generator().manual_seed(step))
+
+
+def graphs() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+HALF = th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5))
+TURN = th.Hook("turn", on="blocks.1.down", at="grad_output", do=th.reverse())
+LOOK = th.Hook("look", on="blocks.0.down", at="output", do=th.stats())
+
+
+def train(how: str, steps: int, backend: str = "aot_eager") -> tuple[list[Any], th.Rig, dict[int, int]]:
+    """Added at step 10, removed at 20, muted at 30; what was computed and recorded, and how many graphs there were."""
+    model, run = build(how, backend)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, th.Hook("final", on="**", at="grad_final", do=th.clip_value(1.0)), optimizer=optimizer)
+    seen: list[Any] = []
+    made: dict[int, int] = {}
+    for step in range(steps):
+        if step == 10:
+            for hook in (HALF, TURN, LOOK):
+                rig.add(hook)
+        elif step == 20:
+            rig.remove("half")
+        elif step == 30:
+            rig.mute("turn")
+            rig.mute("look")
+        elif step == 36:
+            rig.unmute("turn")
+        optimizer.zero_grad()
+        loss = run(batch(step)).square().mean()
+        loss.backward()
+        optimizer.step()
+        values = {id: rig.values(id) for id in rig.ledger}
+        seen.append((loss.item(), values, {id: account.fired for id, account in rig.ledger.items()}))
+        made[step] = graphs()
+    seen.append([p.detach().clone() for p in model.parameters()])
+    return seen, rig, made
+
+
+@pytest.mark.parametrize("how", ["whole", "by block", "function"])
+def test_added_removed_and_muted_as_in_eager(how: str):
+    eager, _, _ = train("eager", 40)
+    compiled, rig, made = train(how, 40)
+    assert eager[:-1] == compiled[:-1]
+    assert all(map(torch.equal, eager[-1], compiled[-1]))
+    assert not counters["graph_break"]
+    before, after = made[9], made[11]
+    dropped = rig.ledger.graphs.dropped
+    assert 0 < dropped == before <= 4
+    assert after > before, "both shapes were compiled again"
+    assert made[39] == made[12] == after, "nothing was compiled again for removing, muting and unmuting"
+    assert rig.ledger.graphs.compiled == after - before
+    assert f"graphs: {after - before} compiled with doors, {dropped} dropped for its changes" in str(rig)
+
+
+def test_a_change_of_one_instance_is_not_missed_by_a_graph_of_another():
+    """Without hooks, PyTorch's graph of one block would do for the other one, whatever hooks that has."""
+    model, run = build("by block")
+    run(batch(0))
+    rig = th.attach(model, th.Hook("look", on="blocks.1.up", at="output", do=th.stats()))
+    run(batch(0))
+    assert rig.ledger["look"]["blocks.1.up"].fired == 1
+    teacher = Stack()
+    for block in teacher.blocks:
+        block.compile(backend="aot_eager", fullgraph=True)
+    teacher(batch(0))
+    run(batch(0))
+    assert rig.ledger["look"]["blocks.1.up"].fired == 2
+
+
+def test_a_hook_that_is_due_in_some_steps_leaves_the_graph_as_it_is():
+    model, run = build("whole")
+    hook = th.Hook("look", on="**.up", at="output", do=th.stats(), when=th.When(every=3, start=2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(run, hook, optimizer=optimizer)
+    for _ in range(8):
+        run(batch(0)).sum().backward()
+        optimizer.step()
+    assert rig.ledger["look"].fired == 2 * len([step for step in range(8) if hook.when.due(step)])
+    assert graphs() == 1
+
+
+def test_compiled_after_it_was_attached_while_nothing_was_due():
+    """The first graph has no door; the second one has, and there is no third."""
+    model = Stack()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(
+        model, th.Hook("look", on="**.up", at="output", do=th.stats(), when=th.When(every=2, start=1)),
+        optimizer=optimizer,
+    )  # fmt: skip
+    run = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for _ in range(6):
+        run(batch(0)).sum().backward()
+        optimizer.step()
+    assert rig.ledger["look"].fired == 2 * rig.ledger["look"].due == 6
+    assert graphs() == 2
+
+
+def test_detaching_leaves_nothing_in_the_graph():
+    model, run = build("whole")
+    bare = run(batch(0))
+    rig = th.attach(model, HALF)
+    assert not torch.equal(run(batch(0)), bare)
+    rig.detach()
+    assert torch.equal(run(batch(0)), bare)
+    assert not th.inventory(model)
+    assert rig.ledger.graphs.compiled == 0
+
+
+def test_the_compiler_looks_for_hooks_only_while_a_rig_is_attached():
+    config = torch._dynamo.config
+    assert config.skip_nnmodule_hook_guards
+    with th.attach(Stack(), HALF), th.attach(Stack(), LOOK):
+        assert not config.skip_nnmodule_hook_guards
+    assert config.skip_nnmodule_hook_guards
+    model = Stack()
+    th.attach(model, HALF)
+    assert not config.skip_nnmodule_hook_guards
+    del model
+    gc.collect()
+    assert config.skip_nnmodule_hook_guards
+
+
+def test_other_compiled_code_is_not_dropped():
+    other = torch.compile(lambda x: torch.tanh(x) * 2, backend="aot_eager")
+    other(batch(0))
+    model, run = build("whole")
+    run(batch(0))
+    th.attach(model, HALF)
+    run(batch(0))
+    made = graphs()
+    other(batch(0))
+    assert graphs() == made
+
+
+def test_what_hooks_cost_is_said_before_they_are_attached():
+    model, run = build("by block")
+    run(batch(0))
+    plan = th.Plan([HALF, LOOK, th.Hook("final", on="**", at="grad", do=th.stats())])
+    half, look = th.check(model, plan)
+    assert (half.code, half.severity, half.hook) == ("TH112", "note", "half")
+    assert half.evidence == (
+        "compiled code calls 2 of its targets: a door each, and no graph break; what passes is copied each time; "
+        "2 graphs without it will be dropped, and compiled again when next called"
+    )
+    assert look.evidence == (
+        "compiled code calls 1 of its targets: a door each, and no graph break; 1 of 2 compiled modules of one class "
+        "have it, and are compiled apart from the others; 2 graphs without it will be dropped, and compiled again when "
+        "next called"
+    )
+    assert graphs() == len([g for code in private.compiled_codes() for g in private.graphs_of(code)]) == 2
+    assert not th.check(Stack(), th.Plan([th.Hook("final", on="**", at="grad", do=th.stats())]))
