@@ -143,6 +143,7 @@ class Consumers:
         self._hooks = GradientHooks(sites, clock)
         self._calls = threading.local()
 
+    @private.breaks_graph
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         number = self._hooks.begin()
         inputs: dict[int, Given] = {}
@@ -156,6 +157,7 @@ class Consumers:
                 skipped(self._sites, NOTHING_NEEDS_GRAD)
         self._under_way.append(Call(number, private.sequence_number(), list(inputs.values())))
 
+    @private.breaks_graph
     def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """Called even if the forward raised, so that what `before` noted is always taken away."""
         if not self._under_way:

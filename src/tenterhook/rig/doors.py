@@ -37,6 +37,8 @@ class Door:
         number = next(_numbers)
         #: what it does is said to change it, so that no compiler takes it for dead code, or two calls for one
         self.token = torch.tensor([number, NONE])
+        #: compiled code has come by
+        self.used = False
         _doors[number] = self
 
     def enter(self) -> int:
@@ -93,7 +95,9 @@ operations = torch.ops.tenterhook
 def _found(ticket: Tensor) -> tuple[Door, int]:
     """The door, and the number beside its own."""
     number, beside = ticket.tolist()
-    return _doors.get(number, _GONE), beside
+    door = _doors.get(number, _GONE)
+    door.used = True
+    return door, beside
 
 
 def _enter(token: Tensor) -> Tensor:

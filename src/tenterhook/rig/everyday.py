@@ -19,6 +19,7 @@ from tenterhook.record import Flight, Sinks
 from tenterhook.rig.attach import attach
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import Fire, make_fire
+from tenterhook.rig.graphs import is_compiled
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Optimizers, Target, walk
@@ -236,20 +237,16 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
             raise _nonfinite(f"the first gradient that is not finite: {what}", ctx, x, ())
 
     everything = (".", "**")
-    plan = Plan(
-        [
-            Hook("nonfinite.input", on=everything, at="input", do=at_input),
-            Hook("nonfinite.output", on=everything, at="output", do=at_output),
-            Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
-            Hook("nonfinite.grad_input", on=(*everything, *_in_place(model)), at="grad_input", do=at_gradient),
-            *(
-                [Hook("nonfinite.grad", on="**", at="grad", do=at_gradient)]
-                if any(True for _ in model.parameters())
-                else []
-            ),
-        ]
-    )
-    with attach(model, plan) as rig:
+    hooks = [
+        Hook("nonfinite.input", on=everything, at="input", do=at_input),
+        Hook("nonfinite.output", on=everything, at="output", do=at_output),
+        Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
+    ]
+    if not is_compiled(model):  # compiled code does not have it; grad_output of the module before then tells
+        hooks.append(Hook("nonfinite.grad_input", on=(*everything, *_in_place(model)), at="grad_input", do=at_gradient))
+    if any(True for _ in model.parameters()):
+        hooks.append(Hook("nonfinite.grad", on="**", at="grad", do=at_gradient))
+    with attach(model, hooks) as rig:
         yield rig
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.doors import KINDS
+from tenterhook.rig.names import names_of
 from tenterhook.rig.resolve import Claim, Ground
 
 
@@ -102,6 +103,11 @@ def drop(modules: Iterable[nn.Module]) -> int:
     for code in found:
         private.drop_graphs(code)
     return sum(map(len, found.values()))
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether it was compiled, or a part of it, or compiled code runs modules like its own."""
+    return bool(names_of(model, {}).compiled or _void(model.modules()))
 
 
 def in_graphs(module: nn.Module) -> bool:

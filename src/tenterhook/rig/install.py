@@ -76,6 +76,7 @@ class Fixture:
         serving = active
         if replayable:
             serving = tuple(s for s in self.sites if s.live in replayable or (s.live.active and s.dormant is None))
+        self.stays = self.stays or self.is_in_graph
         wanted = bool(serving) or self.stays
         if serving == self._serving and active == self._active and self.stands == wanted:
             return
@@ -93,6 +94,11 @@ class Fixture:
     def stands(self) -> bool:
         """Whether PyTorch will call it."""
         return self.handle is not None
+
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether compiled code was seen to call it."""
+        return False
 
     @property
     def wanted(self) -> bool:
@@ -174,6 +180,10 @@ class ValueFixture(ModuleFixture):
         super().__init__(target, point, clock, rig, touched)
         self._door = ValueDoor(clock)
 
+    @property
+    def is_in_graph(self) -> bool:
+        return self._door.used
+
     def put_up(self) -> None:
         self._door.make_room(self.sites)
         super().put_up()
@@ -189,6 +199,10 @@ class GradOutputFixture(ModuleFixture):
     def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
         self._door = GradientDoor(clock)
+
+    @property
+    def is_in_graph(self) -> bool:
+        return self._door.used
 
     def put_up(self) -> None:
         self._door.make_room(self.sites)

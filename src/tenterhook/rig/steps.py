@@ -86,6 +86,7 @@ class Steps:
         self._before.clear()
         return False
 
+    @private.breaks_graph
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         nested = self._nested()
         self._depth += 1
@@ -126,6 +127,7 @@ class Steps:
             error, clock.poison = clock.poison, None
             ranks.agree(error)
 
+    @private.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._depth > 1:
             self._depth -= 1

@@ -275,9 +275,16 @@ def as_it_is(fn: F) -> F:
 
 
 def breaks_graph(fn: F) -> F:
-    """Compiled code ends before `fn` and goes on behind it. 2.13: without importing the compiler."""
+    """Compiled code ends before `fn` and goes on behind it; with fullgraph=True that is an error, which says why.
+
+    torch 2.13: what `torch.compiler.disable` notes of a function, without loading the compiler.
+    """
     fn._torchdynamo_disable = True  # type: ignore[attr-defined]
+    fn._torchdynamo_disable_msg = _OUTSIDE  # type: ignore[attr-defined]
     return as_it_is(fn)
+
+
+_OUTSIDE = "tenterhook cannot have grad_input, a tap or the optimizer's step inside of a graph"
 
 
 def checks_hooks(on: bool) -> bool:
