@@ -7,64 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import tenterhook as th
 from tenterhook.rig import torch_private as private
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = nn.Linear(4, 8)
-        self.down = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.down(torch.tanh(self.up(x)))
-
-
-class Stack(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled() -> None:
-    gc.collect()  # rigs of other tests
-    torch._dynamo.reset()
-    counters.clear()
-
-
-def build(how: str, backend: str = "aot_eager") -> tuple[Stack, Any]:
-    """The model, and what runs it."""
-    torch.manual_seed(0)
-    model = Stack()
-    if how == "eager":
-        return model, model
-    if how == "whole":
-        return model, torch.compile(model, backend=backend, fullgraph=True)
-    if how == "function":
-        return model, torch.compile(lambda x: model(x), backend=backend, fullgraph=True)
-    for block in model.blocks:
-        block.compile(backend=backend, fullgraph=True)
-    return model, model
-
-
-def batch(step: int) -> Tensor:
-    """Two shapes, turn by turn."""
-    return torch.randn(2 + step % 2, 4, generator=torch.Generator().manual_seed(step))
-
-
-def graphs() -> int:
-    return int(counters["stats"]["unique_graphs"])
-
+from tests.compiled.stack import Stack, batch, build, graphs
 
 HALF = th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5))
 TURN = th.Hook("turn", on="blocks.1.down", at="grad_output", do=th.reverse())

@@ -1,0 +1,367 @@
+"""Behind a door is any Python: what it sees, keeps, changes and raises is as in eager."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+import tenterhook as th
+from tests.compiled.stack import Stack, batch, build, graphs
+
+BACKENDS = ("aot_eager", "inductor")
+
+
+def steps(run: Any, model: nn.Module, count: int, optimizer: torch.optim.Optimizer | None = None) -> None:
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(count):
+        optimizer.zero_grad()
+        run(batch(step)).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_function_with_side_effects_is_called_each_time_in_one_graph(backend: str):
+    def train(how: str) -> list[Tensor]:
+        model, run = build(how, backend)
+        kept: list[Tensor] = []
+        th.hook(model, kept.append, on="blocks.*.up", at="output")
+        th.hook(model, kept.append, on="blocks.*.up", at="grad_output")
+        steps(run, model, 4)
+        return kept
+
+    eager, compiled = train("eager"), train("whole")
+    assert len(eager) == len(compiled) == 16
+    for mine, theirs in zip(compiled, eager, strict=True):  # long after compiled code has used the memory again
+        torch.testing.assert_close(mine, theirs)
+    assert graphs() == 2 and not counters["graph_break"]
+
+
+def test_an_action_is_told_call_leaf_step_and_value_and_keeps_state():
+    def train(how: str) -> Any:
+        registry, told = th.Registry(), []
+
+        @th.action("tell", registry=registry, at="grad_output", modifies=True, needs_value=True)
+        def tell(grad: Tensor, ctx: th.Context) -> Tensor:
+            ctx.state["sum"] = ctx.state.get("sum", torch.zeros(())) + grad.sum()
+            ctx.emit("dot", (grad * ctx.value).sum())
+            told.append((ctx.target, ctx.call, ctx.leaf, ctx.step, ctx.value.clone()))
+            return grad * (1 + ctx.call)
+
+        class Twice(Stack):
+            def forward(self, x: Tensor) -> Tensor:
+                return super().forward(super().forward(x))
+
+        torch.manual_seed(0)
+        model = Twice()
+        run = model if how == "eager" else torch.compile(model, backend="aot_eager", fullgraph=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rig = th.attach(model, th.Hook("h", on="blocks.*.up", at="grad_output", do=tell()), optimizer=optimizer,
+                        actions=registry)  # fmt: skip
+        steps(run, model, 3, optimizer)
+        state = {key: value for key, value in rig.state_dict().items() if "sum" in key}
+        return told, [(r.target, r.call, r.value) for r in rig.rows("h")], state, list(model.parameters())
+
+    eager, compiled = train("eager"), train("whole")
+    assert [t[:4] for t in eager[0]] == [t[:4] for t in compiled[0]]
+    assert {t[1] for t in compiled[0]} == {0, 1}
+    assert all(torch.equal(a[4], b[4]) for a, b in zip(eager[0], compiled[0], strict=True))
+    assert eager[1] == compiled[1]
+    assert all(torch.equal(compiled[2][key], value) for key, value in eager[2].items())
+    assert all(map(torch.equal, eager[3], compiled[3]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("at", ["output", "grad_output"])
+def test_an_action_that_raises_is_named(at: str, backend: str):
+    model, run = build("whole", backend)
+
+    def broken(x: Tensor) -> Tensor:
+        raise ValueError("no")
+
+    th.attach(model, th.Hook("h", on="blocks.1.up", at=at, do=broken))
+    with pytest.raises(th.HookError, match=r"its action .*broken raised ValueError: no \(step 0\)") as raised:
+        run(batch(0)).sum().backward()
+    assert (raised.value.hook, raised.value.target, raised.value.point) == ("h", "blocks.1.up", at)
+
+
+def test_an_observer_that_raises_is_muted_and_the_graph_stays():
+    model, run = build("whole")
+    registry = th.Registry()
+
+    @th.action("broken", registry=registry)
+    def broken(x: Tensor) -> None:
+        raise ValueError("no")
+
+    rig = th.attach(model, th.Hook("h", on="blocks.*.up", at="output", do=broken()), actions=registry)
+    with pytest.warns(RuntimeWarning, match="tenterhook muted a hook at one target"):
+        run(batch(0))
+    for _ in range(3):
+        run(batch(0))
+    assert rig.ledger["h"].failed == 2 and len(rig.ledger["h"].dormant) == 2
+    assert graphs() == 1
+
+
+def test_what_may_not_be_returned_is_said():
+    model, run = build("whole")
+    th.attach(model, th.Hook("h", on="blocks.1.up", at="output", do=lambda x: x[:1]))
+    with pytest.raises(th.ContractError, match=r"returned float32\(1, 8\) on cpu for float32\(2, 8\) on cpu"):
+        run(batch(0))
+
+
+@dataclass
+class Pair:
+    first: Tensor
+    rest: dict[str, Any]
+
+
+class Odd(nn.Module):
+    """Takes keywords, returns a nest; a leaf is an integer, one is its input."""
+
+    def forward(self, x: Tensor, *, factor: Tensor) -> Any:
+        return Pair(x * factor, {"more": (x.argmax(-1), [x, None]), "note": "text"})
+
+
+class Nest(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.odd = Odd()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        out = self.odd(x, factor=x.mean())
+        chosen, (again, _) = out.rest["more"]
+        return out.first + again.roll(1) + chosen[:, None] * 0.1 + x
+
+
+@pytest.mark.parametrize("at", ["input", "output", "grad_output"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nested_values_are_taken_leaf_by_leaf(at: str, backend: str):
+    def train(compiled: bool) -> Any:
+        torch.manual_seed(0)
+        model, seen = Nest(), []
+
+        def half(x: Tensor, ctx: th.Context) -> Tensor | None:
+            seen.append((ctx.leaf, x.detach().clone()))
+            return x * 0.5 if x.is_floating_point() else None
+
+        rig = th.attach(model, th.Hook("h", on="odd", at=at, do=half))
+        run = torch.compile(model, backend=backend, fullgraph=True) if compiled else model
+        run(batch(0)).square().mean().backward()
+        return seen, model.first.weight.grad, (rig.ledger["h"].fired, rig.ledger["h"].changed)
+
+    eager, compiled = train(False), train(True)
+    assert sorted(leaf for leaf, _ in eager[0]) == sorted(leaf for leaf, _ in compiled[0])
+    for leaf, value in eager[0]:
+        assert any(torch.allclose(value, other) for number, other in compiled[0] if number == leaf)
+    torch.testing.assert_close(eager[1], compiled[1])
+    assert eager[2] == compiled[2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_value_that_is_changed_in_place_afterwards(backend: str):
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            return self.last(nn.functional.relu(y.view(-1), inplace=True).view(y.shape))
+
+    def train(compiled: bool) -> Any:
+        torch.manual_seed(0)
+        model = InPlace()
+        rig = th.attach(model, [
+            th.Hook("seen", on="first", at="grad_output", do=th.stats()),
+            th.Hook("half", on="first", at="grad_output", do=th.scale(0.5)),
+        ])  # fmt: skip
+        run = torch.compile(model, backend=backend, fullgraph=True) if compiled else model
+        run(batch(0)).square().mean().backward()
+        return rig.values("seen")["first"]["norm"], model.first.weight.grad
+
+    eager, compiled = train(False), train(True)
+    assert eager[0] == pytest.approx(compiled[0], rel=1e-6) and eager[0] > 0
+    torch.testing.assert_close(eager[1], compiled[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_forwards_before_their_backwards_and_evaluation_between(backend: str):
+    def train(how: str) -> Any:
+        model, run = build(how, backend)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rig = th.attach(model, [
+            th.Hook("seen", on="blocks.*.up", at="output", do=th.stats()),
+            th.Hook("norm", on="blocks.*.up", at="output", do=th.clip_norm(1.0)),
+            th.Hook("call", on="blocks.*.down", at="grad_output", do=lambda g, ctx: g * (1 + ctx.call)),
+        ], optimizer=optimizer)  # fmt: skip
+        for step in range(3):
+            first, second = run(batch(step)), run(batch(step + 2))
+            with torch.no_grad():
+                run(batch(step))
+            first.square().mean().backward()
+            (second * run(batch(step + 4))).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        counts = {id: (a.fired, a.changed, a.skipped) for id, a in rig.ledger.items()}
+        return list(model.parameters()), rig.values("seen"), counts
+
+    eager, compiled = train("eager"), train("whole")
+    for mine, theirs in zip(compiled[0], eager[0], strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert eager[2] == compiled[2]
+    for target, numbers in eager[1].items():
+        assert numbers == pytest.approx(compiled[1][target], rel=1e-5)
+
+
+def test_what_a_modifier_made_is_let_go_with_the_graph_that_used_it():
+    model, run = build("whole")
+    made: list[weakref.ref[Tensor]] = []
+
+    def half(x: Tensor) -> Tensor:
+        new = x * 0.5
+        made.append(weakref.ref(new))
+        return new
+
+    th.attach(model, th.Hook("h", on="blocks.*.up", at="output", do=half))
+    for _ in range(4):
+        run(batch(0))  # no backward ever comes
+    run(batch(0)).sum().backward()
+    run(batch(0))
+    gc.collect()
+    assert sum(ref() is not None for ref in made) <= 2, "of the last forward alone"
+
+
+@pytest.mark.parametrize("how", ["function", "sequential"])
+def test_compiled_code_that_calls_the_root_itself(how: str):
+    def train(compiled: bool) -> Any:
+        torch.manual_seed(0)
+        model: nn.Module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+        rig = th.attach(model, [
+            th.Hook("seen", on="0", at="output", do=th.stats()),
+            th.Hook("grad", on="2", at="grad_output", do=th.stats()),
+            th.Hook("whole", on=".", at="output", do=th.scale(2.0), when=th.When(every=2)),
+        ])  # fmt: skip
+        run: Any = model
+        if compiled and how == "function":
+            run = torch.compile(lambda x: model(x), backend="aot_eager", fullgraph=True)
+        elif compiled:
+            run = torch.compile(model, backend="aot_eager", fullgraph=True)
+        values = []
+        for step in range(5):
+            run(batch(step)).square().mean().backward()
+            values.append((rig.values("seen"), rig.values("grad")))
+        return rig.step_count, values, [p.grad for p in model.parameters()], {i: a.fired for i, a in rig.ledger.items()}
+
+    eager, compiled = train(False), train(True)
+    assert eager[0] == compiled[0] == 5
+    assert eager[1] == compiled[1] and eager[3] == compiled[3]
+    assert all(map(torch.equal, eager[2], compiled[2]))
+
+
+def test_a_copy_of_a_hooked_model_has_no_doors():
+    model, run = build("whole")
+    rig = th.attach(model, th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5)))
+    run(batch(0))
+    other = copy.deepcopy(model)
+    bare = torch.compile(other, backend="aot_eager", fullgraph=True)(batch(0))
+    assert rig.ledger["half"].fired == 2
+    rig.detach()
+    assert torch.equal(run(batch(0)), bare)
+
+
+def test_a_compiled_step_of_the_optimizer():
+    def train(compiled: bool) -> Any:
+        model, run = build("whole" if compiled else "eager")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rig = th.attach(model, [
+            th.Hook("clip", on="**", at="grad_final", do=th.clip_value(0.01)),
+            th.Hook("moved", on="**", at="update", do=th.stats()),
+        ], optimizer=optimizer)  # fmt: skip
+        step = torch.compile(optimizer.step, backend="aot_eager") if compiled else optimizer.step
+        for number in range(3):
+            run(batch(number)).square().mean().backward()
+            step()
+            optimizer.zero_grad()
+        return rig.step_count, rig.values("moved"), list(model.parameters())
+
+    eager, compiled = train(False), train(True)
+    assert eager[:2] == compiled[:2]
+    assert all(map(torch.equal, eager[2], compiled[2]))
+
+
+class Tapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(th.tap(torch.tanh(self.a(x)), "mid", within=self))
+
+
+@pytest.mark.parametrize("at, on", [("grad_input", "b"), ("value", ":mid"), ("value_grad", ":mid")])
+def test_what_a_graph_cannot_have_breaks_it_and_is_right(at: str, on: str):
+    def train(compiled: bool) -> Any:
+        torch.manual_seed(0)
+        model = Tapped()
+        rig = th.attach(model, th.Hook("h", on=on, at=at, do=th.stats()))
+        run = torch.compile(model, backend="aot_eager") if compiled else model
+        for step in range(3):
+            run(batch(step)).sum().backward()
+        fired, values = rig.ledger["h"].fired, rig.values("h")
+        rig.detach()
+        return fired, values
+
+    assert train(False) == train(True)
+    assert sum(counters["graph_break"].values()) >= 1
+    torch._dynamo.reset()
+    model = Tapped()
+    with th.attach(model, th.Hook("h", on=on, at=at, do=th.stats())), pytest.raises(
+        torch._dynamo.exc.Unsupported, match="tenterhook cannot have grad_input, a tap or the optimizer's step inside"
+    ):  # fmt: skip
+        torch.compile(model, backend="aot_eager", fullgraph=True)(batch(0))
+
+
+def test_a_tap_without_hooks_leaves_the_graph_whole():
+    torch.compile(Tapped(), backend="aot_eager", fullgraph=True)(batch(0))
+    assert graphs() == 1
+
+
+def test_the_producer_of_the_first_nan_is_found_in_compiled_code():
+    model, run = build("by block", "inductor")
+    with torch.no_grad():
+        model.blocks[1].up.weight[0, 0] = torch.nan
+    with pytest.raises(th.NonFiniteError, match="the first output that is not finite") as found, th.find_nonfinite(run):
+        run(batch(0)).sum().backward()
+    assert found.value.target == "blocks.1.up"
+
+
+def test_restored_in_a_compiled_model_it_goes_on_bit_for_bit():
+    plan = th.Plan([
+        th.Hook("z", on="blocks.*.up", at="grad_output", do=th.clip_zscore(0.5, warmup=2)),
+        th.Hook("noise", on="blocks.*.down", at="output", do=th.noise(0.1)),
+    ])  # fmt: skip
+
+    def train(interrupted: bool) -> list[Tensor]:
+        model, run = build("whole")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rig = th.attach(run, plan, optimizer=optimizer)
+        steps(run, model, 5, optimizer)
+        if interrupted:
+            saved = (copy.deepcopy(model.state_dict()), rig.state_dict())
+            model, run = build("whole")
+            model.load_state_dict(saved[0])
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            th.restore(run, saved[1], optimizer=optimizer)
+        steps(run, model, 5, optimizer)
+        return list(model.parameters())
+
+    assert all(map(torch.equal, train(False), train(True)))
