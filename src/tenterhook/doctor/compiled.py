@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import textwrap
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ HABIT = 3
 #: the node of a graph that AOTAutograd made
 COMPILED_NODE = "CompiledFunctionBackward"
 
-_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)\n(?:    (.+))?', re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 Frame = tuple[str, int, str]
 
@@ -39,8 +39,8 @@ Frame = tuple[str, int, str]
 class Recompiled:
     """Once more, because of something that a hook does."""
 
-    #: the line of the hook whose guard failed, and the frame that was compiled for it
-    line: str
+    #: the line that changes what the code was made for, and the frame of that code
+    place: str
     frame: str
     #: the hook is that frame
     alone: bool
@@ -162,8 +162,9 @@ class Compiler:
             if one.co_name is not None:
                 self._frames[number] = one.co_name
             for hook, alone in self._hooks_in(_frames(one.recompile_reason or "")):
-                line = _FRAME.findall(one.recompile_reason)[-1][3].strip()
-                again = Recompiled(line, self._frames.get(number, "?"), alone, one.fail_type is not None)
+                file, line, _ = _frames(one.recompile_reason)[-1]
+                place = f"{os.path.basename(file)}:{line}"
+                again = Recompiled(place, self._frames.get(number, "?"), alone, one.fail_type is not None)
                 self.recompiled.setdefault(hook.number, []).append(again)
 
     def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[Watched, bool]]:
@@ -201,7 +202,7 @@ def _is_stand_in(frame: Frame) -> bool:
 
 
 def _frames(stack: str) -> list[Frame]:
-    return [(file, int(line), name) for file, line, name, _ in _FRAME.findall(stack)]
+    return [(file, int(line), name) for file, line, name in _FRAME.findall(stack)]
 
 
 def _lines(code: types.CodeType) -> set[int]:
@@ -256,9 +257,8 @@ def _recompiled(hook: Watched, compiler: Compiler) -> Iterator[Finding]:
 
 
 def _times(again: list[Recompiled]) -> str:
-    made = sum(not one.refused for one in again)
-    line = textwrap.shorten(again[-1].line, 60, placeholder="...")
-    return f"{again[-1].frame!r} was compiled {many(made, 'time')} more, because {line!r} changes what it was made for"
+    last, made = again[-1], sum(not one.refused for one in again)
+    return f"{last.frame!r} was compiled {many(made, 'time')} more: {last.place} changes what it was made for"
 
 
 _DISABLED = "{}.{}(torch.compiler.disable(fn))  # runs as it is; there is no graph around it to break"
