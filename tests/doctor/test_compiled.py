@@ -13,6 +13,9 @@ import tenterhook as th
 from tenterhook.doctor.findings import Findings
 from tenterhook.rig import torch_private as private
 
+#: dynamo reads .grad of what is no leaf, and would be stopped by an error
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 
 class Block(nn.Module):
     def __init__(self):
@@ -105,7 +108,7 @@ def compiled(make: Callable[..., list[nn.Module]], hook: Callable[[], Any], full
     except Exception as raised:
         error = type(raised).__name__
     new = private.compilations(last)
-    return [error, *((one.compile_id, one.co_name, one.graph_op_count, one.fail_type) for one in new)]
+    return [error, *((one.compile_id, one.co_filename, one.co_name, one.graph_op_count, one.fail_type) for one in new)]
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])
@@ -176,7 +179,6 @@ def test_recompilations_for_shapes_are_nobody_s_fault():
     assert examined(run).codes == []
 
 
-@pytest.mark.filterwarnings("default")  # dynamo reads .grad, and hides the warning
 def test_a_graph_that_the_model_breaks_is_not_the_hook_s_fault():
     class Loud(Block):
         def forward(self, x):
@@ -237,3 +239,42 @@ def test_compiling_a_backward_is_not_a_backward():
     with th.examine() as exam:
         held = run()
     assert exam.course.backwards == 1 and held is not None
+
+
+def test_a_hook_on_every_module_that_was_gone_is_not_meant():
+    def run():
+        nn.modules.module.register_module_forward_hook(lambda m, a, out: None).remove()
+        handle = nn.modules.module.register_module_forward_hook(lambda m, a, out: None)
+        block = torch.compile(Block(), backend="eager")
+        block(torch.ones(2, 4))
+        handle.remove()
+
+    assert examined(run).codes == ["TH413", "TH602", "TH602"]
+
+
+def test_a_late_backward_hook_begins_with_the_code_of_another_shape():
+    def run():
+        block = Block()
+        fast = torch.compile(block, backend="eager")
+        fast(torch.ones(2, 4, requires_grad=True)).sum().backward()
+        block.fc.register_full_backward_hook(lambda m, gi, go: kept.append(1))
+        for size in (2, 3):
+            fast(torch.ones(size, 4, requires_grad=True)).sum().backward()
+        return block
+
+    findings = examined(run)
+    assert (findings.codes[0], len(kept)) == ("TH224", 1)
+    assert findings[0].evidence.startswith("1 backward ran")
+
+
+def test_a_late_hook_that_is_compiled_in_at_once_is_in_order():
+    def run():
+        block = Block()
+        fast = torch.compile(block, backend="eager")
+        fast(torch.ones(2, 4)).sum().backward()
+        block.fc.register_forward_hook(double)
+        torch._dynamo.reset()
+        fast(torch.ones(2, 4)).sum().backward()
+        return block
+
+    assert examined(run).codes == []

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tenterhook.doctor.findings import Finding, finding, many
 from tenterhook.doctor.places import Caller, caller
-from tenterhook.doctor.watched import BACKWARD, FULL, Watched, said
+from tenterhook.doctor.watched import BACKWARD, FULL, LOOKS, Watched, said
 from tenterhook.rig import torch_private as private
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ class Compiler:
         self.breaks: dict[int, list[str]] = {}
         self.recompiled: dict[int, list[Recompiled]] = {}
         self.left_out: dict[int, list[str]] = {}
-        #: hooks that came when something was compiled already
-        self.late: set[int] = set()
-        #: by hook, the backwards through compiled code that was made before it, until it was compiled in
-        self.without: dict[int, int] = {}
+        #: hooks that came when something was compiled already, and whether that was what runs their module
+        self.late: dict[int, bool] = {}
+        #: by hook, the backwards that ran before it was compiled in
+        self._before: dict[int, int] = {}
         #: graph breaks for backward hooks, which do not say of which module
         self.breaks_for_backward = 0
         self._retained: list[Retained] = []
@@ -114,16 +114,24 @@ class Compiler:
             self._undo.close()
 
     def came(self, hook: Watched) -> None:
-        if private.dynamo_is_there() and private.compilations():
-            self.late.add(hook.number)
+        module = hook.owner.now()
+        if isinstance(module, nn.Module) and private.dynamo_is_there() and private.compilations():
+            self.late[hook.number] = self._course.runs_compiled(module)
 
     def enter(self, hook: Watched) -> None:
         """A hook goes into code that is compiled now."""
         self.listen()
         self.collect()
         self._entered = hook
-        ran = sum(meeting.used and not meeting.late for meeting in hook.meetings)
-        self.without.setdefault(hook.number, ran if hook.number in self.late else 0)
+        self._before.setdefault(hook.number, _uses(hook))
+
+    def without(self, hook: Watched) -> int:
+        """Backwards through compiled code that was made before the hook, if other code has it since."""
+        if not self.late.get(hook.number):
+            return 0
+        broken = hook.kind in FULL and hook.fired and self.breaks_for_backward
+        # It has met the backward that it fired in.
+        return _uses(hook) - 1 if broken else self._before.get(hook.number, 0)
 
     def _breaking(self, tell: Callable[..., None]) -> Callable[..., None]:
         @wraps(tell)
@@ -172,9 +180,10 @@ class Compiler:
         start = next((n for n, frame in enumerate(frames) if _is_stand_in(frame)), -1) + 1
         if start >= len(frames):
             return
-        file, line, _ = frames[start]
+        file, line, name = frames[start]
         for hook in self._course.hooks:
-            if hook.code is not None and hook.code.co_filename == file and line in _lines(hook.code):
+            code = hook.code
+            if code is not None and (code.co_filename, code.co_name) == (file, name) and line in _lines(code):
                 yield hook, not start
 
     # -- tensors that come out ---------------------------------------------------------------------------------------
@@ -197,6 +206,11 @@ class Compiler:
         self.emptied += [one for one, tensor in waited if tensor.grad is None]
 
 
+def _uses(hook: Watched) -> int:
+    """Backwards so far of a forward since it came, through its module and not through it."""
+    return sum(meeting.used and not meeting.late for meeting in hook.meetings)
+
+
 def _is_stand_in(frame: Frame) -> bool:
     return frame[0].endswith("stand_in.py") and frame[2] == "__call__" and "doctor" in frame[0]
 
@@ -206,8 +220,7 @@ def _frames(stack: str) -> list[Frame]:
 
 
 def _lines(code: types.CodeType) -> set[int]:
-    own = {line for _, _, line in code.co_lines() if line is not None}
-    return own.union(*(_lines(one) for one in code.co_consts if isinstance(one, types.CodeType)))
+    return {line for _, _, line in code.co_lines() if line is not None}
 
 
 # -- findings ---------------------------------------------------------------------------------------------------------
@@ -215,9 +228,10 @@ def _lines(code: types.CodeType) -> set[int]:
 
 def of_compiled(hook: Watched, exam: Exam) -> Iterator[Finding]:
     compiler, number = exam.course.compiler, hook.number
-    if compiler.without.get(number):
+    if without := compiler.without(hook):
+        more = " or more" if without == LOOKS else ""
         yield said(
-            hook, "TH224", f"{many(compiler.without[number], 'backward')} ran through code that was compiled before it "
+            hook, "TH224", f"{many(without, 'backward')}{more} ran through code that was compiled before it "
             "came; then something else had the code made anew, and that has it",
             f"{_at(hook)}.{hook.kind}(fn)\ntorch._dynamo.reset()         # forget the code that was made without it\n"
             "model = torch.compile(model)",
@@ -275,7 +289,7 @@ def _broken(hook: Watched, exam: Exam) -> Iterator[Finding]:
     reasons = compiler.breaks.get(hook.number, [])
     if hook.kind in FULL and isinstance(module, nn.Module) and hook.calls is not None and hook.calls.count:
         inside = exam.course.runs_compiled(module) and module not in exam.course.compiled
-        reasons = ["backward hooks of modules do not go into it"] * (inside and compiler.breaks_for_backward)
+        reasons = ["backward hooks of modules do not go into a graph"] * (inside and compiler.breaks_for_backward)
     if reasons:
         asked = "compiler.disable" in reasons[0]
         yield said(
@@ -307,8 +321,9 @@ def of_the_program(exam: Exam) -> Iterator[Finding]:
             ".grad is None", _HOOK_INSIDE, target=one.name, by="retain_grad", place=one.caller.place,
             lightly=not one.caller.users,
         )  # fmt: skip
-    if exam.wrapped_calls:
-        for kind, by in exam.everywhere:
+    for number in sorted(exam.fired_around):
+        kind, by = exam.everywhere[number]
+        if kind.startswith("register_module_forward"):
             yield finding(
                 "TH413", "torch.compile(model) gave an OptimizedModule, which is called around the model: it fires for "
                 f"both ({exam.wrapped_calls[0]})",

@@ -119,6 +119,9 @@ class Exam:
         self.loaded_handles: list[str] = []
         #: global hooks: register function and place
         self.everywhere: list[tuple[str, Caller]] = []
+        self._global_handles: list[Any] = []
+        #: of those, by number, what was there at such a call
+        self.fired_around: set[int] = set()
         self.files: set[str] = set()
         self.findings = Findings(())
         self._seats: dict[int, Watched] = {}
@@ -250,7 +253,8 @@ class Exam:
         @wraps(register)
         def registered(*args: Any, **kwargs: Any) -> Any:
             self.everywhere.append((kind, caller()))
-            return register(*args, **kwargs)
+            self._global_handles.append(handle := register(*args, **kwargs))
+            return handle
 
         return registered
 
@@ -339,6 +343,9 @@ class Exam:
             for text, places in ((READ_NO_LEAF, self.warned), (FIRES_TWICE, self.wrapped_calls)):
                 if text in str(message):
                     place = f"{filename}:{lineno}"
+                    if text is FIRES_TWICE:
+                        there = (handle.id in (private.registered_in(handle) or ()) for handle in self._global_handles)
+                        self.fired_around |= {number for number, alive in enumerate(there) if alive}
                     if place in places:
                         return  # Python would have shown it once
                     places.append(place)
