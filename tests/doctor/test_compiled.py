@@ -195,7 +195,7 @@ def test_a_graph_that_the_model_breaks_is_not_the_hook_s_fault():
     assert examined(run).codes == []
 
 
-def test_an_early_hook_of_a_layer_that_is_not_called_is_not_late():
+def test_an_early_hook_of_a_layer_that_is_not_called_is_not_late(monkeypatch: pytest.MonkeyPatch):
     class Spare(Block):
         def __init__(self):
             super().__init__()
@@ -203,12 +203,13 @@ def test_an_early_hook_of_a_layer_that_is_not_called_is_not_late():
 
     def run():
         block = Spare()
-        block.spare.register_forward_hook(double)
+        with monkeypatch.context() as patch:  # as in a process that has compiled nothing yet
+            patch.setattr(private, "compilations", lambda since=None: [])
+            block.spare.register_forward_hook(double)
         torch.compile(block, backend="eager")(torch.ones(2, 4)).sum().backward()
         return block
 
-    # Something was compiled before it in this process, so it may share that code; alone it was just not called.
-    assert examined(run).codes in (["TH209"], ["TH213"])
+    assert examined(run).codes == ["TH213"]
 
 
 def test_few_recompilations_are_a_note():
