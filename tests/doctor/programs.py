@@ -10,6 +10,7 @@ import contextlib
 import io
 import random
 import runpy
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,8 @@ class Run:
 def run(program: Program, *, examined: bool) -> Run:
     torch.manual_seed(0)
     random.seed(0)
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # what another program had compiled
     exam, error, left = th.examine(), None, {}
     with contextlib.redirect_stdout(io.StringIO()) as said, warnings.catch_warnings():
         warnings.simplefilter("default")

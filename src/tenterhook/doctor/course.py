@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tenterhook.doctor.compiled import Compiler, aside
 from tenterhook.doctor.look import is_plain
 from tenterhook.doctor.places import Places, caller, uncompiled
 from tenterhook.doctor.spread import Spread, is_parts
@@ -69,6 +70,7 @@ class Course:
         self.open = False
         self.places = places
         self.spread = Spread()
+        self.compiler = Compiler(self)
         self.hooks: list[Watched] = []
         #: by number, those that have not fired yet and may learn from a backward why
         self.waiting: dict[int, Watched] = {}
@@ -112,7 +114,8 @@ class Course:
     def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             outer = self.running
-            if outer is not None:  # a reentrant checkpoint, within a backward that is counted
+            # A reentrant checkpoint, within a backward that is counted; or the compiler, which makes a backward's code.
+            if outer is not None or private.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()
             self.spread.look()
@@ -132,11 +135,13 @@ class Course:
                 self._meet(outputs, entry)
             elif self.look_away is not None:
                 self.look_away()
+            waited = self.compiler.waiting_in(lambda: walk(outputs).nodes)
             try:
                 return run(outputs, *args, **kwargs)
             finally:
                 self.running = None
                 self.spread.look_at_gradients()
+                self.compiler.gone_through(waited)
 
         return entered
 
@@ -158,7 +163,8 @@ class Course:
             parameters = list(now.parameters()) if isinstance(now, nn.Module) else []
             uses = [graph.leaves[id(p)] for p in parameters if id(p) in graph.leaves]
             root = owner.place.root() if owner.place is not None else None
-            around = uses or [graph.leaves[id(p)] for p in (root or nn.Module()).parameters() if id(p) in graph.leaves]
+            everything = root.parameters() if root is not None else ()
+            around = uses or [graph.leaves[id(p)] for p in everything if id(p) in graph.leaves]
             late = max(around, default=graph.latest) < hook.born.sequence
             other = self._other(hook, graph)
             return Meeting(entry, bool(uses), now is not None, used=bool(uses), late=late, other=other)
@@ -303,7 +309,9 @@ class Course:
             self.compiles = True
             if self.look_away is not None:
                 self.look_away()
-            return make(model, **options)
+            made = make(model, **options)
+            self.compiler.listen()
+            return made
 
         return compile
 
@@ -317,7 +325,7 @@ class Course:
                 calls.note(out)
             return set_up(hook, out)
 
-        return returned
+        return aside(returned)
 
     def runs_compiled(self, module: nn.Module) -> bool:
         """Whether compiled code runs it: its own, or that of a module around it."""

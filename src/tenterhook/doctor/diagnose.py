@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tenterhook.doctor.across import across_ranks, before_the_mean
 from tenterhook.doctor.beside import compared
+from tenterhook.doctor.compiled import of_compiled, of_the_program
 from tenterhook.doctor.danger import dangers, habits, leaks, loaded_handles
 from tenterhook.doctor.effectless import at_the_wrong_moment, elsewhere, repeated, without_effect
 from tenterhook.doctor.findings import Finding, Findings, finding, many
@@ -39,7 +40,9 @@ def _all(exam: Exam) -> Iterator[Finding]:
         yield from at_the_wrong_moment(hook)
         yield from elsewhere(hook)
         yield from before_the_mean(hook, beside)
+        yield from of_compiled(hook, exam)
     yield from warned(exam)
+    yield from of_the_program(exam)
     yield from habits(exam)
     for rig, place in exam.rigs:
         yield from (replace(found, place=place) for found in check_rig(rig))

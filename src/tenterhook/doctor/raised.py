@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tenterhook.doctor.compiled import limit_reached
 from tenterhook.doctor.findings import Finding, finding, many
 from tenterhook.doctor.watched import BACKWARD, FORWARD, Watched, said
 from tenterhook.errors import (
@@ -111,6 +112,9 @@ def failures(exam: Exam) -> Iterator[Finding]:
     first = text.partition("\n")[0].partition(". ")[0]
     if isinstance(error, TenterhookError):
         yield of_ours(error, place)
+        return
+    if text.startswith("FailOnRecompileLimitHit"):
+        yield from limit_reached(exam)
         return
     raising = next((h for h in exam.hooks if h.raised == text), None)
     if raising is not None and raising.nones:

@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_module
 from torch.utils.hooks import RemovableHandle
 
+from tenterhook.doctor.compiled import aside
 from tenterhook.doctor.course import Course
 from tenterhook.doctor.findings import Findings
 from tenterhook.doctor.places import Caller, Places, caller
@@ -64,6 +65,8 @@ GLOBAL = {
 
 #: how a warning of PyTorch's begins
 READ_NO_LEAF = "The .grad attribute of a Tensor that is not a leaf"
+#: and what is in another
+FIRES_TWICE = "this will cause the hooks to fire an extra time for the `OptimizedModule`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +113,15 @@ class Exam:
         self.failure: Failure | None = None
         #: places that read the .grad of a tensor that is no leaf
         self.warned: list[str] = []
+        #: places that called a model through what torch.compile put around it, with a hook on every module
+        self.wrapped_calls: list[str] = []
         #: places where handles were loaded
         self.loaded_handles: list[str] = []
         #: global hooks: register function and place
         self.everywhere: list[tuple[str, Caller]] = []
+        self._global_handles: list[Any] = []
+        #: of those, by number, what was there at such a call
+        self.fired_around: set[int] = set()
         self.files: set[str] = set()
         self.findings = Findings(())
         self._seats: dict[int, Watched] = {}
@@ -144,6 +152,7 @@ class Exam:
                 ((torch.amp.GradScaler, "step"), course.scaler_stepping),
                 ((torch.utils.checkpoint, "check_backward_validity"), course.checking_inputs),
                 ((torch, "compile"), course.compiling),
+                ((Tensor, "retain_grad"), course.compiler.retaining),
                 ((RemovableHandle, "remove"), self._removing),
                 ((RemovableHandle, "__setstate__"), self._loading_a_handle),
                 ((warnings, "showwarning"), self._warning),
@@ -158,6 +167,7 @@ class Exam:
                 undo.callback(private.insert_hook(hooks, call))
             undo.callback(self._listen())
             course.open = True
+            course.compiler.listen()
             course.compiled.update(filter(private.is_compiled, self.places.modules()))
             undo.callback(self._close)
             model = self._model() if self._model is not None else None
@@ -173,6 +183,7 @@ class Exam:
         if error is not None and not isinstance(error, SystemExit):
             self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
         gc.collect()
+        self.course.compiler.collect()
         try:
             self.findings = diagnose(self)
         finally:
@@ -182,6 +193,7 @@ class Exam:
     def _close(self) -> None:
         """Every stand-in gives its place back."""
         self.course.open = False
+        self.course.compiler.close()
         if self.course.look_away is not None:
             self.course.look_away()
         for module in self.places.modules():  # those of copies
@@ -235,13 +247,14 @@ class Exam:
             self._seat(stand_in, handle)
             return handle
 
-        return registered
+        return aside(registered)
 
     def _registering_globally(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
         @wraps(register)
         def registered(*args: Any, **kwargs: Any) -> Any:
             self.everywhere.append((kind, caller()))
-            return register(*args, **kwargs)
+            self._global_handles.append(handle := register(*args, **kwargs))
+            return handle
 
         return registered
 
@@ -262,6 +275,7 @@ class Exam:
         record.number, record.handle = len(self.hooks), handle
         self._seats[handle.id] = record
         self.hooks.append(record)
+        self.course.compiler.came(record)
         if record.waits:
             self.course.waiting[record.number] = record
         place = record.owner.place
@@ -326,22 +340,26 @@ class Exam:
 
     def _warning(self, show: Callable[..., Any]) -> Callable[..., Any]:
         def shown(message: Any, category: Any, filename: str, lineno: int, *args: Any, **kwargs: Any) -> None:
-            if READ_NO_LEAF in str(message):
-                place = f"{filename}:{lineno}"
-                if place in self.warned:
-                    return  # Python would have shown it once
-                self.warned.append(place)
+            for text, places in ((READ_NO_LEAF, self.warned), (FIRES_TWICE, self.wrapped_calls)):
+                if text in str(message):
+                    place = f"{filename}:{lineno}"
+                    if text is FIRES_TWICE:
+                        there = (handle.id in (private.registered_in(handle) or ()) for handle in self._global_handles)
+                        self.fired_around |= {number for number, alive in enumerate(there) if alive}
+                    if place in places:
+                        return  # Python would have shown it once
+                    places.append(place)
             show(message, category, filename, lineno, *args, **kwargs)
 
         return shown
 
     @staticmethod
     def _listen() -> Callable[[], None]:
-        """Have the one warning that tells something come each time, in a second exam too."""
+        """Have the warnings that tell something come each time, in a second exam too."""
         said = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
         if next(said, "default") == "error":
             return lambda: None
-        warnings.filterwarnings("always", message=f".*{re.escape(READ_NO_LEAF)}")
+        warnings.filterwarnings("always", message=f".*({re.escape(READ_NO_LEAF)}|{re.escape(FIRES_TWICE)})")
         mine = warnings.filters[0]
         return lambda: warnings.filters.remove(mine) if mine in warnings.filters else None  # type: ignore[attr-defined]
 

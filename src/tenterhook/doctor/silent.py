@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from tenterhook.doctor.across import of_a_shard, sharded_since
+from tenterhook.doctor.compiled import COMPILED_NODE, given_none
 from tenterhook.doctor.findings import Finding, many
 from tenterhook.doctor.stand_in import traced
 from tenterhook.doctor.watched import BACKWARD, FORWARD, FULL, STEP, TENSOR, Calls, Watched, said
@@ -29,13 +30,19 @@ def why_silent(hook: Watched, exam: Exam) -> Finding | None:
 
 def _why(hook: Watched, exam: Exam) -> Finding | None:
     if hook.fired and hook.fired == hook.nones:
-        return _none(hook)
-    if hook.fired or hook.raised or hook.serial in traced or hook.overwrote or hook.taken_off:
+        return given_none(hook) if hook.owner.made_by == COMPILED_NODE else _none(hook)
+    if hook.fired or hook.raised or _traced(hook, exam) or hook.overwrote or hook.taken_off:
         return None
     for kinds, why in ((TENSOR, _tensor), (FORWARD, _forward), (BACKWARD, _backward), (STEP, _step)):
         if hook.kind in kinds:
             return why(hook, exam)
     return None
+
+
+def _traced(hook: Watched, exam: Exam) -> bool:
+    """Whether it went into compiled code, or another of its function did: modules of one class share that code."""
+    alike = (h for h in exam.hooks if h.code is hook.code and h.kind == hook.kind) if hook.code is not None else (hook,)
+    return any(h.serial in traced for h in alike)
 
 
 def _no_backward(hook: Watched, exam: Exam) -> Finding | None:
@@ -174,7 +181,7 @@ def _forward(hook: Watched, exam: Exam) -> Finding | None:
         return _another(hook, last.other)
     if hook.copies_fired:
         return _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model")
-    if exam.course.runs_compiled(module):
+    if exam.course.runs_compiled(module) and hook.number in exam.course.compiler.late:
         return _compiled(hook)
     if last is not None and last.late and len(hook.meetings) == 1:
         return _late(hook)
@@ -192,7 +199,7 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
         return _another(hook, last.other)
     if not isinstance(module, nn.Module):
         return None
-    if exam.course.runs_compiled(module):
+    if exam.course.runs_compiled(module) and hook.number in exam.course.compiler.late:
         return _compiled(hook)
     calls = hook.calls or Calls()
     if not calls.count and hook.kind in FULL:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from tenterhook.doctor.places import Caller, Place
-from tenterhook.doctor.reading import holder_of, read
+from tenterhook.doctor.reading import bare, holder_of, read
 from tenterhook.doctor.watched import Moment, Owner, Watched
 from tenterhook.plan import callable_name
+from tenterhook.rig import torch_private as private
 
 if TYPE_CHECKING:
     from tenterhook.doctor.course import Course
@@ -40,12 +41,25 @@ class StandIn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
-            note_traced(self.watched.serial)
+            from torch._dynamo.comptime import comptime
+
+            comptime(_going_in, self.go_in)
             return self.fn(*args, **kwargs)
         if self.of_a_copy or not self.watched.course.open:
             self.watched.copies_fired += self.of_a_copy
             return self.fn(*args, **kwargs)
-        return self.watched.fire(self.fn, args, kwargs)
+        compiler = private.swap_compiler(None)
+        if compiler is None:
+            return self.watched.fire(self.fn, args, kwargs)
+        try:
+            return self.watched.fire(_compiled_as_before(self.fn, compiler), args, kwargs)
+        finally:
+            private.swap_compiler(compiler)
+
+    def go_in(self) -> None:
+        """Code is made with it inside: by dynamo, or by an export that runs it."""
+        traced.add(self.watched.serial)
+        self.watched.course.compiler.enter(self.watched)
 
     def without(self, course: Course) -> Any:
         """What is to stand there when that exam is over; one that is open around it goes on."""
@@ -83,10 +97,24 @@ class StandIn:
 traced: set[int] = set()
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def note_traced(serial: int) -> None:
-    """Runs while a frame is compiled, not when its code runs."""
-    traced.add(serial)
+def _going_in(trace: Any) -> None:
+    """Runs while a frame is compiled, not when its code runs, and leaves no guard on what it looks at."""
+    private.traced_local(trace, "self").go_in()
+
+
+def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        private.swap_compiler(compiler)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            private.swap_compiler(None)
+
+    return call
+
+
+#: where a frame of its own is compiled, it is the function's, as it would be without
+private.never_compile_itself(StandIn.__call__.__code__)
 
 
 _serials = itertools.count()
@@ -109,6 +137,7 @@ def watch(
         read(fn),
         (id(fn), id(code) if code else 0),
         course,
+        getattr(bare(fn), "__code__", None),
     )
     made.bound = bool(getattr(fn, "__closure__", None) or getattr(fn, "__defaults__", None))
     if isinstance(owner, Tensor) and not owner.is_leaf:

@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -146,6 +147,8 @@ class Watched:
     #: of the function, and of its code
     identity: tuple[int, int]
     course: Course
+    #: of the plain function inside
+    code: CodeType | None = None
     handle: Any = None
     #: the name by which it holds the tensor that it is on
     holder: str | None = None

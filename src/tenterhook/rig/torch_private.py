@@ -403,3 +403,88 @@ def splits_backward(model: nn.Module) -> bool:
     kinds = (schedules.ScheduleInterleavedZeroBubble, schedules.ScheduleZBVZeroBubble, schedules.ScheduleDualPipeV)
     found = (one for one in gc.get_objects() if isinstance(one, kinds))
     return any(stage.submod is model for one in found for stage in one._stages)
+
+
+# -- torch.compile ----------------------------------------------------------------------------------------------------
+
+
+def never_compile_itself(code: CodeType) -> None:
+    """Have dynamo leave a frame of this code alone, but not those it calls; it is inlined as before. 2.13."""
+    frames = torch._C._dynamo.eval_frame
+    frames.set_code_exec_strategy(
+        code, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+    )
+
+
+#: what compiles the frames to come, None where they run as they are; gives what did so far. Itself no frame. 2.13
+swap_compiler: Callable[[Any], Any] = torch._C._dynamo.eval_frame.set_eval_frame
+
+
+def traced_local(trace: Any, name: str) -> Any:
+    """The object behind a local of the frame that is compiled, given what comptime gives. 2.13."""
+    return trace.get_local(name)._i_will_not_complain_if_bc_breaks_VariableTracker().value
+
+
+def is_tracing() -> bool:
+    """Whether a graph is compiled right now, by dynamo or by AOTAutograd. 2.13."""
+    return torch._guards.TracingContext.try_get() is not None
+
+
+def dynamo_is_there() -> bool:
+    """Whether it was imported; that takes seconds, and is left to the program. 2.13."""
+    return "torch._dynamo.convert_frame" in sys.modules
+
+
+def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
+    """Where dynamo tells of a graph break, given its error last, and where it gives a graph to the backend. 2.13."""
+    from torch._dynamo.output_graph import OutputGraph
+    from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+
+    return (InstructionTranslatorBase, "log_graph_break"), (OutputGraph, "call_user_compiler")
+
+
+def broken_at(error: Any) -> list[tuple[str, int, str]]:
+    """File, line and function of the frames that dynamo was in at a graph break, the innermost last. 2.13."""
+    return [(frame.filename, frame.lineno or 0, frame.name) for frame in getattr(error, "real_stack", None) or ()]
+
+
+def compilations(since: Any = None) -> list[Any]:
+    """Of the last 64, those after that one: with `co_name`, `recompile_reason` and its stack, `fail_type`. 2.13."""
+    from torch._dynamo import utils
+
+    done = utils.get_compilation_metrics()
+    return done[next((number for number, one in enumerate(done) if one is since), -1) + 1 :]
+
+
+def lowered() -> int:
+    """How many graphs AOTAutograd has made, which leaves out what nobody uses. 2.13."""
+    from torch._dynamo import utils
+
+    return utils.counters["aot_autograd"]["ok"]
+
+
+#: namespaces of torch's own operations. 2.13
+_OWN_OPERATIONS = (
+    "aten",
+    "prim",
+    "prims",
+    "inductor",
+    "higher_order",
+    "quantized",
+    "profiler",
+    "rngprims",
+    "debugprims",
+)
+
+
+def unused_operations(graph: Any) -> list[tuple[str, str]]:
+    """Custom operations of a graph of dynamo's that change nothing and whose result nobody uses, with the stack of
+    the code that called each. 2.13."""
+    found = []
+    for node in graph.graph.nodes:
+        operation = getattr(node.target, "default", node.target)
+        if node.op != "call_function" or node.users or not isinstance(operation, torch._ops.OpOverload):
+            continue
+        if operation.namespace not in _OWN_OPERATIONS and not node.is_impure() and not operation._schema.is_mutable:
+            found.append((operation.name(), node.meta.get("stack_trace") or ""))
+    return found
