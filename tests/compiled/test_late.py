@@ -10,7 +10,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import tenterhook as th
-from tenterhook.rig import torch_private as private
+from tenterhook.rig import dynamo_private as dynamo
 from tests.compiled.stack import Stack, batch, build, graphs
 
 HALF = th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5))
@@ -158,5 +158,5 @@ def test_what_hooks_cost_is_said_before_they_are_attached():
         "have it, and are compiled apart from the others; 2 graphs without it will be dropped, and compiled again when "
         "next called"
     )
-    assert graphs() == len([g for code in private.compiled_codes() for g in private.graphs_of(code)]) == 2
+    assert graphs() == len([g for code in dynamo.compiled_codes() for g in dynamo.graphs_of(code)]) == 2
     assert not th.check(Stack(), th.Plan([th.Hook("final", on="**", at="grad", do=th.stats())]))

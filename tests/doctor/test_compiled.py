@@ -11,7 +11,7 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.doctor.findings import Findings
-from tenterhook.rig import torch_private as private
+from tenterhook.rig import dynamo_private as dynamo
 
 #: dynamo reads .grad of what is no leaf, and would be stopped by an error
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -96,7 +96,7 @@ def compiled(make: Callable[..., list[nn.Module]], hook: Callable[[], Any], full
     """What dynamo did: the frames, why each came again, and how it ended."""
     torch.compiler.reset()
     kept.clear()
-    last = next(reversed(private.compilations()), None)
+    last = next(reversed(dynamo.compilations()), None)
     error = None
     try:
         blocks = make(hook, fullgraph)
@@ -107,7 +107,7 @@ def compiled(make: Callable[..., list[nn.Module]], hook: Callable[[], Any], full
             x.sum().backward()
     except Exception as raised:
         error = type(raised).__name__
-    new = private.compilations(last)
+    new = dynamo.compilations(last)
     return [error, *((one.compile_id, one.co_filename, one.co_name, one.graph_op_count, one.fail_type) for one in new)]
 
 
@@ -131,10 +131,10 @@ def examined(run: Callable[[], object]) -> Findings:
 
 
 def test_what_it_put_into_dynamo_is_gone_after_it():
-    before = [getattr(where, name) for where, name in private.dynamo_entries()]
+    before = [getattr(where, name) for where, name in dynamo.dynamo_entries()]
     with th.examine():
-        assert [getattr(where, name) for where, name in private.dynamo_entries()] != before
-    assert [getattr(where, name) for where, name in private.dynamo_entries()] == before
+        assert [getattr(where, name) for where, name in dynamo.dynamo_entries()] != before
+    assert [getattr(where, name) for where, name in dynamo.dynamo_entries()] == before
 
 
 def test_hooks_of_one_function_share_compiled_code_and_none_is_late():
@@ -204,7 +204,7 @@ def test_an_early_hook_of_a_layer_that_is_not_called_is_not_late(monkeypatch: py
     def run():
         block = Spare()
         with monkeypatch.context() as patch:  # as in a process that has compiled nothing yet
-            patch.setattr(private, "compilations", lambda since=None: [])
+            patch.setattr(dynamo, "compilations", lambda since=None: [])
             block.spare.register_forward_hook(double)
         torch.compile(block, backend="eager")(torch.ones(2, 4)).sum().backward()
         return block

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import OrderedDict
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 
 
@@ -160,10 +159,10 @@ def test_a_scaler_leaves_its_factor_on_a_fused_optimizer():
 
 def test_a_compiled_module_is_told():
     module = nn.Linear(1, 1)
-    assert not private.is_compiled(module)
-    assert private.is_compiled(torch.compile(module, backend="eager"))
+    assert not dynamo.is_compiled(module)
+    assert dynamo.is_compiled(torch.compile(module, backend="eager"))
     module.compile(backend="eager")
-    assert private.is_compiled(module)
+    assert dynamo.is_compiled(module)
 
 
 def test_versions_can_be_put_back_so_that_a_graph_runs_again():
@@ -263,151 +262,3 @@ def test_the_groups_of_fsdp_know_their_shards_and_whether_they_reduce(tmp_path):
         assert (private.syncs(outer), private.syncs(inner)) == (True, False)
     finally:
         dist.destroy_process_group()
-
-
-# -- torch.compile ----------------------------------------------------------------------------------------------------
-
-
-def last_compiled() -> object:
-    return next(reversed(private.compilations()), None)
-
-
-def test_a_frame_can_be_left_alone_and_what_it_calls_is_compiled():
-    def inner(x):
-        return x + 1
-
-    def outer(x):
-        return inner(x) * 2
-
-    private.never_compile_itself(outer.__code__)
-    torch.compiler.reset()
-    before = last_compiled()
-    assert torch.compile(outer, backend="eager")(torch.ones(1)).item() == 4
-    assert [one.co_name for one in private.compilations(before)] == ["inner"]
-
-
-def test_the_compiler_can_be_swapped_for_a_while():
-    def inner(x):
-        return x + 1
-
-    def outer(x):
-        compiler = private.swap_compiler(None)
-        found.append(compiler is not None)
-        x = inner(x)
-        private.swap_compiler(compiler)
-        return inner(x)
-
-    found: list[bool] = []
-    private.never_compile_itself(outer.__code__)
-    torch.compiler.reset()
-    before = last_compiled()
-    assert torch.compile(outer, backend="eager")(torch.ones(1)).item() == 3
-    assert found == [True] and [one.co_name for one in private.compilations(before)] == ["inner"]
-    assert private.swap_compiler(None) is None
-
-
-def test_a_local_of_the_frame_that_is_compiled_can_be_read():
-    from torch._dynamo.comptime import comptime
-
-    class Held:
-        pass
-
-    held, found = Held(), []
-
-    def note(trace):
-        found.append((private.traced_local(trace, "kept"), private.is_tracing()))
-
-    def run(x, kept):
-        comptime(note)
-        return x + 1
-
-    torch.compiler.reset()
-    torch.compile(run, backend="eager", fullgraph=True)(torch.ones(1), held)
-    assert found == [(held, True)] and not private.is_tracing()
-
-
-def test_dynamo_is_imported_by_the_first_compilation_and_not_before():
-    script = (
-        "import sys, torch; from tenterhook.rig import torch_private as private; import tenterhook as th\n"
-        "with th.examine(): torch.nn.Linear(1, 1).register_forward_hook(print)\n"
-        "assert not private.dynamo_is_there() and 'torch._dynamo' not in sys.modules\n"
-        "torch.compile(lambda x: x, backend='eager')\n"
-        "assert private.dynamo_is_there()"
-    )
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
-
-
-def test_dynamo_tells_of_a_graph_break_and_where_it_was(monkeypatch):
-    (where, name), _ = private.dynamo_entries()
-    told, tell = [], getattr(where, name)
-    monkeypatch.setattr(where, name, lambda *a, **k: (told.append(k.get("exc", a[-1])), tell(*a, **k))[1])
-
-    def say(x):
-        print(end="")
-        return x
-
-    torch.compiler.reset()
-    torch.compile(lambda x: say(x) + 1, backend="eager")(torch.ones(1))
-    assert str(told[0]).startswith("Failed to trace builtin operator")
-    file, line, function = private.broken_at(told[0])[-1]
-    assert (file, line, function) == (__file__, say.__code__.co_firstlineno + 1, "say")
-
-
-def test_a_recompilation_says_whose_guard_failed():
-    def grow(x):
-        kept.append(1)
-        return x + 1
-
-    kept: list[int] = []
-    torch.compiler.reset()
-    before = last_compiled()
-    fast = torch.compile(grow, backend="eager")
-    for _ in range(10):
-        fast(torch.ones(1))
-    first, second, *_, last = private.compilations(before)
-    assert (first.co_name, first.recompile_reason, first.fail_type) == ("grow", None, None)
-    assert f'File "{__file__}", line {grow.__code__.co_firstlineno + 1}, in grow\n    kept.append(1)' in (
-        second.recompile_reason
-    )
-    assert (last.fail_type, last.compile_id) == ("Unsupported", first.compile_id.replace("/0", "/8"))
-
-
-def test_a_graph_shows_operations_that_nobody_uses(monkeypatch):
-    @torch.library.custom_op("torch_private::look", mutates_args=())
-    def look(x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @torch.library.custom_op("torch_private::write", mutates_args=("y",))
-    def write(x: torch.Tensor, y: torch.Tensor) -> None:
-        y.copy_(x)
-
-    look.register_fake(lambda x: x.clone())
-    write.register_fake(lambda x, y: None)
-
-    def run(x, y):
-        look(x)
-        write(x, y)
-        return look(x + 1)
-
-    _, (where, name) = private.dynamo_entries()
-    unused, lower = [], getattr(where, name)
-    monkeypatch.setattr(
-        where, name, lambda out, g, *a, **k: (unused.extend(private.unused_operations(g)), lower(out, g, *a, **k))[1]
-    )
-    torch.compiler.reset()
-    for backend, lowered in (("eager", 0), ("aot_eager", 1)):
-        before = private.lowered()
-        unused.clear()
-        torch.compile(run, backend=backend)(torch.ones(1), torch.zeros(1))
-        torch.compiler.reset()
-        assert [called for called, _ in unused] == ["torch_private::look"]
-        assert f"line {run.__code__.co_firstlineno + 1}, in run\n    look(x)" in unused[0][1]
-        assert private.lowered() - before == lowered
-
-
-def test_a_tensor_that_compiled_code_gave_has_its_node():
-    from tenterhook.doctor.compiled import COMPILED_NODE
-
-    torch.compiler.reset()
-    made = torch.compile(lambda x: x * 2, backend="aot_eager")(leaf())
-    assert type(made.grad_fn).__name__ == COMPILED_NODE

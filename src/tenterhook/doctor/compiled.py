@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tenterhook.doctor.findings import Finding, finding, many
 from tenterhook.doctor.places import Caller, caller
 from tenterhook.doctor.watched import BACKWARD, FULL, LOOKS, Watched, said
-from tenterhook.rig import torch_private as private
+from tenterhook.rig import dynamo_private as dynamo
 
 if TYPE_CHECKING:
     from tenterhook.doctor.course import Course
@@ -63,13 +63,13 @@ def aside(fn: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return fn(*args, **kwargs)
-        compiler = private.swap_compiler(None)
+        compiler = dynamo.swap_compiler(None)
         try:
             return fn(*args, **kwargs)
         finally:
-            private.swap_compiler(compiler)
+            dynamo.swap_compiler(compiler)
 
-    private.never_compile_itself(call.__code__)
+    dynamo.never_compile_itself(call.__code__)
     return update_wrapper(call, fn)
 
 
@@ -100,11 +100,11 @@ class Compiler:
 
     def listen(self) -> None:
         """As soon as dynamo is there."""
-        if self._undo is not None or not self._course.open or not private.dynamo_is_there():
+        if self._undo is not None or not self._course.open or not dynamo.may_compile():
             return
         self._undo = ExitStack()
-        self._seen = next(reversed(private.compilations()), None)
-        for (owner, name), wrapped in zip(private.dynamo_entries(), (self._breaking, self._lowering), strict=True):
+        self._seen = next(reversed(dynamo.compilations()), None)
+        for (owner, name), wrapped in zip(dynamo.dynamo_entries(), (self._breaking, self._lowering), strict=True):
             was = getattr(owner, name)
             self._undo.callback(setattr, owner, name, was)
             setattr(owner, name, wrapped(was))
@@ -115,7 +115,7 @@ class Compiler:
 
     def came(self, hook: Watched) -> None:
         module = hook.owner.now()
-        if isinstance(module, nn.Module) and private.dynamo_is_there() and private.compilations():
+        if isinstance(module, nn.Module) and dynamo.may_compile() and dynamo.compilations():
             self.late[hook.number] = self._course.runs_compiled(module)
 
     def enter(self, hook: Watched) -> None:
@@ -137,7 +137,7 @@ class Compiler:
         @wraps(tell)
         def told(*args: Any, **kwargs: Any) -> None:
             error = kwargs.get("exc", args[-1])
-            frames = private.broken_at(error)
+            frames = dynamo.broken_at(error)
             text = str(error).partition("\n")[0].rstrip(".")
             if any(map(_is_stand_in, frames)) and self._entered is not None:
                 self.breaks.setdefault(self._entered.number, []).append(text)
@@ -150,10 +150,10 @@ class Compiler:
     def _lowering(self, lower: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(lower)
         def made(output: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
-            unused = private.unused_operations(graph)
-            before = private.lowered()
+            unused = dynamo.unused_operations(graph)
+            before = dynamo.lowered()
             code = lower(output, graph, *args, **kwargs)
-            for name, stack in unused if private.lowered() > before else ():
+            for name, stack in unused if dynamo.lowered() > before else ():
                 for hook, _ in self._hooks_in(_frames(stack)):
                     self.left_out.setdefault(hook.number, []).append(name)
             return code
@@ -164,7 +164,7 @@ class Compiler:
         """What was compiled since the last time."""
         if self._undo is None:
             return
-        for one in private.compilations(self._seen):
+        for one in dynamo.compilations(self._seen):
             self._seen = one
             number = str(one.compile_id).partition("/")[0]
             if one.co_name is not None:

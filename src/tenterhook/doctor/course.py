@@ -17,6 +17,7 @@ from tenterhook.doctor.look import is_plain
 from tenterhook.doctor.places import Places, caller, uncompiled
 from tenterhook.doctor.spread import Spread, is_parts
 from tenterhook.doctor.watched import BACKWARD, FORWARD, LOOKS, TENSOR, Calls, Meeting, Moment, Watched
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 
 #: nodes of a graph that are walked through to see what a loss depends on
@@ -115,7 +116,7 @@ class Course:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             outer = self.running
             # A reentrant checkpoint, within a backward that is counted; or the compiler, which makes a backward's code.
-            if outer is not None or private.is_tracing():
+            if outer is not None or dynamo.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()
             self.spread.look()

@@ -35,6 +35,7 @@ from tenterhook.doctor.reading import bare
 from tenterhook.doctor.stand_in import FUNCTIONS, StandIn, watch
 from tenterhook.doctor.watched import FULL, Calls, Owner, Watched
 from tenterhook.rig import Rig
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.table import Table
 from tenterhook.rig.whose import is_users
@@ -168,7 +169,7 @@ class Exam:
             undo.callback(self._listen())
             course.open = True
             course.compiler.listen()
-            course.compiled.update(filter(private.is_compiled, self.places.modules()))
+            course.compiled.update(filter(dynamo.is_compiled, self.places.modules()))
             undo.callback(self._close)
             model = self._model() if self._model is not None else None
             if model is not None:

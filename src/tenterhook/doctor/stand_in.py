@@ -16,7 +16,7 @@ from tenterhook.doctor.places import Caller, Place
 from tenterhook.doctor.reading import bare, holder_of, read
 from tenterhook.doctor.watched import Moment, Owner, Watched
 from tenterhook.plan import callable_name
-from tenterhook.rig import torch_private as private
+from tenterhook.rig import dynamo_private as dynamo
 
 if TYPE_CHECKING:
     from tenterhook.doctor.course import Course
@@ -48,13 +48,13 @@ class StandIn:
         if self.of_a_copy or not self.watched.course.open:
             self.watched.copies_fired += self.of_a_copy
             return self.fn(*args, **kwargs)
-        compiler = private.swap_compiler(None)
+        compiler = dynamo.swap_compiler(None)
         if compiler is None:
             return self.watched.fire(self.fn, args, kwargs)
         try:
             return self.watched.fire(_compiled_as_before(self.fn, compiler), args, kwargs)
         finally:
-            private.swap_compiler(compiler)
+            dynamo.swap_compiler(compiler)
 
     def go_in(self) -> None:
         """Code is made with it inside: by dynamo, or by an export that runs it."""
@@ -99,22 +99,22 @@ traced: set[int] = set()
 
 def _going_in(trace: Any) -> None:
     """Runs while a frame is compiled, not when its code runs, and leaves no guard on what it looks at."""
-    private.traced_local(trace, "self").go_in()
+    dynamo.traced_local(trace, "self").go_in()
 
 
 def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        private.swap_compiler(compiler)
+        dynamo.swap_compiler(compiler)
         try:
             return fn(*args, **kwargs)
         finally:
-            private.swap_compiler(None)
+            dynamo.swap_compiler(None)
 
     return call
 
 
 #: where a frame of its own is compiled, it is the function's, as it would be without
-private.never_compile_itself(StandIn.__call__.__code__)
+dynamo.never_compile_itself(StandIn.__call__.__code__)
 
 
 _serials = itertools.count()

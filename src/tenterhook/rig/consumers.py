@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
 
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.fire import Fire
@@ -143,7 +144,7 @@ class Consumers:
         self._hooks = GradientHooks(sites, clock)
         self._calls = threading.local()
 
-    @private.breaks_graph
+    @dynamo.breaks_graph
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         number = self._hooks.begin()
         inputs: dict[int, Given] = {}
@@ -157,7 +158,7 @@ class Consumers:
                 skipped(self._sites, NOTHING_NEEDS_GRAD)
         self._under_way.append(Call(number, private.sequence_number(), list(inputs.values())))
 
-    @private.breaks_graph
+    @dynamo.breaks_graph
     def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """Called even if the forward raised, so that what `before` noted is always taken away."""
         if not self._under_way:

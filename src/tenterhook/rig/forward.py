@@ -13,6 +13,7 @@ from torch.compiler import is_dynamo_compiling
 
 from tenterhook.actions import BUILTIN
 from tenterhook.errors import RefusedError
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock, Pass
 from tenterhook.rig.doors import NONE, Door, operations
@@ -235,7 +236,7 @@ class ValueDoor(Door):
         if fire is None:
             return None, NONE
         given = visitor.lent(x)
-        with private.recording_again(), torch.set_grad_enabled(records), saved_tensors_hooks(_copied, _as_it_was):
+        with dynamo.recording_again(), torch.set_grad_enabled(records), saved_tensors_hooks(_copied, _as_it_was):
             new = fire(given.requires_grad_(records))
         if new is None:
             return None, NONE
@@ -251,7 +252,7 @@ class ValueDoor(Door):
         given, new = self._clock.kept(kept, again=again)
         if not new.requires_grad:
             return torch.zeros_like(grad)
-        with private.recording_again():
+        with dynamo.recording_again():
             (back,) = torch.autograd.grad(new, given, grad, retain_graph=again, allow_unused=True)
         return torch.zeros_like(grad) if back is None else back
 
@@ -284,7 +285,7 @@ def output_dispatch(
     door.serve(visitor)
     always = visitor.always
 
-    @private.as_it_is
+    @dynamo.as_it_is
     def dispatch(module: nn.Module, args: Any, output: Any) -> Any:
         if is_dynamo_compiling():
             return door.traced(output, "output")
@@ -317,7 +318,7 @@ def input_dispatch(
     door.serve(visitor)
     always = visitor.always
 
-    @private.as_it_is
+    @dynamo.as_it_is
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
         if is_dynamo_compiling():
             return door.traced((args, kwargs), "input")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 
 from tenterhook.errors import ContractError, RefusedError
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.doors import NONE, Door, operations
@@ -193,7 +194,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock, door: GradientDoor
     hooks = GradientHooks(sites, clock)
     door.serve(hooks)
 
-    @private.as_it_is
+    @dynamo.as_it_is
     def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if is_dynamo_compiling():
             return door.traced(output)
@@ -233,7 +234,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock, door: GradientDoor
 def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., Any]:
     hooks = GradientHooks(sites, clock)
 
-    @private.breaks_graph
+    @dynamo.breaks_graph
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
         call, leaf = hooks.begin(), -1
         if not is_grad_enabled():

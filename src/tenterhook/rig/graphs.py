@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from tenterhook.rig import torch_private as private
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig.doors import KINDS
 from tenterhook.rig.names import names_of
 from tenterhook.rig.resolve import Claim, Ground
@@ -77,9 +77,9 @@ def watch(whose: object) -> bool:
     """Have code that is compiled from now on look for hooks that come later: PyTorch leaves that out to save time.
     False as long as nothing can be compiled."""
     global _looked
-    if not private.may_compile():
+    if not dynamo.may_compile():
         return False
-    before = private.checks_hooks(True)
+    before = dynamo.checks_hooks(True)
     _looked = _looked if _watched else before
     _watched[id(whose)] = weakref.finalize(whose, _left, id(whose))
     _watched[id(whose)].atexit = False
@@ -94,14 +94,14 @@ def unwatch(whose: object) -> None:
 def _left(whose: int) -> None:
     del _watched[whose]
     if not _watched:
-        private.checks_hooks(_looked)
+        dynamo.checks_hooks(_looked)
 
 
 def drop(modules: Iterable[nn.Module]) -> int:
     """Have every graph compiled again that runs a module of one of these classes; how many there were."""
     found = _graphs_with({id(type(module)) for module in modules})
     for code in found:
-        private.drop_graphs(code)
+        dynamo.drop_graphs(code)
     return sum(map(len, found.values()))
 
 
@@ -130,7 +130,7 @@ def count(modules: Iterable[nn.Module]) -> int:
 def _graphs_with(kinds: set[int]) -> dict[CodeType, list[Any]]:
     if not kinds:
         return {}
-    found = {code: private.graphs_of(code) for code in private.compiled_codes()}
+    found = {code: dynamo.graphs_of(code) for code in dynamo.compiled_codes()}
     return {code: graphs for code, graphs in found.items() if any(not kinds.isdisjoint(_named(g)) for g in graphs)}
 
 
@@ -139,8 +139,8 @@ _met: set[int] = set()
 
 
 def _named(graph: Any) -> frozenset[int]:
-    conditions = private.conditions_of(graph)
+    conditions = dynamo.conditions_of(graph)
     if conditions not in _known:
-        _known[conditions] = private.classes_in(conditions)
+        _known[conditions] = dynamo.classes_in(conditions)
         _met.update(_known[conditions])
     return _known[conditions]

@@ -11,6 +11,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.consumers import Consumers
@@ -353,7 +354,7 @@ class GatheredFixture(ParameterFixture):
         if self._gathered is not None:
             super().put_up()
 
-    @private.as_it_is
+    @dynamo.as_it_is
     def _entered(self, module: nn.Module, args: Any) -> None:
         if is_dynamo_compiling():
             operations.enter(self._door.token)

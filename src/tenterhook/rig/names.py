@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from tenterhook.errors import ResolveError
 from tenterhook.plan import ROOT, Kind
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 
 Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer] | None
@@ -90,7 +91,7 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
     compiled: list[str] = []
     sharded = False
     for name, module in walk(model):
-        if private.is_compiled(module):
+        if dynamo.is_compiled(module):
             compiled.append(name)
         known = modules.get(id(module))
         if known is not None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.doors import CallDoor, operations
 from tenterhook.rig.install import Dispatch, inert
@@ -61,14 +62,14 @@ class Root:
             self.rig._rigging.touched.append((self, model))
         self.rig._rigging.tell_graphs()
 
-    @private.as_it_is
+    @dynamo.as_it_is
     def begin(self, module: nn.Module, args: Any) -> None:
         if is_dynamo_compiling():
             operations.enter(self._beginning.token)
         elif private.graph_task_id() == -1:
             self.rig._begin_forward()
 
-    @private.as_it_is
+    @dynamo.as_it_is
     def end(self, module: nn.Module, args: Any, output: Any) -> None:
         if is_dynamo_compiling():
             self._ending.traced(output)

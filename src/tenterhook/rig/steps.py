@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from tenterhook import ranks
 from tenterhook.actions import unmeasurable
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.fire import Fire, apply, count, make_call, make_fire, out_of_phase
 from tenterhook.rig.ledger import Site
@@ -86,7 +87,7 @@ class Steps:
         self._before.clear()
         return False
 
-    @private.breaks_graph
+    @dynamo.breaks_graph
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         nested = self._nested()
         self._depth += 1
@@ -127,7 +128,7 @@ class Steps:
             error, clock.poison = clock.poison, None
             ranks.agree(error)
 
-    @private.breaks_graph
+    @dynamo.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._depth > 1:
             self._depth -= 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from tenterhook.rig import torch_private as private
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig.clock import Clock
 from tenterhook.rig.forward import Visitor, graph_task_id, is_grad_enabled
 from tenterhook.rig.gradients import GradientHooks
@@ -29,7 +29,7 @@ def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor
     return _through(tensor, name, within) if _tables else tensor
 
 
-@private.breaks_graph
+@dynamo.breaks_graph
 def _through(tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
     for table in tuple(_tables):
         if table._root() is None:
