@@ -1,5 +1,5 @@
 # TH105
-"""Keep the activations of a layer of a model that is compiled already."""
+"""Look at what a layer of a compiled model gives to the gradient of its input."""
 
 import torch
 from torch import nn
@@ -8,6 +8,6 @@ import tenterhook as th
 
 model = torch.compile(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), backend="eager")
 kept = []
-th.hook(model, lambda out: kept.append(out.clone()), on="1", at="output")  # <- TH105
+th.hook(model, lambda grad: kept.append(grad.clone()), on="2", at="grad_input")  # <- TH105
 model(torch.randn(2, 4)).sum().backward()
 result = kept

@@ -1,0 +1,13 @@
+"""A slice of `scripts/compiled`, which runs 50 steps with inductor."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compiled.models import compare
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, how", [("gpt2", "by block"), ("llama", "whole")])
+def test_hooks_in_one_graph_are_as_in_eager(name: str, how: str):
+    assert "1 graph, 0 breaks" in compare(name, how, steps=7, backend="aot_eager")
