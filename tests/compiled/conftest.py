@@ -1,12 +1,10 @@
-import gc
-
 import pytest
-import torch
 from torch._dynamo.utils import counters
+
+from tests.leftovers import clear_compiled
 
 
 @pytest.fixture(autouse=True)
 def nothing_compiled() -> None:
-    gc.collect()  # rigs of other tests
-    torch._dynamo.reset()
+    clear_compiled()
     counters.clear()

@@ -16,6 +16,9 @@ from torch._dynamo.utils import counters
 import tenterhook as th
 from tests.compiled.stack import Stack, batch, build, graphs
 
+#: torch.compile of a block looks at the .grad of what it is given
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
 BACKENDS = ("aot_eager", "inductor")
 
 
@@ -32,7 +35,7 @@ def test_a_function_with_side_effects_is_called_each_time_in_one_graph(backend: 
     def train(how: str) -> list[Tensor]:
         model, run = build(how, backend)
         kept: list[Tensor] = []
-        th.hook(model, kept.append, on="blocks.*.up", at="output")
+        th.hook(model, lambda x: kept.append(x.detach()), on="blocks.*.up", at="output")
         th.hook(model, kept.append, on="blocks.*.up", at="grad_output")
         steps(run, model, 4)
         return kept
@@ -298,6 +301,36 @@ def test_a_compiled_step_of_the_optimizer():
     assert all(map(torch.equal, eager[2], compiled[2]))
 
 
+def test_compiled_autograd():
+    """It traces tensor hooks, and would keep what Python they do, or lose it."""
+
+    def train(compiled: bool) -> Any:
+        model, run = build("whole" if compiled else "eager")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rig = th.attach(model, [
+            th.Hook("clip", on="**", at="grad", do=th.clip_value(0.01)),
+            th.Hook("seen", on="**", at="grad", do=th.stats()),
+            th.Hook("sum", on="**", at="grad_accumulated", do=th.scale(0.5)),
+            th.Hook("turn", on="blocks.*.up", at="grad_output", do=th.clip_value(0.01)),
+        ], optimizer=optimizer)  # fmt: skip
+
+        def backward(loss: Tensor) -> None:
+            loss.backward()
+
+        backward = torch.compile(backward, backend="aot_eager") if compiled else backward
+        for _ in range(12):
+            backward(run(batch(0)).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+        return list(model.parameters()), rig.values("seen"), {id: a.fired for id, a in rig.ledger.items()}
+
+    eager = train(False)
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        compiled = train(True)
+    assert all(map(torch.equal, eager[0], compiled[0]))
+    assert eager[1:] == compiled[1:]
+
+
 class Tapped(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -325,7 +358,7 @@ def test_what_a_graph_cannot_have_breaks_it_and_is_right(at: str, on: str):
     torch._dynamo.reset()
     model = Tapped()
     with th.attach(model, th.Hook("h", on=on, at=at, do=th.stats())), pytest.raises(
-        torch._dynamo.exc.Unsupported, match="tenterhook cannot have grad_input, a tap or the optimizer's step inside"
+        torch._dynamo.exc.Unsupported, match="tenterhook has grad_input, taps, optimizer steps"
     ):  # fmt: skip
         torch.compile(model, backend="aot_eager", fullgraph=True)(batch(0))
 

@@ -13,6 +13,9 @@ import tenterhook as th
 from tenterhook.rig import dynamo_private as dynamo
 from tests.compiled.stack import Stack, batch, build, graphs
 
+#: torch.compile of a block looks at the .grad of what it is given
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
 HALF = th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5))
 TURN = th.Hook("turn", on="blocks.1.down", at="grad_output", do=th.reverse())
 LOOK = th.Hook("look", on="blocks.0.down", at="output", do=th.stats())
@@ -60,6 +63,8 @@ def test_added_removed_and_muted_as_in_eager(how: str):
     assert after > before, "both shapes were compiled again"
     assert made[39] == made[12] == after, "nothing was compiled again for removing, muting and unmuting"
     assert rig.ledger.graphs.compiled == after - before
+    (told,) = [finding for finding in th.check(rig) if finding.code == "TH112"]
+    assert told.evidence == f"{dropped} graphs that were compiled without its hooks had to be compiled again"
     assert f"graphs: {after - before} compiled with doors, {dropped} dropped for its changes" in str(rig)
 
 
@@ -76,6 +81,19 @@ def test_a_change_of_one_instance_is_not_missed_by_a_graph_of_another():
     teacher(batch(0))
     run(batch(0))
     assert rig.ledger["look"]["blocks.1.up"].fired == 2
+
+
+def test_a_method_that_calls_its_own_module():
+    class Twice(Stack):
+        def twice(self, x: torch.Tensor) -> torch.Tensor:
+            return self(self(x))
+
+    model = Twice()
+    run = torch.compile(model.twice, backend="aot_eager", fullgraph=True)
+    bare = run(batch(0))
+    rig = th.attach(model, th.Hook("half", on=".", at="output", do=th.scale(0.5)))
+    assert not torch.equal(run(batch(0)), bare)
+    assert rig.ledger["half"].fired == 2
 
 
 def test_a_hook_that_is_due_in_some_steps_leaves_the_graph_as_it_is():

@@ -10,7 +10,6 @@ import contextlib
 import io
 import random
 import runpy
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 
 import tenterhook as th
 from tenterhook.doctor.findings import Findings
+from tests.leftovers import clear_compiled
 
 HERE = Path(__file__).parent
 
@@ -65,8 +65,7 @@ class Run:
 def run(program: Program, *, examined: bool) -> Run:
     torch.manual_seed(0)
     random.seed(0)
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()  # what another program had compiled
+    clear_compiled()
     exam, error, left = th.examine(), None, {}
     with contextlib.redirect_stdout(io.StringIO()) as said, warnings.catch_warnings():
         warnings.simplefilter("default")

@@ -63,11 +63,18 @@ def _compiled(hook: Hook, cost: Cost) -> Iterator[Finding]:
     remedy = "# nothing to do: nothing is compiled again when it is muted, or due in some steps only"
     if cost.dropped:
         evidence += f"; {many(cost.dropped, 'graph')} without it will be dropped, and compiled again when next called"
-        remedy = "rig = th.attach(model, plan, optimizer=optimizer)  # before the first call: nothing is compiled twice"
+        remedy = FIRST
     yield finding("TH112", evidence, remedy, hook=hook.id, point=hook.at)
 
 
+FIRST = "rig = th.attach(model, plan, optimizer=optimizer)  # before the first call: nothing is compiled twice"
+
+
 def check_rig(rig: Rig) -> Iterator[Finding]:
+    dropped = rig.ledger.graphs.dropped
+    if dropped:
+        were = "graph that was" if dropped == 1 else "graphs that were"
+        yield finding("TH112", f"{dropped} {were} compiled without its hooks had to be compiled again", FIRST)
     for id, account in rig.ledger.items():
         yield from _check_hook(rig, id, account)
 

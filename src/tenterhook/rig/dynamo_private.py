@@ -45,7 +45,7 @@ def breaks_graph(fn: F) -> F:
     return as_it_is(fn)
 
 
-_OUTSIDE = "tenterhook cannot have grad_input, a tap or the optimizer's step inside of a graph"
+_OUTSIDE = "tenterhook has grad_input, taps, optimizer steps and compiled autograd's gradients outside of graphs only"
 
 
 def checks_hooks(on: bool) -> bool:
@@ -88,14 +88,16 @@ def conditions_of(graph: Any) -> Any:
     return graph.guard_manager
 
 
-def classes_in(conditions: Any) -> frozenset[int]:
+def classes_in(code: CodeType, conditions: Any) -> frozenset[int]:
     """The ids of the classes of what a graph calls; not of the module whose forward it is, whose hooks stay outside.
 
     torch 2.13: of each object there is a condition on its class, as text.
     """
-    return frozenset(int(kind) for source, kind in _CLASS.findall(str(conditions)) if source != "L['self']")
+    own = "L['self']" if _FORWARD.match(code.co_name) else None
+    return frozenset(int(kind) for source, kind in _CLASS.findall(str(conditions)) if source != own)
 
 
+_FORWARD = re.compile(r"(torch_dynamo_resume_in_forward_at_.*|forward)\Z")
 _CLASS = re.compile(r"TYPE_MATCH: ___check_type_id\((.+?), (\d+)\), type=")
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tenterhook.errors import ContractError, InPlaceError, ReturnError
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig.clock import Pass
 from tenterhook.rig.ledger import Site
 from tenterhook.rig.live import LiveHook
@@ -39,6 +40,7 @@ def chain(fires: Sequence[Fire]) -> Fire:
     if len(fires) == 1:
         return fires[0]
 
+    @dynamo.breaks_graph
     def fire(x: Any) -> Any:
         new = None
         for one in fires:
@@ -55,6 +57,7 @@ def _acting_plainly(site: Site) -> Fire:
     live = site.live
     call, clock, tick = live.call, live.clock, live.clock.tick
 
+    @dynamo.breaks_graph
     def fire(x: Tensor | None) -> Tensor | None:
         if x is None:
             return None
@@ -83,6 +86,7 @@ def _acting(site: Site) -> Fire:
     live, ctx = site.live, site.ctx
     call, always = live.call, live.claim.phase == "any"
 
+    @dynamo.breaks_graph
     def fire(x: Tensor | None) -> Tensor | None:
         if x is None or not live.active or site.dormant is not None:
             return None
@@ -107,6 +111,7 @@ def _observing(site: Site) -> Fire:
     live, ctx = site.live, site.ctx
     call = live.call
 
+    @dynamo.breaks_graph
     def fire(x: Tensor | None) -> None:
         if x is None or not _to_observe(site, x):
             return
@@ -137,6 +142,7 @@ def _measuring(site: Site) -> Fire:
     needs_value, merges = live.definition.needs_value, live.claim.merges
     assert measure is not None and partials is not None
 
+    @dynamo.breaks_graph
     def fire(x: Tensor | None) -> None:
         if x is None or not _to_observe(site, x):
             return
@@ -167,6 +173,7 @@ def _two_phase(site: Site) -> Fire:
     measure = live.measure
     assert measure is not None
 
+    @dynamo.breaks_graph
     def fire(x: Tensor | None) -> Tensor | None:
         if x is None or not live.active or site.dormant is not None:
             return None
@@ -232,6 +239,7 @@ def make_call(site: Site, *, may_return: bool = False) -> Fire:
     """For values that are not tensors: an optimizer, a state dict, a prefix."""
     live = site.live
 
+    @dynamo.breaks_graph
     def fire(value: Any) -> Any:
         if not live.active:
             return None

@@ -48,6 +48,7 @@ class GradientHooks:
         keeps = self._keeps
         value, version = (tensor.detach(), tensor._version) if keeps else (None, 0)
 
+        @dynamo.breaks_graph
         def on_gradient(grad: Tensor | None) -> Tensor | None:
             for site in keeps:
                 assert value is not None
@@ -98,11 +99,13 @@ class GradientHooks:
         fired, counter = False, private.version_counter(tensor)
         version = counter._version
 
+        @dynamo.breaks_graph
         def on_view(grad: Tensor | None) -> Any:
             nonlocal fired
             fired = True
             return fire(grad)
 
+        @dynamo.breaks_graph
         def on_base(grad: Tensor | None) -> None:
             if not fired and counter._version != version:
                 for site in self.sites:

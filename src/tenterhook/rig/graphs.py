@@ -124,23 +124,23 @@ def count(modules: Iterable[nn.Module]) -> int:
     """Graphs with a door in them that run a module of one of these classes."""
     found = _graphs_with({id(type(module)) for module in modules})
     doors = set(map(id, KINDS))
-    return sum(not doors.isdisjoint(_named(graph)) for graphs in found.values() for graph in graphs)
+    return sum(not doors.isdisjoint(_named(code, graph)) for code, graphs in found.items() for graph in graphs)
 
 
 def _graphs_with(kinds: set[int]) -> dict[CodeType, list[Any]]:
     if not kinds:
         return {}
     found = {code: dynamo.graphs_of(code) for code in dynamo.compiled_codes()}
-    return {code: graphs for code, graphs in found.items() if any(not kinds.isdisjoint(_named(g)) for g in graphs)}
+    return {c: graphs for c, graphs in found.items() if any(not kinds.isdisjoint(_named(c, g)) for g in graphs)}
 
 
 _known: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
 _met: set[int] = set()
 
 
-def _named(graph: Any) -> frozenset[int]:
+def _named(code: CodeType, graph: Any) -> frozenset[int]:
     conditions = dynamo.conditions_of(graph)
     if conditions not in _known:
-        _known[conditions] = dynamo.classes_in(conditions)
+        _known[conditions] = dynamo.classes_in(code, conditions)
         _met.update(_known[conditions])
     return _known[conditions]

@@ -269,6 +269,7 @@ class ParameterFixture(Fixture):
         if self.point == "grad":
             return fire
 
+        @dynamo.breaks_graph
         def dispatch(parameter: Tensor) -> None:
             out = fire(parameter.grad)
             if out is not None:
@@ -277,6 +278,7 @@ class ParameterFixture(Fixture):
         return dispatch
 
     def _placeholder(self) -> Callable[..., Any]:
+        @dynamo.breaks_graph
         def kept(value: Any) -> None:
             return None
 

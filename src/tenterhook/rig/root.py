@@ -166,6 +166,7 @@ class Backward:
         self._clock = rig._clock
         self._forward = rig._clock.now
 
+    @dynamo.breaks_graph
     def __call__(self, grad: Tensor | None) -> None:
         self._clock.replayed = self._forward
         self._clock.task = private.graph_task_id()
