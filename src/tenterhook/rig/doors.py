@@ -21,7 +21,6 @@ _doors: weakref.WeakValueDictionary[int, Door] = weakref.WeakValueDictionary()
 #: no call, or nothing kept
 NONE = -1
 
-
 #: the kinds of doors that there are
 KINDS: list[type[Door]] = []
 
@@ -34,12 +33,12 @@ class Door:
         KINDS.append(cls)
 
     def __init__(self) -> None:
-        number = next(_numbers)
+        self.number = next(_numbers)
         #: what it does is said to change it, so that no compiler takes it for dead code, or two calls for one
-        self.token = torch.tensor([number, NONE])
+        self.token = torch.tensor([self.number, NONE])
         #: compiled code has come by
         self.used = False
-        _doors[number] = self
+        _doors[self.number] = self
 
     def enter(self) -> int:
         """A call begins: its number."""
@@ -82,12 +81,15 @@ class CallDoor(Door):
 _GONE = Door()
 
 _library = torch.library.Library("tenterhook", "DEF")
-_library.define("enter(Tensor(a!) token) -> Tensor")
-_library.define("observe(Tensor x, Tensor(a!) token, int leaf) -> ()")
-_library.define("change(Tensor x, Tensor ticket, int leaf, bool records) -> (Tensor, Tensor)")
-_library.define("change_back(Tensor grad, Tensor kept) -> Tensor")
-_library.define("turn(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor")
-_library.define("skip(Tensor(a!) token, str why) -> ()")
+for _schema in (
+    "enter(Tensor(a!) token) -> Tensor",
+    "observe(Tensor x, Tensor(a!) token, int leaf) -> ()",
+    "change(Tensor x, Tensor ticket, int leaf, bool records) -> (Tensor, Tensor)",
+    "change_back(Tensor grad, Tensor kept) -> Tensor",
+    "turn(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor",
+    "skip(Tensor(a!) token, str why) -> ()",
+):
+    _library.define(_schema, tags=torch.Tag.cudagraph_unsafe)  # a replayed graph would pass by without calling
 
 operations = torch.ops.tenterhook
 
@@ -101,7 +103,8 @@ def _found(ticket: Tensor) -> tuple[Door, int]:
 
 
 def _enter(token: Tensor) -> Tensor:
-    return torch.tensor([int(token[0]), _found(token)[0].enter()])
+    door, _ = _found(token)
+    return torch.tensor([door.number, door.enter()])
 
 
 def _observe(x: Tensor, token: Tensor, leaf: int) -> None:
@@ -111,7 +114,7 @@ def _observe(x: Tensor, token: Tensor, leaf: int) -> None:
 def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool) -> tuple[Tensor, Tensor]:
     door, call = _found(ticket)
     new, kept = door.change(x, call, leaf, records=records)
-    return _own(new, x), torch.tensor([int(ticket[0]), kept])
+    return _own(new, x), torch.tensor([door.number, kept])
 
 
 def _change_back(grad: Tensor, kept: Tensor) -> Tensor:
