@@ -174,12 +174,10 @@ class ModuleFixture(Fixture):
         return module.register_forward_hook(call, with_kwargs=self.point == "grad_output")
 
 
-class ValueFixture(ModuleFixture):
-    """`input` and `output`."""
+class DoorFixture(ModuleFixture):
+    """Those of them that compiled code has doors for."""
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
-        super().__init__(target, point, clock, rig, touched)
-        self._door = ValueDoor(clock)
+    _door: ValueDoor | GradientDoor
 
     @property
     def is_in_graph(self) -> bool:
@@ -188,26 +186,26 @@ class ValueFixture(ModuleFixture):
     def put_up(self) -> None:
         self._door.make_room(self.sites)
         super().put_up()
+
+
+class ValueFixture(DoorFixture):
+    """`input` and `output`."""
+
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+        super().__init__(target, point, clock, rig, touched)
+        self._door: ValueDoor = ValueDoor(clock)
 
     def _dispatch(self) -> Callable[..., Any]:
         build = input_dispatch if self.point == "input" else output_dispatch
         return Dispatch(build(self._active, self._serving, self.clock, self._door))
 
 
-class GradOutputFixture(ModuleFixture):
+class GradOutputFixture(DoorFixture):
     stage = 1
 
     def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
-        self._door = GradientDoor(clock)
-
-    @property
-    def is_in_graph(self) -> bool:
-        return self._door.used
-
-    def put_up(self) -> None:
-        self._door.make_room(self.sites)
-        super().put_up()
+        self._door: GradientDoor = GradientDoor(clock)
 
     def _dispatch(self) -> Callable[..., Any]:
         return Dispatch(grad_output_dispatch(self._active, self.clock, self._door))
