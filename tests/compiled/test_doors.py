@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import tenterhook as th
+from tenterhook.rig import doors
 from tests.compiled.stack import Stack, batch, build, graphs
 
 #: torch.compile of a block looks at the .grad of what it is given
@@ -241,6 +242,104 @@ def test_what_a_modifier_made_is_let_go_with_the_graph_that_used_it():
     run(batch(0))
     gc.collect()
     assert sum(ref() is not None for ref in made) <= 2, "of the last forward alone"
+
+
+@pytest.mark.parametrize("how", ["whole", "function"])
+def test_a_rig_that_leaves_between_forward_and_backward(how: str):
+    model, run = build(how)
+    with th.attach(model, th.Hook("none", on="blocks.*.up", at="output", do=th.scale(0.0))):
+        loss = run(batch(0)).sum() + run(batch(2)).sum()
+    gc.collect()
+    loss.backward()
+    assert not model.blocks[0].up.weight.grad.any() and model.blocks[0].down.bias.grad.any()
+    del loss
+    gc.collect()
+    assert not doors._changes
+
+
+def test_what_else_an_action_uses_gets_its_gradient():
+    def train(compiled: bool) -> list[Tensor | None]:
+        model, run = build("whole" if compiled else "eager")
+        by, gate = nn.Parameter(torch.ones(8)), nn.Parameter(torch.ones(8))
+        th.attach(model, [
+            th.Hook("steer", on="blocks.*.up", at="output", do=th.steer("by")),
+            th.Hook("gate", on="blocks.*.up", at="output", do=lambda x: x * gate),
+        ], tensors={"by": by})  # fmt: skip
+        run(batch(0)).square().sum().backward()
+        return [by.grad, gate.grad, model.blocks[0].up.weight.grad]
+
+    for mine, theirs in zip(train(True), train(False), strict=True):
+        assert mine is not None
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_a_gradient_that_compiled_code_does_not_expect_is_refused():
+    model, run = build("whole")
+    model.requires_grad_(False)
+    by = nn.Parameter(torch.ones(8))
+    th.attach(model, th.Hook("steer", on="blocks.0.up", at="output", do=th.steer("by")), tensors={"by": by})
+    with pytest.raises(th.RefusedError, match="compiled code expects no gradient of this value") as refused:
+        run(batch(0))
+    assert (refused.value.hook, refused.value.target, refused.value.point) == ("steer", "blocks.0.up", "output")
+
+
+def test_rigs_fire_in_the_order_they_were_attached():
+    def train(compiled: bool) -> Tensor:
+        model, run = build("by block" if compiled else "eager")
+        th.attach(model, th.Hook("clip", on="blocks.*.up", at="grad_output", do=th.clip_value(0.01)))
+        th.attach(model, th.Hook("scale", on="blocks.*.up", at="grad_output", do=th.scale(5.0)))
+        run(batch(0)).sum().backward()
+        return model.blocks[0].up.bias.grad
+
+    assert torch.equal(train(True), train(False))
+    assert graphs() == 2, "blocks of one class share theirs; the first has an input without grad"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_value_that_nobody_uses_is_seen(backend: str):
+    class Spare(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            self.blocks[1](x)
+            return self.blocks[0](x)
+
+    model, seen = Spare(), []
+    rig = th.attach(model, [
+        th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5)),
+        th.Hook("python", on="blocks.*.up", at="output", do=lambda x: seen.append(x.shape)),
+        th.Hook("look", on="blocks.*.down", at="output", do=th.stats()),
+    ])  # fmt: skip
+    torch.compile(model, backend=backend, fullgraph=True)(batch(0)).sum().backward()
+    assert {id: account.fired for id, account in rig.ledger.items()} == {"half": 2, "python": 2, "look": 2}
+    assert len(seen) == 2
+
+
+def test_what_comes_after_a_forward_does_not_act_in_its_backward():
+    def train(compiled: bool) -> Any:
+        model, run = build("whole" if compiled else "eager")
+        rig = th.attach(model, th.Hook("none", on="blocks.*.up", at="grad_output", do=th.scale(0.0)))
+        run(batch(0)).sum().backward()
+        rig.mute("none")
+        loss = run(batch(0)).sum()
+        rig.unmute("none")
+        loss.backward()
+        return rig.ledger["none"].fired, model.blocks[0].up.bias.grad
+
+    eager, compiled = train(False), train(True)
+    assert eager[0] == compiled[0] == 2
+    assert torch.equal(eager[1], compiled[1])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_has_no_hooks(strict: bool):
+    model, _ = build("eager")
+    bare = model(batch(0))
+    rig = th.attach(model, [
+        th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5)),
+        th.Hook("seen", on="blocks.*.up", at="grad_output", do=th.stats()),
+    ])  # fmt: skip
+    program = torch.export.export(model, (batch(0),), strict=strict).module()
+    torch.testing.assert_close(program(batch(0)), bare)
+    assert rig.ledger["half"].fired == 0
 
 
 @pytest.mark.parametrize("how", ["function", "sequential"])

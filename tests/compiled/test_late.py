@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import pytest
@@ -81,6 +82,17 @@ def test_a_change_of_one_instance_is_not_missed_by_a_graph_of_another():
     teacher(batch(0))
     run(batch(0))
     assert rig.ledger["look"]["blocks.1.up"].fired == 2
+
+
+def test_what_another_thread_compiles_looks_for_hooks_too():
+    model, run = build("whole")
+    _, teach = build("whole")
+    rig = th.attach(model, HALF)
+    thread = threading.Thread(target=lambda: teach(batch(0)))
+    thread.start()
+    thread.join()
+    run(batch(0))
+    assert rig.ledger["half"].fired == 2
 
 
 def test_a_method_that_calls_its_own_module():

@@ -6,11 +6,7 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING
 
-from tenterhook.errors import RefusedError
-
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tenterhook.errors import TenterhookError
     from tenterhook.rig.live import LiveHook
 
@@ -18,7 +14,7 @@ if TYPE_CHECKING:
 class Pass:
     """One forward of the root: what modified it. The graph holds it, so it lives as long as it may recompute."""
 
-    __slots__ = ("__weakref__", "_kept", "index", "modifiers", "recomputes", "step", "training")
+    __slots__ = ("__weakref__", "index", "modifiers", "recomputes", "step", "training")
 
     def __init__(self, step: int, index: int, modifiers: frozenset[LiveHook], training: bool) -> None:
         self.step = step
@@ -27,19 +23,6 @@ class Pass:
         self.training = training
         #: a module with a modifier ran inside an activation checkpoint
         self.recomputes = False
-        #: what modifiers made in compiled code, and of what, until its gradient comes
-        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def keep(self, given: Tensor, new: Tensor) -> int:
-        key = next(_keys)
-        self._kept[key] = (given, new)
-        return key
-
-    def take(self, key: int, *, again: bool) -> tuple[Tensor, Tensor] | None:
-        return self._kept.get(key) if again else self._kept.pop(key, None)
-
-
-_keys = itertools.count()
 
 
 class Clock:
@@ -103,16 +86,6 @@ class Clock:
 
     def recomputing(self) -> list[Pass]:
         return [p for p in self._passes if p.recomputes]
-
-    def kept(self, key: int, *, again: bool) -> tuple[Tensor, Tensor]:
-        """What a modifier made in compiled code, and of what; it is let go unless it will be asked for again."""
-        found = next((kept for p in self._passes if (kept := p.take(key, again=again)) is not None), None)
-        if found is None:
-            raise RefusedError(
-                "compiled code runs backward, and what a modifier did in its forward is no longer known",
-                remedy="run backward before the next forward but one; or attach to the plain model",
-            )
-        return found
 
     def backward_ended(self) -> None:
         self.replayed = None

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 
 _numbers = itertools.count()
@@ -20,6 +22,18 @@ _doors: weakref.WeakValueDictionary[int, Door] = weakref.WeakValueDictionary()
 
 #: no call, or nothing kept
 NONE = -1
+
+
+class Change(NamedTuple):
+    """What took the place of a value: what is passed on; and if it has a derivative, of what and by what graph."""
+
+    new: Tensor
+    given: Tensor | None
+    made: Tensor
+
+
+#: by number, for as long as a graph may run backward: the memory of what it holds on to is watched
+_changes: dict[int, Change] = {}
 
 #: the kinds of doors that there are
 KINDS: list[type[Door]] = []
@@ -47,12 +61,9 @@ class Door:
     def observe(self, x: Tensor, leaf: int) -> None:
         """A value passes."""
 
-    def change(self, x: Tensor, call: int, leaf: int, *, records: bool) -> tuple[Tensor | None, int]:
-        """A value passes that may be replaced; with it, what finds its derivative."""
-        return None, NONE
-
-    def change_back(self, grad: Tensor, kept: int) -> Tensor | None:
-        """The gradient of what was replaced comes back."""
+    def change(self, x: Tensor, call: int, leaf: int, *, records: bool, needs_grad: bool) -> Change | None:
+        """A value passes that may be replaced. Compiled code has shut autograd out: `records` says whether it recorded,
+        `needs_grad` whether it would come by here."""
         return None
 
     def turn(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
@@ -84,8 +95,9 @@ _library = torch.library.Library("tenterhook", "DEF")
 for _schema in (
     "enter(Tensor(a!) token) -> Tensor",
     "observe(Tensor x, Tensor(a!) token, int leaf) -> ()",
-    "change(Tensor x, Tensor ticket, int leaf, bool records) -> (Tensor, Tensor)",
-    "change_back(Tensor grad, Tensor kept) -> Tensor",
+    "change(Tensor x, Tensor ticket, int leaf, bool records, bool needs_grad) -> (Tensor, Tensor)",
+    "changed(Tensor change, Tensor(a!) token) -> ()",  # what nobody uses would be left out, and was to be seen
+    "change_back(Tensor grad, Tensor change) -> Tensor",
     "turn(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor",
     "skip(Tensor(a!) token, str why) -> ()",
 ):
@@ -111,15 +123,31 @@ def _observe(x: Tensor, token: Tensor, leaf: int) -> None:
     _found(token)[0].observe(x, leaf)
 
 
-def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool) -> tuple[Tensor, Tensor]:
+def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: bool) -> tuple[Tensor, Tensor]:
     door, call = _found(ticket)
-    new, kept = door.change(x, call, leaf, records=records)
-    return _own(new, x), torch.tensor([door.number, kept])
+    change = door.change(x, call, leaf, records=records, needs_grad=needs_grad)
+    if change is None or change.given is None:
+        return _own(None if change is None else change.new, x), torch.tensor(NONE)
+    number = next(_numbers)
+    held = torch.tensor(number)
+    _changes[number] = change
+    weakref.finalize(held.untyped_storage(), _changes.pop, number, None).atexit = False
+    return _own(change.new, x), held
 
 
-def _change_back(grad: Tensor, kept: Tensor) -> Tensor:
-    door, key = _found(kept)
-    return _own(None if key == NONE else door.change_back(grad, key), grad)
+def _change_back(grad: Tensor, change: Tensor) -> Tensor:
+    """The derivative of what the hooks did, by the graph that they made; what else they used gets its gradient, too."""
+    number = int(change)
+    if number == NONE:
+        return _own(None, grad)
+    _, given, made = _changes[number]
+    assert given is not None
+    if not made.requires_grad:
+        return torch.zeros_like(grad)
+    with dynamo.recording_again():
+        torch.autograd.backward(made, grad, retain_graph=private.keeps_graph())
+    back, given.grad = given.grad, None
+    return torch.zeros_like(grad) if back is None else _own(back, grad)
 
 
 def _turn(grad: Tensor, ticket: Tensor, leaf: int, value: Tensor | None) -> Tensor:
@@ -129,6 +157,10 @@ def _turn(grad: Tensor, ticket: Tensor, leaf: int, value: Tensor | None) -> Tens
 
 def _skip(token: Tensor, why: str) -> None:
     _found(token)[0].skip(why)
+
+
+def _nothing(*given: object) -> None:
+    return None
 
 
 def _own(new: Tensor | None, x: Tensor) -> Tensor:
@@ -141,28 +173,23 @@ def _own(new: Tensor | None, x: Tensor) -> Tensor:
 
 
 for _name, _fn in {
-    "enter": _enter, "observe": _observe, "change": _change, "change_back": _change_back, "turn": _turn, "skip": _skip,
+    "enter": _enter, "observe": _observe, "change": _change, "changed": _nothing, "change_back": _change_back,
+    "turn": _turn, "skip": _skip,
 }.items():  # fmt: skip
     _library.impl(_name, _fn, "CompositeExplicitAutograd")
 
 
-def _ticket() -> Tensor:
-    return torch.empty(2, dtype=torch.int64)
-
-
-def _nothing(*given: object) -> None:
-    return None
-
-
-for _name in ("observe", "skip"):
+for _name in ("observe", "changed", "skip"):
     torch.library.register_fake(f"tenterhook::{_name}", _nothing, lib=_library)
-torch.library.register_fake("tenterhook::enter", lambda token: _ticket(), lib=_library)
+torch.library.register_fake("tenterhook::enter", lambda token: torch.empty(2, dtype=torch.int64), lib=_library)
 torch.library.register_fake(
-    "tenterhook::change", lambda x, ticket, leaf, records: (torch.empty_like(x), _ticket()), lib=_library
+    "tenterhook::change",
+    lambda x, *given: (torch.empty_like(x), torch.empty((), dtype=torch.int64)),
+    lib=_library,
 )
 torch.library.register_autograd(
     "tenterhook::change",
-    lambda ctx, grad, kept: (operations.change_back(grad, *ctx.saved_tensors), None, None, None),
+    lambda ctx, grad, _: (operations.change_back(grad, *ctx.saved_tensors), None, None, None, None),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output[1]),
     lib=_library,
 )

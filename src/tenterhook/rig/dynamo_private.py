@@ -51,12 +51,17 @@ _OUTSIDE = "tenterhook has grad_input, taps, optimizer steps and compiled autogr
 def checks_hooks(on: bool) -> bool:
     """Whether compiled code looks if modules have got hooks; it is as it was if nothing was ever compiled.
 
-    torch 2.13: by default it does not look at a module that had none.
+    torch 2.13: by default it does not look at a module that had none. Setting an option sets it for this thread and
+    context alone, so that its default is set.
     """
     compiler = _compiler()
-    before = compiler is not None and not compiler.config.skip_nnmodule_hook_guards
-    if compiler is not None:
-        compiler.config.skip_nnmodule_hook_guards = not on
+    if compiler is None:
+        return False
+    config = compiler.config
+    before = not config.skip_nnmodule_hook_guards
+    config._config["skip_nnmodule_hook_guards"].default = not on
+    if config.skip_nnmodule_hook_guards is on:  # somebody has set it here
+        config.skip_nnmodule_hook_guards = not on
     return before
 
 

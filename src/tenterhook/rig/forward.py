@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling, is_exporting
 
 from tenterhook.actions import BUILTIN
 from tenterhook.errors import RefusedError
 from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock, Pass
-from tenterhook.rig.doors import NONE, Door, operations
+from tenterhook.rig.doors import Change, Door, operations
 from tenterhook.rig.fire import Fire, chain, make_fire, make_replay
 from tenterhook.rig.leaves import leaves, map_leaves
 from tenterhook.rig.ledger import Site
@@ -164,6 +164,14 @@ class Visitor:
         for site in self._active:
             site.skip(why)
 
+    def refuse_gradient(self) -> None:
+        site = next(s for s in self._active if s.live.modifies_forward)
+        raise RefusedError(
+            "its action uses a tensor that requires grad, and compiled code expects no gradient of this value",
+            hook=site.hook, target=site.name, point=site.point,
+            remedy="let what goes into the module require grad, or attach to the plain model",
+        )  # fmt: skip
+
 
 def _copied(x: Tensor) -> Tensor:
     """Compiled code uses its memory again, so what a derivative needs of it is copied."""
@@ -183,7 +191,6 @@ class ValueDoor(Door):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self._clock = clock
         self._visitor = Visitor((), (), clock)
         self._call = 0
         #: a graph with room for changes keeps it
@@ -210,8 +217,10 @@ class ValueDoor(Door):
         def visit(x: Tensor) -> Tensor:
             nonlocal leaf
             leaf += 1
-            new: Tensor = operations.change(x, ticket, leaf, x.requires_grad and torch.is_grad_enabled())[0]
-            return new
+            records = torch.is_grad_enabled()
+            new, change = operations.change(x, ticket, leaf, records, records and x.requires_grad)
+            operations.changed(change, self.token)
+            return new  # type: ignore[no-any-return]
 
         new = map_leaves(tree, visit)
         if leaf < 0:
@@ -229,32 +238,22 @@ class ValueDoor(Door):
             self._call = visitor.enter()
         visitor.at(self._call, leaf)(visitor.lent(x))
 
-    def change(self, x: Tensor, call: int, leaf: int, *, records: bool) -> tuple[Tensor | None, int]:
-        visitor, clock = self._visitor, self._clock
+    def change(self, x: Tensor, call: int, leaf: int, *, records: bool, needs_grad: bool) -> Change | None:
+        visitor = self._visitor
         again = graph_task_id() != -1
         fire = visitor.recompute(first=leaf) if again else None if visitor.idle else visitor.at(call, leaf)
         if fire is None:
-            return None, NONE
-        given = visitor.lent(x)
+            return None
+        given = visitor.lent(x).requires_grad_(needs_grad)
         with dynamo.recording_again(), torch.set_grad_enabled(records), saved_tensors_hooks(_copied, _as_it_was):
-            new = fire(given.requires_grad_(records))
-        if new is None:
-            return None, NONE
+            made = fire(given)
+        if made is None:
+            return None
+        if made.requires_grad and not needs_grad:
+            visitor.refuse_gradient()
         if not again:
-            visitor.changed(new.detach())
-        forward = clock.recomputed() if again else clock.now
-        kept = NONE if not records or forward is None else forward.keep(given, new)
-        return visitor.lent(new), kept
-
-    def change_back(self, grad: Tensor, kept: int) -> Tensor | None:
-        """The derivative of what the hooks did, by the graph that they made."""
-        again = private.keeps_graph()
-        given, new = self._clock.kept(kept, again=again)
-        if not new.requires_grad:
-            return torch.zeros_like(grad)
-        with dynamo.recording_again():
-            (back,) = torch.autograd.grad(new, given, grad, retain_graph=again, allow_unused=True)
-        return torch.zeros_like(grad) if back is None else back
+            visitor.changed(made.detach())
+        return Change(visitor.lent(made), given if needs_grad else None, made)
 
     def skip(self, why: str) -> None:
         self._visitor.skip(why)
@@ -287,6 +286,8 @@ def output_dispatch(
 
     @dynamo.as_it_is
     def dispatch(module: nn.Module, args: Any, output: Any) -> Any:
+        if is_exporting():
+            return None
         if is_dynamo_compiling():
             return door.traced(output, "output")
         if graph_task_id() != -1:
@@ -320,6 +321,8 @@ def input_dispatch(
 
     @dynamo.as_it_is
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if is_exporting():
+            return None
         if is_dynamo_compiling():
             return door.traced((args, kwargs), "input")
         if graph_task_id() != -1:

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling, is_exporting
 
 from tenterhook.errors import ContractError, RefusedError
 from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.clock import Clock
-from tenterhook.rig.doors import NONE, Door, operations
+from tenterhook.rig.doors import Door, operations
 from tenterhook.rig.fire import Fire, chain, make_fire
 from tenterhook.rig.forward import Calls, graph_task_id, is_grad_enabled, may_keep, no_tensor
 from tenterhook.rig.leaves import leaves, map_leaves
@@ -137,22 +137,33 @@ def _turned(ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> Te
     return new
 
 
+#: how many changes of the hooks may lie between a forward and its backward
+KEPT = 64
+#: more calls than a step has
+CALLS = 2**32
+
+
 class GradientDoor(Door):
     """For `grad_output`."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._hooks = GradientHooks((), clock)
+        self._generation = 0
+        self._served: dict[int, GradientHooks] = {}
         #: a graph with room for the values that actions ask for keeps it
         self.keeps = False
 
     def serve(self, hooks: GradientHooks) -> None:
-        self._hooks = hooks
+        """A graph runs backward with the hooks of its forward, so the last ones are kept."""
+        self._generation += 1
+        self._served[self._generation] = self._hooks = hooks
+        self._served.pop(self._generation - KEPT, None)
 
     def make_room(self, sites: Sequence[Site]) -> None:
         self.keeps = self.keeps or any(s.live.definition.needs_value for s in sites)
 
-    def traced(self, output: Any) -> Any:
+    def traced(self, module: nn.Module, output: Any) -> Any:
         """What is compiled in place of the dispatch."""
         ticket = operations.enter(self.token)
         if not is_grad_enabled():
@@ -166,8 +177,10 @@ class GradientDoor(Door):
             if not x.requires_grad:
                 return None
             found = True
-            # A copy, not a view: autograd forgets a view that is changed in place, and its hook with it.
-            alias = x.clone()
+            # A copy, not a view: autograd forgets a view that is changed in place, and its hook with it. Of two rigs at
+            # one place the second hooks the first one's copy.
+            alias = x if getattr(x, "_tenterhook_owner", None) is module else x.clone()
+            alias._tenterhook_owner = module  # type: ignore[attr-defined]
             value = x.detach() if self.keeps else None
             alias.register_hook(partial(_turned, ticket, leaf, value))
             return alias
@@ -179,14 +192,15 @@ class GradientDoor(Door):
 
     def enter(self) -> int:
         call = self._hooks.begin()
-        return NONE if call is None else call
+        return self._generation * CALLS + (0 if call is None else call + 1)
 
     def turn(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
-        hooks = self._hooks
+        generation, number = divmod(call, CALLS)
+        hooks = self._served.get(generation, self._hooks)
         if not hooks.sites:
             return None
         value = None if value is None else value.clone()
-        new = hooks.at(hooks.lent(grad), None if call == NONE else call, leaf, value)
+        new = hooks.at(hooks.lent(grad), number - 1 if number else None, leaf, value)
         return None if new is None else hooks.lent(new)
 
     def skip(self, why: str) -> None:
@@ -199,8 +213,10 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock, door: GradientDoor
 
     @dynamo.as_it_is
     def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if is_exporting():
+            return None
         if is_dynamo_compiling():
-            return door.traced(output)
+            return door.traced(module, output)
         if not sites:
             return None
         call = hooks.begin()
