@@ -10,8 +10,9 @@ from torch import nn
 
 from tenterhook.plan import callable_name, callable_place
 from tenterhook.rig import torch_private as private
-from tenterhook.rig.install import Dispatch, Fixture, ParameterFixture
+from tenterhook.rig.fixture import Dispatch, Fixture
 from tenterhook.rig.names import Optimizers, named_optimizers, names_of, walk
+from tenterhook.rig.parameters import ParameterFixture
 from tenterhook.rig.root import RootDispatch, rigs_on
 from tenterhook.rig.steps import Steps
 from tenterhook.rig.table import Table

@@ -21,7 +21,7 @@ from tenterhook.rig.state import HookState, Partials, SiteState, mixed
 
 if TYPE_CHECKING:
     from tenterhook.record import Recorder
-    from tenterhook.rig.install import Fixture
+    from tenterhook.rig.fixture import Fixture
 
 
 _OTHERWISE = {

@@ -14,11 +14,13 @@ from tenterhook import ranks
 from tenterhook.errors import ResolveError
 from tenterhook.record import Recorder
 from tenterhook.rig.clock import Clock
+from tenterhook.rig.fixture import Fixture, Touched
 from tenterhook.rig.graphs import Graphs, count, drop, in_graphs, unwatch, watch
-from tenterhook.rig.install import Fixture, ParameterFixture, Touched, make_fixture
+from tenterhook.rig.install import make_fixture
 from tenterhook.rig.ledger import ELSEWHERE, GONE, MUTED, Site
 from tenterhook.rig.live import LiveHook
 from tenterhook.rig.names import Target
+from tenterhook.rig.parameters import ParameterFixture
 from tenterhook.rig.resolve import FROZEN, NEVER_CALLED, Claim, Ground, find_targets, optimizer_of, why_dormant
 from tenterhook.rig.taps import Taps
 

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tenterhook.rig.doors import CallDoor, operations
-from tenterhook.rig.install import Dispatch, inert
+from tenterhook.rig.fixture import Dispatch, inert
 from tenterhook.rig.leaves import leaves
 
 if TYPE_CHECKING:
