@@ -95,6 +95,18 @@ def test_what_another_thread_compiles_looks_for_hooks_too():
     assert rig.ledger["half"].fired == 2
 
 
+def test_a_module_that_was_replaced_under_a_compiled_function_is_told():
+    model, run = build("function")
+    rig = th.attach(model, HALF)
+    run(batch(0))
+    model.blocks[0].up = torch.nn.Linear(4, 8)
+    with pytest.warns(RuntimeWarning, match="a part of the model was replaced, and this forward was compiled without"):
+        run(batch(0))
+    fired = rig.ledger["half"].fired
+    run(batch(0))
+    assert rig.ledger["half"].fired == fired + 2
+
+
 def test_a_method_that_calls_its_own_module():
     class Twice(Stack):
         def twice(self, x: torch.Tensor) -> torch.Tensor:

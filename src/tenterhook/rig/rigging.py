@@ -42,6 +42,8 @@ class Rigging:
         self.dropped = 0
         #: code that is compiled looks for its hooks
         self.watched = False
+        #: how often parts of the model were found to be others
+        self.resolved = 0
         self.model = weakref.ref(model)
         self._optimizers = {name: weakref.ref(o) for name, o in optimizers.items()}
         self._recorder = recorder
@@ -276,6 +278,7 @@ class Rigging:
         model = self.model()
         if model is None:
             return
+        self.resolved += 1
         ground = Ground(model, self.optimizers())
         self._names = ground.names
         for live in self.lives.values():

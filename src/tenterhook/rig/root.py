@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ class Root:
         self.stays = False
         self._model = weakref.ref(model)
         rig._rigging.touched.append((self, model))
-        self._beginning = CallDoor(rig._begin_forward)
+        self._beginning = CallDoor(self._begin_in_graph)
         self._ending = EndDoor(rig)
         self._begin = model.register_forward_pre_hook(RootDispatch(self), prepend=True)
         self._end: RemovableHandle | None = None
@@ -68,6 +69,18 @@ class Root:
             operations.enter(self._beginning.token)
         elif private.graph_task_id() == -1:
             self.rig._begin_forward()
+
+    def _begin_in_graph(self) -> None:
+        """Compiled code calls the root, and was chosen before anybody could look at the model."""
+        resolved = self.rig._rigging.resolved
+        self.rig._begin_forward()
+        if self.rig._rigging.resolved != resolved:
+            warnings.warn(
+                "tenterhook: a part of the model was replaced, and this forward was compiled without its hooks\n"
+                "  remedy: nothing to do from the next forward on; compile the model itself, torch.compile(model)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     @dynamo.as_it_is
     def end(self, module: nn.Module, args: Any, output: Any) -> None:
