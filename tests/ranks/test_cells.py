@@ -9,7 +9,7 @@ from tests.ranks.table import cells, row
 
 TWO = (
     "DDP, bucket views, no_sync", "FSDP2, sync off and on", "FSDP2, mixed precision", "torch.compile(DDP(model))",
-    "FSDP2, block.compile()", "TP", "PP, 1F1B",
+    "TP", "PP, 1F1B",
 )  # fmt: skip
 
 
