@@ -304,7 +304,6 @@ def splits_backward(model: nn.Module) -> bool:
     from torch.distributed.pipelining import schedules
 
     kinds = (schedules.ScheduleInterleavedZeroBubble, schedules.ScheduleZBVZeroBubble, schedules.ScheduleDualPipeV)
-    found = (
-        one for one in gc.get_objects() if issubclass(type(one), kinds)
-    )  # isinstance asks a proxy, perhaps a dead one
+    # By type: isinstance asks a proxy what it stands for, which may be dead.
+    found = (one for one in gc.get_objects() if issubclass(type(one), kinds))
     return any(stage.submod is model for one in found for stage in one._stages)
