@@ -120,9 +120,16 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     ),
     "compiled": (
         th.RefusedError,
-        lambda m, o: attach(torch.compile(m, backend="eager"), on="head", at="output", do=th.stats()),
-        "hook 'h' at output: the model is compiled: torch.compile ignores module hooks that come after it\n"
-        "  remedy: use a parameter point (grad, grad_accumulated, grad_final, update), or attach to the plain model",
+        lambda m, o: attach(torch.compile(m, backend="eager"), on="head", at="grad_input", do=th.stats()),
+        "hook 'h' at grad_input on 'head': compiled code calls this module, and what a call adds to its input's gradient "
+        "cannot be told apart there\n"
+        "  remedy: use grad_output of the module before, or attach to the plain model",
+    ),
+    "tap in compiled code": (
+        th.RefusedError,
+        lambda m, o: attach(torch.compile(m, backend="eager"), on="**:probs", at="value", do=th.stats()),
+        "hook 'h' at value: the model is compiled, and a tap cannot be found in compiled code\n"
+        "  remedy: use output or grad_output of a module, or attach to the plain model",
     ),
     "taps counted": (
         th.RefusedError,
