@@ -121,8 +121,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "compiled": (
         th.RefusedError,
         lambda m, o: attach(torch.compile(m, backend="eager"), on="head", at="grad_input", do=th.stats()),
-        "hook 'h' at grad_input on 'head': compiled code calls this module, and what a call adds to its input's gradient "
-        "cannot be told apart there\n"
+        "hook 'h' at grad_input on 'head': compiled code calls this module, and what a call adds to its input's "
+        "gradient cannot be told apart there\n"
         "  remedy: use grad_output of the module before, or attach to the plain model",
     ),
     "tap in compiled code": (
