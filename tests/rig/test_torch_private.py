@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import OrderedDict
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -262,3 +265,16 @@ def test_the_groups_of_fsdp_know_their_shards_and_whether_they_reduce(tmp_path):
         assert (private.syncs(outer), private.syncs(inner)) == (True, False)
     finally:
         dist.destroy_process_group()
+
+
+def test_schedules_are_looked_for_beside_dead_proxies():
+    pytest.importorskip("torch.distributed.pipelining")
+
+    class Gone:
+        pass
+
+    gone = Gone()
+    proxy = weakref.proxy(gone)
+    assert any(one is proxy for one in gc.get_objects())
+    del gone
+    assert not private.splits_backward(nn.Linear(1, 1))

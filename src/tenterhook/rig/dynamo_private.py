@@ -1,7 +1,7 @@
 """Every private attribute of torch.compile that tenterhook touches: one function each, read and run on torch 2.13.
 
-Nothing here loads the compiler, which takes seconds: that is left to the program. `tests/rig/test_dynamo_private.py`
-fails when torch changes what one of these stands on.
+The compiler takes seconds to load: only what the doctor asks of it, once it is there, imports it.
+`tests/rig/test_dynamo_private.py` fails when torch changes what one of these stands on.
 """
 
 from __future__ import annotations
