@@ -170,6 +170,28 @@ def test_nested_values_are_taken_leaf_by_leaf(at: str, backend: str):
     assert eager[2] == compiled[2]
 
 
+@pytest.mark.parametrize("at", ["output", "grad_output"])
+@pytest.mark.parametrize("do", [th.stats(), th.scale(0.5)], ids=["observes", "modifies"])
+def test_a_call_without_tensors_is_told(at: str, do: Any):
+    class Note(nn.Module):
+        def forward(self, x: Tensor) -> str:
+            return "text"
+
+    class Noted(Stack):
+        def __init__(self) -> None:
+            super().__init__()
+            self.note = Note()
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.note(x)
+            return super().forward(x)
+
+    model = Noted()
+    rig = th.attach(model, th.Hook("h", on="note", at=at, do=do))
+    torch.compile(model, backend="aot_eager", fullgraph=True)(batch(0)).sum().backward()
+    assert rig.ledger["h"].skipped == {"no tensor was found in the output, a str": 1}
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_value_that_is_changed_in_place_afterwards(backend: str):
     class InPlace(nn.Module):
