@@ -489,6 +489,13 @@ def test_a_tap_without_hooks_leaves_the_graph_whole():
     assert graphs() == 1
 
 
+def test_the_hooks_on_taps_of_a_model_that_died_leave_other_graphs_whole():
+    th.attach(Tapped(), th.Hook("h", on=":mid", at="value", do=th.stats()))
+    gc.collect()
+    torch.compile(Tapped(), backend="aot_eager", fullgraph=True)(batch(0))
+    assert graphs() == 1
+
+
 def test_the_producer_of_the_first_nan_is_found_in_compiled_code():
     model, run = build("by block", "inductor")
     with torch.no_grad():

@@ -99,7 +99,7 @@ class Rig:
         #: what the last restore or load found
         self.loaded: Report | None = None
         self._root = Root(self, model)
-        self._taps = Taps(self._rigging.model, self._clock)
+        self._taps = Taps(model, self._clock)
         with ExitStack() as undo:
             undo.callback(self.detach)
             # The clock's hooks come last, so that its step ends after every other optimizer's hooks have run.

@@ -32,9 +32,6 @@ def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor
 @dynamo.breaks_graph
 def _through(tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
     for table in tuple(_tables):
-        if table._root() is None:
-            table.serve([])
-            continue
         tensor = table.pass_through(tensor, name, within)
     return tensor
 
@@ -42,8 +39,9 @@ def _through(tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
 class Taps:
     """The taps of one rig, by module and name, found as they run."""
 
-    def __init__(self, root: weakref.ref[nn.Module], clock: Clock) -> None:
-        self._root = root
+    def __init__(self, root: nn.Module, clock: Clock) -> None:
+        # A table left behind would break the graphs of all other models that have taps.
+        self._root = weakref.ref(root, lambda _: self.serve([]))
         self._clock = clock
         self._lives: list[LiveHook] = []
         self._active: list[LiveHook] = []
