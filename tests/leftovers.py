@@ -6,12 +6,14 @@ import sys
 
 import torch
 
-from tenterhook.rig import graphs
+from tenterhook.rig import graphs, taps
 
 
 def clear_compiled() -> None:
-    """What was compiled, and rigs that still have the compiler look for late hooks."""
+    """What was compiled, rigs that have the compiler look for late hooks, and hooks on taps, which break graphs."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
     for leave in list(graphs._watched.values()):
         leave()
+    for table in list(taps._tables):
+        table.serve([])

@@ -22,9 +22,8 @@ TURN = th.Hook("turn", on="blocks.1.down", at="grad_output", do=th.reverse())
 LOOK = th.Hook("look", on="blocks.0.down", at="output", do=th.stats())
 
 
-def train(how: str, steps: int, backend: str = "aot_eager") -> tuple[list[Any], th.Rig, dict[int, int]]:
+def train(model: Stack, run: Any, steps: int) -> tuple[list[Any], th.Rig, dict[int, int]]:
     """Added at step 10, removed at 20, muted at 30; what was computed and recorded, and how many graphs there were."""
-    model, run = build(how, backend)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     rig = th.attach(model, th.Hook("final", on="**", at="grad_final", do=th.clip_value(1.0)), optimizer=optimizer)
     seen: list[Any] = []
@@ -53,8 +52,9 @@ def train(how: str, steps: int, backend: str = "aot_eager") -> tuple[list[Any], 
 
 @pytest.mark.parametrize("how", ["whole", "by block", "function"])
 def test_added_removed_and_muted_as_in_eager(how: str):
-    eager, _, _ = train("eager", 40)
-    compiled, rig, made = train(how, 40)
+    eager, _, _ = train(*build("eager"), 40)
+    model, run = build(how)
+    compiled, rig, made = train(model, run, 40)
     assert eager[:-1] == compiled[:-1]
     assert all(map(torch.equal, eager[-1], compiled[-1]))
     assert not counters["graph_break"]

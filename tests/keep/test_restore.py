@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +28,7 @@ from tests.keep.conftest import (
     same,
     through_torch,
 )
+from tests.leftovers import clear_compiled
 
 
 def restored(run: Run, state: dict[str, Tensor] | None = None, **given: Any) -> Run:
@@ -200,7 +200,7 @@ WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_under_another_wrapper(wrapper, way):
     """Saved on the plain model and restored on the wrapped one, or the other way round."""
-    gc.collect()  # a tapped model of another test that dies while torch compiles breaks the compiling
+    clear_compiled()
     at_parameters = [hook for hook in PLAN if hook.at.startswith("grad")]
     plan = th.Plan(at_parameters if wrapper == "compiled" else PLAN)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.leftovers import clear_compiled
 from tests.rig import regimes
 from tests.rig.by_hand import Hand
 from tests.rig.regimes import Net, Regime
@@ -71,7 +72,7 @@ def whole(eager: type[Regime], **options: Any) -> type[Regime]:
         close = tolerance(options["backend"])
 
         def wrapped(self, model: nn.Module) -> nn.Module:
-            torch._dynamo.reset()
+            clear_compiled()
             return torch.compile(model, **options)
 
     return Compiled
@@ -85,7 +86,7 @@ def by_block(eager: type[Regime], **options: Any) -> type[Regime]:
         close = tolerance(options["backend"])
 
         def wrapped(self, model: Any) -> nn.Module:
-            torch._dynamo.reset()
+            clear_compiled()
             for block in model.blocks:
                 block.compile(**options)
             return model
