@@ -326,9 +326,9 @@ def test_a_value_that_nobody_uses_is_seen(backend: str):
 
     model, seen = Spare(), []
     rig = th.attach(model, [
-        th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5)),
-        th.Hook("python", on="blocks.*.up", at="output", do=lambda x: seen.append(x.shape)),
-        th.Hook("look", on="blocks.*.down", at="output", do=th.stats()),
+        th.Hook("look", on="blocks.*.up", at="output", do=th.stats()),
+        th.Hook("half", on="blocks.*.down", at="output", do=th.scale(0.5)),
+        th.Hook("python", on="blocks.*.down", at="output", do=lambda x: seen.append(x.shape)),
     ])  # fmt: skip
     torch.compile(model, backend=backend, fullgraph=True)(batch(0)).sum().backward()
     assert {id: account.fired for id, account in rig.ledger.items()} == {"half": 2, "python": 2, "look": 2}
