@@ -1,7 +1,7 @@
 """python -m tests.compiled.models [STEPS]: GPT-2 and Llama with hooks in compiled code, beside the same in eager.
 
 Four actions at four points, some due in every step, some in every second or third. Each run is told apart from the
-same run without the compiler by no more than the bare runs are.
+same run without the compiler by no more than the bare runs are, and rounding.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from tests.models import zoo
 #: the blocks, and a module inside of each
 BLOCKS = {"gpt2": ("transformer.h", "mlp"), "llama": ("model.layers", "mlp")}
 HOWS = ("whole", "by block")
-#: how far a hooked run may be from eager, in parts of how far the bare one is: both are sums of rounding errors
-MORE = 10.0
-#: of float32 numbers, where the bare runs agree by chance
+#: of float32 numbers: how much more than the bare one a hooked run, of which far more numbers are looked at, may differ
 ROUNDING = 1e-5
 #: of what `stats` gives; a mean near zero and the number of zeros are made of rounding errors
 STABLE = ("norm", "rms", "abs_max", "nonfinite")
@@ -100,7 +98,7 @@ def compare(name: str, how: str, *, steps: int, backend: str = "inductor") -> st
     compiled, rig = run(name, how, hooked=True, steps=steps, backend=backend)
     assert by_eager is not None and rig is not None
     key, most = max(differences(eager, compiled), key=lambda found: found[1])
-    assert most <= bare * MORE + ROUNDING, f"{key} differs by {most:.1e}, the bare runs by {bare:.1e}"
+    assert most <= bare + ROUNDING, f"{key} differs by {most:.1e}, the bare runs by {bare:.1e}"
     for id, account in rig.ledger.items():
         assert (account.fired, account.due) == (by_eager.ledger[id].fired, by_eager.ledger[id].due), id
         assert account.fired and bool(account.changed) == (not id.startswith(("before", "after"))), id
