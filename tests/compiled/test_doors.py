@@ -354,14 +354,18 @@ def test_what_comes_after_a_forward_does_not_act_in_its_backward():
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_program_has_no_hooks(strict: bool):
     model, _ = build("eager")
-    bare = model(batch(0))
+    bare, calls = model(batch(0)), []
     rig = th.attach(model, [
         th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5)),
+        th.Hook("less", on="blocks.*.down", at="input", do=th.scale(0.5)),
+        th.Hook("told", on="blocks.*.down", at="output", do=lambda x, ctx: calls.append(ctx.call)),
         th.Hook("seen", on="blocks.*.up", at="grad_output", do=th.stats()),
     ])  # fmt: skip
     program = torch.export.export(model, (batch(0),), strict=strict).module()
     torch.testing.assert_close(program(batch(0)), bare)
-    assert rig.ledger["half"].fired == 0
+    assert [account.fired for account in rig.ledger.values()] == [0, 0, 0, 0]
+    model(batch(0))
+    assert calls == [0, 0]
 
 
 @pytest.mark.parametrize("how", ["function", "sequential"])

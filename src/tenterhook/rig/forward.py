@@ -90,8 +90,8 @@ class Visitor:
         self.always = None if self._calls.contexts else self._fire
 
     def begin(self) -> Fire | None:
-        """For one call."""
-        if self._fire is None:
+        """For one call; none of an export."""
+        if self._fire is None or is_exporting():
             return None
         call = self._calls.begin()
         return counted(self._fire, lambda leaf: self._calls.place(call, leaf))
@@ -286,10 +286,8 @@ def output_dispatch(
 
     @dynamo.as_it_is
     def dispatch(module: nn.Module, args: Any, output: Any) -> Any:
-        if is_exporting():
-            return None
         if is_dynamo_compiling():
-            return door.traced(output, "output")
+            return None if is_exporting() else door.traced(output, "output")
         if graph_task_id() != -1:
             fire = visitor.recompute()
             return None if fire is None else map_leaves(output, fire)
@@ -300,7 +298,7 @@ def output_dispatch(
             new = fire(output)
             if new is None:
                 return None
-        elif visitor.found_none(output, "output"):
+        elif is_exporting() or visitor.found_none(output, "output"):
             return None
         else:
             new = map_leaves(output, fire)
@@ -321,10 +319,8 @@ def input_dispatch(
 
     @dynamo.as_it_is
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
-        if is_exporting():
-            return None
         if is_dynamo_compiling():
-            return door.traced((args, kwargs), "input")
+            return None if is_exporting() else door.traced((args, kwargs), "input")
         if graph_task_id() != -1:
             fire = visitor.recompute()
             return None if fire is None else (map_leaves(args, fire), map_leaves(kwargs, fire))
@@ -336,7 +332,7 @@ def input_dispatch(
             if new is None:
                 return None
             given = (new,), kwargs
-        elif visitor.found_none((args, kwargs), "input"):
+        elif is_exporting() or visitor.found_none((args, kwargs), "input"):
             return None
         else:
             given = map_leaves(args, fire), map_leaves(kwargs, fire)
