@@ -8,8 +8,15 @@ import torch
 import torch._inductor.compile_fx  # where a warning is an error, a first import that fails cannot be made up for
 from torch import Tensor, nn
 
+from tests.leftovers import clear_compiled
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    clear_compiled()
 
 
 class MLP(nn.Module):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 
-from tenterhook.rig import graphs, taps
+from tenterhook.rig import dynamo_private, graphs, taps
 
 
 def clear_compiled() -> None:
     """What was compiled, rigs that have the compiler look for late hooks, and hooks on taps, which break graphs."""
-    if "torch._dynamo" in sys.modules:
+    if dynamo_private.compiled_codes():
         torch.compiler.reset()
     for leave in list(graphs._watched.values()):
         leave()

@@ -1,10 +1,7 @@
 import pytest
 from torch._dynamo.utils import counters
 
-from tests.leftovers import clear_compiled
-
 
 @pytest.fixture(autouse=True)
-def nothing_compiled() -> None:
-    clear_compiled()
+def nothing_counted() -> None:
     counters.clear()

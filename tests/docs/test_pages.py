@@ -8,7 +8,6 @@ import torch
 
 from tenterhook.actions import DEFAULT
 from tests.docs.run_page import blocks, rewritten, run
-from tests.leftovers import clear_compiled
 
 HOUSE = Path(__file__).parents[2]
 
@@ -24,7 +23,6 @@ def pages() -> Iterator[object]:
 def test_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A reader's process has only the actions of this page.
     monkeypatch.setattr(DEFAULT, "_definitions", {})
-    clear_compiled()
     with torch.random.fork_rng():
         run(page.read_text(), str(page.relative_to(HOUSE)))
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tenterhook.cli import main
-from tests.leftovers import clear_compiled
 
 FAULTY = """
 import sys
@@ -133,7 +132,6 @@ print(x.grad)
 
 def test_the_classic_mistakes_in_one_script(script: Path, capsys: pytest.CaptureFixture[str]):
     """Returned None, hooked the old model after a reload, not a leaf, registered after compile."""
-    clear_compiled()
     script.write_text(CLASSIC)
     with warnings.catch_warnings():
         warnings.simplefilter("default")

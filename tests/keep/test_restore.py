@@ -28,7 +28,6 @@ from tests.keep.conftest import (
     same,
     through_torch,
 )
-from tests.leftovers import clear_compiled
 
 
 def restored(run: Run, state: dict[str, Tensor] | None = None, **given: Any) -> Run:
@@ -200,7 +199,6 @@ WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_under_another_wrapper(wrapper, way):
     """Saved on the plain model and restored on the wrapped one, or the other way round."""
-    clear_compiled()
     at_parameters = [hook for hook in PLAN if hook.at.startswith("grad")]
     plan = th.Plan(at_parameters if wrapper == "compiled" else PLAN)
 

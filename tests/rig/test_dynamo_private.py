@@ -13,15 +13,9 @@ from torch import Tensor, nn
 from tenterhook.rig import dynamo_private as dynamo
 from tenterhook.rig import torch_private as private
 from tests.compiled.stack import Stack, batch, build
-from tests.leftovers import clear_compiled
 
 #: torch.compile of a block looks at the .grad of what it is given
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-
-
-@pytest.fixture(autouse=True)
-def nothing_compiled() -> None:
-    clear_compiled()
 
 
 def test_what_runs_as_it_is_beside_compiled_code_and_is_traced_inside():
