@@ -298,7 +298,7 @@ def output_dispatch(
             new = fire(output)
             if new is None:
                 return None
-        elif is_exporting() or visitor.found_none(output, "output"):
+        elif is_exporting() or visitor.found_none(output, "output"):  # an export has fake tensors
             return None
         else:
             new = map_leaves(output, fire)
@@ -332,7 +332,7 @@ def input_dispatch(
             if new is None:
                 return None
             given = (new,), kwargs
-        elif is_exporting() or visitor.found_none((args, kwargs), "input"):
+        elif is_exporting() or visitor.found_none((args, kwargs), "input"):  # an export has fake tensors
             return None
         else:
             given = map_leaves(args, fire), map_leaves(kwargs, fire)
