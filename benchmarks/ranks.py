@@ -21,7 +21,8 @@ from torch import nn
 
 import tenterhook as th
 from benchmarks.gpt import GPT, VOCABULARY
-from tenterhook import ranks
+from tenterhook.ranks import rendezvous
+from tenterhook.ranks.world import store
 
 LAYERS, EXPERTS = 61, 245
 
@@ -75,7 +76,7 @@ def scale(world: int) -> None:
         "clip_norm over all": th.clip_norm(1.0, over="hook"),
     }  # fmt: skip
     for name, do in actions.items():
-        ranks._store().add(f"tenterhook/{ranks._met}/here", world - 1)  # the other ranks are there
+        store().add(f"tenterhook/{rendezvous._met}/here", world - 1)  # the other ranks are there
         met: list[tuple[str, int]] = []
         begun = time.thread_time()
         with counting(met):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from tenterhook.rig import dynamo_private, graphs, taps
+from tenterhook.rig.compiled import graph_cache as graphs
+from tenterhook.rig.points import taps
+from tenterhook.torch_internals import compiler as dynamo_private
 
 
 def clear_compiled() -> None:

@@ -15,7 +15,7 @@ PACKAGE = Path(tenterhook.__file__).parent
 OWN_PROGRAM = ("doctor", "adapters", "program.py")
 FILES = sorted(
     path for path in PACKAGE.rglob("*.py")
-    if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path != PACKAGE / "cli" / "modules.py"
+    if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path != PACKAGE / "cli" / "imports.py"
 )  # fmt: skip
 
 #: every top-level package that is imported anywhere, at the top or inside a function
@@ -69,11 +69,12 @@ REGULAR = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "f
 #: where an attribute is looked up by a name that is no literal: each takes it from a tuple or a class in the source
 BY_NAME = {
     "__init__.py: __getattr__", "actions/registry.py: checked", "errors.py: located", "plan/files.py: _hook",
-    "plan/files.py: _written", "plan/hook.py: __post_init__", "plan/hook.py: __repr__", "rig/leaves.py: _mapped",
-    "rig/rehearse.py: _hook", "rig/rehearse.py: _put_back", "rig/torch_private.py: count_hooks",
-    "rig/torch_private.py: drop_empty_tensor_hooks", "rig/torch_private.py: forget_hook",
-    "rig/torch_private.py: hooks_in", "rig/torch_private.py: reinstall_tensor_hooks",
-    "rig/torch_private.py: tensor_hooks", "rig/unpack.py: _compare_surroundings", "rig/unpack.py: _keep",
+    "plan/files.py: _written", "plan/hook.py: __post_init__", "plan/hook.py: __repr__",
+    "rig/runtime/tensor_tree.py: _mapped",
+    "rig/saved/loader.py: _compare_surroundings", "rig/saved/loader.py: _keep",
+    "torch_internals/hook_dicts.py: count_hooks", "torch_internals/hook_dicts.py: drop_empty_tensor_hooks",
+    "torch_internals/hook_dicts.py: forget_hook", "torch_internals/hook_dicts.py: hooks_in",
+    "torch_internals/hook_dicts.py: reinstall_tensor_hooks", "torch_internals/hook_dicts.py: tensor_hooks",
 }  # fmt: skip
 #: where the module's own names are asked for: the facade
 OWN_NAMES = {"__init__.py: __getattr__"}

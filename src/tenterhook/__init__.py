@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from tenterhook.doctor import Exam as Exam
     from tenterhook.doctor import Finding as Finding
     from tenterhook.doctor import Findings as Findings
-    from tenterhook.doctor import check as check
     from tenterhook.doctor import examine as examine
+    from tenterhook.doctor.check import check as check
     from tenterhook.doctor.effect import effect as effect
     from tenterhook.keep.dcp import DcpState as DcpState
     from tenterhook.keep.restore import restore as restore
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from tenterhook.rig import inventory as inventory
     from tenterhook.rig import tap as tap
     from tenterhook.rig import watch as watch
-    from tenterhook.rig.attach import attach as attach
+    from tenterhook.rig.api.attach import attach as attach
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import tenterhook as th
 from tenterhook.actions import BUILTIN
-from tenterhook.rig.state import mixed
+from tenterhook.rig.runtime.hook_state import mixed
 from tests.rig.by_hand import TARGETS, Hand
 from tests.rig.matrix import _bits, _same
 from tests.rig.regimes import Net, Regime

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import tenterhook as th
-from tenterhook.actions import histogram, spike, stats, together, watch_nonfinite
-from tenterhook.actions.together import ALONE, PACK, WIDTH, Form
+from tenterhook.actions import batched as together
+from tenterhook.actions import histogram, spike, stats, watch_nonfinite
+from tenterhook.actions.batched import ALONE, PACK, WIDTH, Form
 
 SIZES = (0, 1, 7, 1023, 1024, 1025, 5000)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import tenterhook as th
-from tenterhook.rig import doors
+from tenterhook.rig.compiled import graph_ops as doors
 from tests.compiled.stack import Stack, batch, build, graphs
 
 #: torch.compile of a block looks at the .grad of what it is given

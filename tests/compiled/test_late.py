@@ -11,7 +11,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import tenterhook as th
-from tenterhook.rig import dynamo_private as dynamo
+from tenterhook.torch_internals import compiler as dynamo
 from tests.compiled.stack import Stack, batch, build, graphs
 
 #: torch.compile of a block looks at the .grad of what it is given

@@ -11,7 +11,7 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.doctor.findings import Findings
-from tenterhook.rig import dynamo_private as dynamo
+from tenterhook.torch_internals import compiler as dynamo
 
 #: dynamo reads .grad of what is no leaf, and would be stopped by an error
 pytestmark = pytest.mark.filterwarnings("ignore")

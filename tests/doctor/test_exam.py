@@ -22,9 +22,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
 import tenterhook as th
-from tenterhook.doctor.raw import GLOBAL, WATCHED
-from tenterhook.doctor.stand_in import StandIn
-from tenterhook.rig import torch_private as private
+from tenterhook import torch_internals as private
+from tenterhook.doctor.patch.proxy import StandIn
+from tenterhook.doctor.patch.recording import GLOBAL, WATCHED
 
 PATCHED: list[tuple[Any, str]] = [
     *((owner, name) for owner, names in (*WATCHED.items(), *GLOBAL.items()) for name in names),

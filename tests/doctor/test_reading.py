@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tenterhook.doctor.reading import evaluations, holder_of, read
+from tenterhook.doctor.observe.source import evaluations, holder_of, read
 
 log: list[Any] = []
 

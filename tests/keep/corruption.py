@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 import tenterhook as th
-from tenterhook.rig.saved import DTYPES, PREFIX, Room, as_bytes, as_tensor, read
+from tenterhook.rig.saved.format import DTYPES, PREFIX, Room, as_bytes, as_tensor, read
 from tests.keep.specimen import same, specimen
 
 State = dict[str, Tensor]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import tenterhook as th
-from tenterhook.rig.clock import Clock
+from tenterhook.rig.runtime.step_clock import Clock
 from tests.keep.containers import CONTAINERS, WAYS, resume
 from tests.keep.training import DIM, Run, differences
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import tenterhook as th
-from tenterhook.rig.saved import DTYPES, NAMES, OF_A_HOOK, Room, as_bytes, as_tensor, digest, read
+from tenterhook.rig.saved.format import DTYPES, NAMES, OF_A_HOOK, Room, as_bytes, as_tensor, digest, read
 from tests.keep.odd_trees import NUMBERS, ODD, WORDS, bend, bent_word
 from tests.keep.specimen import PARTS, Specimen, attached, same, specimen
 

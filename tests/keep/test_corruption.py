@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from tenterhook.rig.saved import read
+from tenterhook.rig.saved.format import read
 from tests.keep.corruption import (
     CONTAINERS,
     ROOM,

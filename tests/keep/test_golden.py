@@ -20,10 +20,10 @@ from safetensors.torch import load
 from torch import Tensor
 
 import tenterhook as th
-from tenterhook.rig.live import LiveHook
-from tenterhook.rig.pack import surroundings
-from tenterhook.rig.saved import Room
-from tenterhook.rig.saved import read as read_state
+from tenterhook.rig.runtime.attached_hook import LiveHook
+from tenterhook.rig.saved.format import Room
+from tenterhook.rig.saved.format import read as read_state
+from tenterhook.rig.saved.writer import surroundings
 from tests.keep.golden.reader import reader, source
 from tests.keep.golden.recipes import ACTIONS, PLANS, RECIPES, Job
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import tenterhook as th
-from tenterhook.rig.rename import Renaming
-from tenterhook.rig.report import ALSO, MOST, Difference, Report
+from tenterhook.rig.saved.load_report import ALSO, MOST, Difference, Report
+from tenterhook.rig.saved.renaming import Renaming
 from tests.keep.conftest import ACTIONS, HEADER, Net, Run, build, canonical, copied, header, raw, resealed, same
 
 # -- how it reads -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tenterhook as th
-from tenterhook.rig.saved import OF_A_HOOK, TENSOR
+from tenterhook.rig.saved.format import OF_A_HOOK, TENSOR
 from tests.keep.containers import CONTAINERS
 from tests.keep.resume import ABLATIONS, Trail, prove
 from tests.keep.training import ACTIONS, Run, parts

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import tenterhook as th
-from tenterhook.record import Batch, Outlet, Row, outlet
+from tenterhook.record import Batch, Outlet, Row
+from tenterhook.record import sink_worker as outlet
 
 
 def batch(step: int, rows: int) -> Batch:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from tenterhook.rig.discover import Discovery
+from tenterhook.adapters.discover import Discovery
 
 Found = list[tuple[nn.Module, list[Optimizer]]]
 

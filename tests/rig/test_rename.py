@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tenterhook as th
-from tenterhook.rig.rename import Renaming
+from tenterhook.rig.saved.renaming import Renaming
 
 QUICK = settings(max_examples=100, deadline=None, database=None)
 

@@ -13,7 +13,7 @@ from torch.nn.parallel.distributed import DistributedDataParallel
 from torch.nn.utils import prune
 
 import tenterhook as th
-from tenterhook.rig.whose import is_ours, is_users, owner_of
+from tenterhook.torch_internals.code_owner import is_ours, is_users, owner_of
 
 
 class Mine:

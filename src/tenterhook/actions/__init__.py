@@ -1,5 +1,7 @@
 """What a hook does. Tensor maths only: no model, no other hook, no host synchronisation, no collective."""
 
+from tenterhook.actions.batched import Form as Form
+from tenterhook.actions.batched import Gauge as Gauge
 from tenterhook.actions.context import Context as Context
 from tenterhook.actions.modify import clip_adaptive as clip_adaptive
 from tenterhook.actions.modify import clip_norm as clip_norm
@@ -25,5 +27,3 @@ from tenterhook.actions.registry import plain_definition as plain_definition
 from tenterhook.actions.stats import histogram as histogram
 from tenterhook.actions.stats import stats as stats
 from tenterhook.actions.stats import unmeasurable as unmeasurable
-from tenterhook.actions.together import Form as Form
-from tenterhook.actions.together import Gauge as Gauge

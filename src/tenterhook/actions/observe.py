@@ -11,10 +11,10 @@ import msgspec
 import torch
 from torch import Tensor
 
+from tenterhook.actions.batched import WIDTH, Norms, Rows, Together, Totals
 from tenterhook.actions.context import Context
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, action
 from tenterhook.actions.stats import measure_norm
-from tenterhook.actions.together import WIDTH, Norms, Rows, Together, Totals
 
 
 @action("capture", registry=BUILTIN, at=TENSOR_POINTS)

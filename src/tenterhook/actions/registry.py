@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints, overload
 import msgspec
 from torch import Tensor
 
-from tenterhook.actions.together import Form, Gauge
+from tenterhook.actions.batched import Form, Gauge
 from tenterhook.errors import ActionError, nearest
 from tenterhook.plan import POINTS, Action, callable_name, callable_place
 

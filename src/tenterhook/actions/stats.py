@@ -10,8 +10,8 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
+from tenterhook.actions.batched import CACHED, WIDTH, Bins, Rows, Together, Totals, widened
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, Partial, action
-from tenterhook.actions.together import CACHED, WIDTH, Bins, Rows, Together, Totals, widened
 from tenterhook.errors import ContractError
 
 BINS = 64

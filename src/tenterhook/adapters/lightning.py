@@ -12,7 +12,7 @@ except ImportError:  # the same library under its older name
 from torch import Tensor
 
 from tenterhook.actions import DEFAULT, Registry
-from tenterhook.adapters.given import Given, as_plan, can_be_kept
+from tenterhook.adapters.plan_args import Given, as_plan, can_be_kept
 from tenterhook.record import Sinks
 from tenterhook.rig import Rig, attach
 

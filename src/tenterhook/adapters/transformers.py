@@ -12,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from tenterhook.actions import DEFAULT, Registry
-from tenterhook.adapters.given import Given, as_plan, can_be_kept
+from tenterhook.adapters.plan_args import Given, as_plan, can_be_kept
 from tenterhook.plan import Plan
 from tenterhook.record import Sinks
 from tenterhook.rig import Rig, attach

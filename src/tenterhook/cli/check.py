@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from tenterhook.cli.modules import add_actions, load_actions, load_function
+from tenterhook.cli.imports import add_actions, load_actions, load_function
 from tenterhook.plan import Plan
 
 
@@ -58,8 +58,9 @@ def _made(where: str) -> tuple[Any, Any]:
 
 def _count(model: Any, hook: Any, optimizer: Any) -> int | None:
     from tenterhook.errors import TenterhookError
-    from tenterhook.rig.names import named_optimizers
-    from tenterhook.rig.resolve import Ground, find_targets
+    from tenterhook.resolve.model_view import Ground
+    from tenterhook.resolve.resolution import find_targets
+    from tenterhook.resolve.targets import named_optimizers
 
     try:
         return len(find_targets(hook, Ground(model, named_optimizers(optimizer))))

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from tenterhook.cli.program import add_program, missing
+from tenterhook.cli.script_args import add_program, missing
 
 
 def add(commands: Any) -> None:

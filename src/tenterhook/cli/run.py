@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tenterhook.cli.modules import add_actions, load_actions
-from tenterhook.cli.program import add_program, missing
+from tenterhook.cli.imports import add_actions, load_actions
+from tenterhook.cli.script_args import add_program, missing
 
 
 def add(commands: Any) -> None:
@@ -32,7 +32,7 @@ def act(given: argparse.Namespace) -> int:
     if missing("run", given):
         return 2
     from tenterhook import ranks
-    from tenterhook.adapters.script import Script
+    from tenterhook.adapters.auto_attach import Script
     from tenterhook.plan import Plan
     from tenterhook.program import run
 

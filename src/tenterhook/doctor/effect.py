@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tenterhook import ranks
-from tenterhook.doctor.effectless import SCALE_FREE
+from tenterhook.doctor.rehearsal import rehearsal, silenced, step
+from tenterhook.doctor.rules.no_effect import SCALE_FREE
 from tenterhook.errors import RefusedError
+from tenterhook.resolve.targets import names_of
 from tenterhook.rig import Rig
-from tenterhook.rig.names import names_of
-from tenterhook.rig.rehearse import rehearsal, silenced, step
-from tenterhook.rig.table import Table
+from tenterhook.text_table import Table
 
 #: how a change is followed, in this order
 STAGES = ("grad", "grad_final", "update")
@@ -106,7 +106,7 @@ def _norm(tensor: Tensor | None) -> float:
 
 
 def _mover(optimizer: Optimizer | None, name: str) -> str:
-    from tenterhook.doctor.course import mover
+    from tenterhook.doctor.patch.events import mover
 
     return mover(optimizer.param_groups[0]) if optimizer is not None else "something else"
 

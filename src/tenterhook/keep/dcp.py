@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from tenterhook import ranks
 from tenterhook.errors import StateError
-from tenterhook.rig.header import DTYPES, HEADER, MAX_ENTRIES, MAX_HEADER, MAX_KEYS, PREFIX
 from tenterhook.rig.rig import Rig
-from tenterhook.rig.saved import is_of_a_rank, prefix
+from tenterhook.rig.saved.format import is_of_a_rank, prefix
+from tenterhook.rig.saved.schema import DTYPES, HEADER, MAX_ENTRIES, MAX_HEADER, MAX_KEYS, PREFIX
 
 
 class DcpState:

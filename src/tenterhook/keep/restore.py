@@ -15,15 +15,16 @@ from tenterhook.actions import DEFAULT, Registry
 from tenterhook.errors import ActionError, RefusedError, StateError, TenterhookError
 from tenterhook.plan import Plan
 from tenterhook.record import Sinks
-from tenterhook.rig.accord import agreed
-from tenterhook.rig.attach import check_module, clock_name, make_room
-from tenterhook.rig.names import Optimizers, device_of, named_optimizers
-from tenterhook.rig.rename import Renaming
-from tenterhook.rig.report import Kind, Report
-from tenterhook.rig.resolve import Claim, Ground, resolve
+from tenterhook.resolve.agreement import agreed
+from tenterhook.resolve.model_view import Ground
+from tenterhook.resolve.resolution import Claim, resolve
+from tenterhook.resolve.targets import Optimizers, device_of, named_optimizers
+from tenterhook.rig.api.attach import check_module, clock_name, make_room
 from tenterhook.rig.rig import Rig, uncollected
-from tenterhook.rig.saved import Room, Saved, read
-from tenterhook.rig.unpack import Kept, compare, compare_clocks, compare_tensors
+from tenterhook.rig.saved.format import Room, Saved, read
+from tenterhook.rig.saved.load_report import Kind, Report
+from tenterhook.rig.saved.loader import Kept, compare, compare_clocks, compare_tensors
+from tenterhook.rig.saved.renaming import Renaming
 
 #: differences after which the rest of a plan is not looked at
 ENOUGH = 32
@@ -48,7 +49,7 @@ def restore(
     The program must have defined the actions it names: nothing is imported.
     """
     check_module(model)
-    ranks.meet("restore")
+    ranks.barrier("restore")
     with uncollected():
         optimizers = named_optimizers(optimizer)
         ground = Ground(model, optimizers)

@@ -2,17 +2,17 @@
 
 from tenterhook.record.flight import Flight as Flight
 from tenterhook.record.flight import Written as Written
-from tenterhook.record.outlet import Outlet as Outlet
-from tenterhook.record.outlet import Sink as Sink
-from tenterhook.record.outlet import Sinks as Sinks
-from tenterhook.record.outlet import Writer as Writer
-from tenterhook.record.outlet import as_sinks as as_sinks
 from tenterhook.record.recorder import Recorder as Recorder
 from tenterhook.record.rows import Batch as Batch
 from tenterhook.record.rows import Row as Row
 from tenterhook.record.rows import Table as Table
 from tenterhook.record.run import Run as Run
 from tenterhook.record.run import open_run as open_run
+from tenterhook.record.sink_worker import Outlet as Outlet
+from tenterhook.record.sink_worker import Sink as Sink
+from tenterhook.record.sink_worker import Sinks as Sinks
+from tenterhook.record.sink_worker import Writer as Writer
+from tenterhook.record.sink_worker import as_sinks as as_sinks
 from tenterhook.record.store import FINDINGS as FINDINGS
 from tenterhook.record.store import LEDGER as LEDGER
 from tenterhook.record.store import PLAN as PLAN

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tenterhook.record.flight import Flight
-from tenterhook.record.outlet import Outlet, Sink
 from tenterhook.record.rows import Batch, Row, Table, leave_device
+from tenterhook.record.sink_worker import Outlet, Sink
 from tenterhook.record.store import Store
 
 #: rows that actions may emit in one step; more are dropped and counted

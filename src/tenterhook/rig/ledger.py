@@ -5,112 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tenterhook.actions import Context
 from tenterhook.errors import nearest
 from tenterhook.plan import Hook
+from tenterhook.rig.runtime.attached_hook import Site
+from tenterhook.text_table import MOST, Table
 
 if TYPE_CHECKING:
-    from tenterhook.rig.graphs import Graphs
-    from tenterhook.rig.live import LiveHook
-    from tenterhook.rig.names import Target
-
-
-#: how the reason of a site that muted itself begins
-MUTED = "muted"
-#: why a site sleeps whose target was taken off the model
-ELSEWHERE = "on another rank"
-GONE = "no longer on the model under this name"
-
-
-class Site:
-    """One hook at one target: its place, and its line in the ledger. Counters are bare ints: firing is hot."""
-
-    __slots__ = (
-        "_due_before", "_due_since", "bound", "changed", "ctx", "dormant", "failed", "fired", "first", "installed",
-        "last", "live", "order", "rebound", "skipped", "slot", "target",
-    )  # fmt: skip
-
-    def __init__(self, live: LiveHook, target: Target, slot: int) -> None:
-        self.live = live
-        self.target = target
-        self.slot = slot
-        #: id of the parameter that an optimizer's step last found at the name
-        self.bound: int | None = None
-        self.ctx: Context | None = None
-        #: registered with PyTorch now; a hook that is not due in this step is not
-        self.installed = False
-        #: why it cannot fire as the model stands
-        self.dormant: str | None = None
-        self.fired = 0
-        self.changed = 0
-        self.failed = 0
-        self.rebound = 0
-        #: how often it was due but let pass, by reason
-        self.skipped: dict[str, int] | None = None
-        #: steps of the first and the last firing, -1 before
-        self.first = -1
-        self.last = -1
-        #: place in the order of firings; compare within a step
-        self.order = -1
-        self._due_before = 0
-        self._due_since = live.due_steps
-
-    @property
-    def hook(self) -> str:
-        return self.live.hook.id
-
-    @property
-    def point(self) -> str:
-        return self.live.hook.at
-
-    @property
-    def name(self) -> str:
-        return self.target.name
-
-    @property
-    def due(self) -> int:
-        """Steps in which it was due and could fire."""
-        return self._due_before + (0 if self.dormant else self.live.due_steps - self._due_since)
-
-    def begin_anew(self, due: int = 0) -> None:
-        """Every counter at zero, but for the steps it was due in."""
-        self.fired = self.changed = self.failed = self.rebound = 0
-        self.first = self.last = self.order = -1
-        self.skipped = None
-        if self.dormant is not None and self.dormant.startswith(MUTED):
-            self.dormant = None
-        self._due_before, self._due_since = due, self.live.due_steps
-
-    def sleep(self, why: str) -> None:
-        if self.dormant is None:
-            self._due_before = self.due
-        self.dormant = why
-        self.live.sleeps = True
-
-    def wake(self) -> None:
-        if self.dormant is not None:
-            self.dormant = None
-            self._due_since = self.live.due_steps
-
-    def skip(self, why: str) -> None:
-        if self.skipped is None:
-            self.skipped = {}
-        self.skipped[why] = self.skipped.get(why, 0) + 1
-
-    @property
-    def state(self) -> str:
-        """One word: dormant, muted, installed, or idle (attached, not due in this step)."""
-        if self.dormant:
-            return "dormant"
-        if self.live.muted:
-            return "muted"
-        return "installed" if self.installed else "idle"
-
-    def __repr__(self) -> str:
-        return (
-            f"<site {self.hook} at {self.point} on {self.name!r}: {self.state}, "
-            f"due {self.due}, fired {self.fired}, changed {self.changed}>"
-        )
+    from tenterhook.rig.compiled.graph_cache import Graphs
+    from tenterhook.rig.runtime.attached_hook import LiveHook
 
 
 class Account(Mapping[str, Site]):
@@ -176,13 +78,9 @@ class Account(Mapping[str, Site]):
         return total
 
     def __repr__(self) -> str:
-        from tenterhook.rig.table import account_table
-
         return account_table(self).text()
 
     def _repr_html_(self) -> str:
-        from tenterhook.rig.table import account_table
-
         return account_table(self).html()
 
 
@@ -218,3 +116,16 @@ class Ledger(Mapping[str, Account]):
         sites = [s for live in self._lives.values() for s in live.sites if s.order >= 0]
         last = max((s.last for s in sites), default=-1)
         return sorted((s for s in sites if s.last == last), key=lambda s: s.order)
+
+
+def account_table(account: Account) -> Table:
+    rows = []
+    for site in list(account.values())[:MOST]:
+        notes = [f"dormant: {site.dormant}"] if site.dormant else []
+        notes += [f"skipped {n}: {why}" for why, n in (site.skipped or {}).items()]
+        notes += [f"re-bound {site.rebound}"] if site.rebound else []
+        last = None if site.last < 0 else site.last
+        rows.append([site.name, site.state, site.due, site.fired, site.changed, site.failed, last, "; ".join(notes)])
+    foot = f"... and {len(account) - MOST} more" if len(account) > MOST else ""
+    head = ("target", "state", "due", "fired", "changed", "failed", "last step", "notes")
+    return Table("", head, rows, foot)

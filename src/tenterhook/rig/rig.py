@@ -15,27 +15,23 @@ from typing import Any
 from torch import Tensor, nn
 
 from tenterhook import ranks
+from tenterhook import torch_internals as private
 from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import LEDGER, PLAN, Recorder, Row, Sinks, Written, as_sinks
-from tenterhook.rig import torch_private as private
-from tenterhook.rig.accord import accord, accord_on
-from tenterhook.rig.ending import Ending
-from tenterhook.rig.header import SavedClock
+from tenterhook.resolve.agreement import accord, accord_on
+from tenterhook.resolve.model_view import Ground
+from tenterhook.resolve.resolution import Claim, resolve
+from tenterhook.rig.installer import Rigging
 from tenterhook.rig.ledger import Ledger
-from tenterhook.rig.live import LiveHook
-from tenterhook.rig.pack import pack, tensors_of
-from tenterhook.rig.rename import Renaming
-from tenterhook.rig.report import Report
-from tenterhook.rig.resolve import Claim, Ground, resolve
-from tenterhook.rig.rigging import Rigging
-from tenterhook.rig.root import Root, rigs_on
-from tenterhook.rig.saved import Room, Saved, read
-from tenterhook.rig.steps import Steps
-from tenterhook.rig.taps import Taps
-from tenterhook.rig.telling import accounts, scene, written
-from tenterhook.rig.unpack import (
+from tenterhook.rig.points.taps import Taps
+from tenterhook.rig.root_hooks import Root, rigs_on
+from tenterhook.rig.run_files import accounts, scene, written
+from tenterhook.rig.runtime.attached_hook import LiveHook
+from tenterhook.rig.saved.format import Room, Saved, read
+from tenterhook.rig.saved.load_report import Report
+from tenterhook.rig.saved.loader import (
     Kept,
     compare,
     compare_clocks,
@@ -44,6 +40,11 @@ from tenterhook.rig.unpack import (
     place,
     place_clock,
 )
+from tenterhook.rig.saved.renaming import Renaming
+from tenterhook.rig.saved.schema import SavedClock
+from tenterhook.rig.saved.writer import pack, tensors_of
+from tenterhook.rig.step.end_of_step import Ending
+from tenterhook.rig.step.optimizer_step import Steps
 
 _numbers = itertools.count()
 
@@ -151,12 +152,12 @@ class Rig:
         return f"<rig: {len(self.ledger)} hooks, {sites} sites, {state}>"
 
     def __str__(self) -> str:
-        from tenterhook.rig.table import rig_text
+        from tenterhook.rig.display import rig_text
 
         return rig_text(self)
 
     def _repr_html_(self) -> str:
-        from tenterhook.rig.table import rig_html
+        from tenterhook.rig.display import rig_html
 
         return rig_html(self)
 
@@ -288,7 +289,7 @@ class Rig:
         `strict` raises MismatchError if state would be lost or missed, and loads nothing then.
         """
         model = self._attached_model()
-        ranks.meet("load_state_dict")
+        ranks.barrier("load_state_dict")
         self.loaded = report = Report()
         saved = ranks.all_or_none(partial(read, state, self._room(model)))
         if saved is None:

@@ -1,0 +1,170 @@
+"""What is spread over ranks: DDP's replicas, FSDP2's shards, parts of a DTensor. Seen while the program runs."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.hook_owner import is_parts
+from tenterhook.doctor.observe.model_index import Place, caller
+from tenterhook.ranks import Board
+from tenterhook.resolve.sharding import fully_sharded
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.observe.hook_owner import Owner
+    from tenterhook.doctor.observe.hook_record import Watched
+
+DDP, FSDP, PARTS = "DDP", "FSDP2", "a DTensor"
+
+
+#: methods of a tensor that give a number of Python's
+_READS = ("item", "tolist", "__float__", "__int__", "__bool__")
+
+
+@dataclass(slots=True)
+class Replica:
+    """One DDP, and what it was made with."""
+
+    ddp: weakref.ref[nn.Module]
+    parameters: frozenset[int]
+    modules: frozenset[int]
+    #: where it was made, if the exam was open then
+    place: str | None
+    ranks: int
+    ignored: frozenset[str]
+    #: parameters that were frozen then
+    frozen: frozenset[int]
+    #: names of parameters that got a gradient which it does not reduce, with what happened to them
+    strangers: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ddp: Any, place: str | None) -> Replica:
+        ignored = frozenset(ddp.parameters_to_ignore)
+        named = [(id(p), p.requires_grad) for name, p in ddp.module.named_parameters() if name not in ignored]
+        return cls(
+            weakref.ref(ddp), frozenset(id for id, trained in named if trained), frozenset(map(id, ddp.modules())),
+            place, ddp.process_group.size(), ignored, frozenset(id for id, trained in named if not trained),
+        )  # fmt: skip
+
+    def look(self) -> None:
+        ddp: Any = self.ddp()
+        if ddp is None or self.ranks == 1:
+            return
+        for name, p in ddp.module.named_parameters():
+            if p.requires_grad and p.grad is not None and id(p) not in self.parameters and name not in self.ignored:
+                self.strangers.setdefault(name, "unfrozen" if id(p) in self.frozen else "put there")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A number that was read from a DTensor whose ranks hold parts of it."""
+
+    place: str
+    how: str
+    value: Any
+    placements: str
+    ranks: int
+    hook: Watched | None
+
+
+class Spread:
+    def __init__(self) -> None:
+        self.replicas: list[Replica] = []
+        self.reads: dict[str, Read] = {}
+        self.board: Board | None = None
+        #: the hook whose function runs
+        self.firing: Watched | None = None
+        self._groups: dict[int, weakref.ref[Any]] = {}
+        self._undo: ExitStack | None = None
+
+    def begin(self, modules: list[nn.Module], undo: ExitStack) -> None:
+        """`undo` takes back what is put in later."""
+        self._undo = undo
+        self.replicas = [Replica.of(m, None) for m in modules if isinstance(m, nn.parallel.DistributedDataParallel)]
+
+    def look(self) -> None:
+        """Called before each backward and registration, since a process group may have been made."""
+        if self.board is not None or self._undo is None or not dist.is_available() or not dist.is_initialized():
+            return
+        if dist.get_world_size() == 1 or dist.get_backend() == "fake":
+            return
+        from torch.distributed.tensor import DTensor
+
+        self.board = Board()
+        for name in _READS:
+            own = vars(DTensor).get(name)
+            setattr(DTensor, name, self._reading(getattr(DTensor, name), name))
+            self._undo.callback(*((delattr, DTensor, name) if own is None else (setattr, DTensor, name, own)))
+
+    def wrapping(self, init: Callable[..., None]) -> Callable[..., None]:
+        @wraps(init)
+        def wrapped(ddp: Any, *args: Any, **kwargs: Any) -> None:
+            init(ddp, *args, **kwargs)
+            self.replicas.append(Replica.of(ddp, caller().place))
+
+        return wrapped
+
+    def _reading(self, read: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @wraps(read)
+        def number(tensor: Any) -> Any:
+            value = read(tensor)
+            if torch.compiler.is_compiling() or tensor.numel() != 1:
+                return value
+            sizes = zip(tensor.placements, tensor.device_mesh.shape, strict=True)
+            ranks = max((size for one, size in sizes if one.is_partial()), default=1)
+            if ranks > 1 and (by := caller()).users:
+                how = name.strip("_") if name.startswith("_") else f".{name}"
+                self.reads.setdefault(by.place, Read(by.place, how, value, str(tensor.placements), ranks, self.firing))
+            return value
+
+        return number
+
+    # -- what a hook is on ---------------------------------------------------------------------------------------------
+
+    def group(self, tensor: Any, place: Place | None) -> weakref.ref[Any] | None:
+        """What FSDP2 shards a parameter with."""
+        root = place.root() if place is not None else None
+        if root is None or "torch.distributed.fsdp" not in sys.modules or not is_parts(tensor):
+            return None
+        if id(tensor) not in self._groups:
+            for group, shards in private.shard_groups(root):
+                self._groups |= {id(shard): weakref.ref(group) for shard in shards}
+        found = self._groups.get(id(tensor))
+        return found if found is not None and found() is not None else None
+
+    def kind(self, owner: Owner) -> str | None:
+        """How what a hook is on is spread over several ranks, if it is."""
+        if self.board is None:
+            return None
+        if owner.group is not None:
+            return FSDP
+        now = owner.now()
+        if is_parts(now):
+            return PARTS if now.device_mesh.size() > 1 else None
+        for replica in self.replicas:
+            ids = replica.modules if isinstance(now, nn.Module) else replica.parameters
+            if replica.ranks > 1 and id(now) in ids and replica.ddp() is not None:
+                return DDP
+        if not isinstance(now, nn.Module):
+            return None
+        return FSDP if self.shards(owner) else PARTS if any(map(is_parts, now.parameters())) else None
+
+    @staticmethod
+    def shards(owner: Owner) -> bool:
+        """Whether FSDP2 has the model that a parameter is of."""
+        root = owner.place.root() if owner.place is not None else None
+        return root is not None and "torch.distributed.fsdp" in sys.modules and fully_sharded(root)
+
+    def look_at_gradients(self) -> None:
+        for replica in self.replicas:
+            replica.look()

@@ -1,0 +1,92 @@
+"""One firing in numbers: what it was given, and what it returned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tenterhook import torch_internals as private
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.patch.events import Course
+
+
+@dataclass(slots=True)
+class Look:
+    """What one firing gave and returned, in a few numbers."""
+
+    given: float
+    returned: float
+    equal: bool
+    #: where the one is a multiple of the other
+    factor: float | None
+    #: the largest element of each
+    peaks: tuple[float, float]
+    scale: float
+    #: steps before it
+    steps: int
+    #: elements that were made zero; None if there are none
+    zeroed: Tensor | None
+
+    @classmethod
+    def at(cls, given: Tensor, returned: Tensor, course: Course) -> Look:
+        a, b = given.detach(), returned.detach()
+        norm, made = float(a.norm()), float(b.norm())
+        factor = _factor(a, b) if norm and made and math.isfinite(norm) and math.isfinite(made) else None
+        if factor is not None and abs(made - abs(factor) * norm) > 1e-3 * made:
+            factor = None
+        factor = 0.0 if norm and not made else factor
+        peaks = (_peak(a), _peak(b))
+        zeroed = (b == 0) & (a != 0) if factor is None or not factor else None
+        return cls(
+            norm, made, bool(torch.equal(a, b)), factor, peaks, course.scale, course.steps,
+            zeroed if zeroed is not None and bool(zeroed.any()) else None,
+        )  # fmt: skip
+
+
+#: elements of a tensor that tell whether it is a multiple of another
+_SAMPLE = 4096
+
+
+def _factor(a: Tensor, b: Tensor) -> float | None:
+    step = max(1, a.numel() // _SAMPLE)
+    a, b = (t.reshape(-1)[::step].double() for t in (a, b))
+    size = float((a * a).sum())
+    ratio = float((a * b).sum()) / size if size else 0.0
+    off = float((b - ratio * a).norm())
+    return ratio if off <= 1e-5 * float(b.norm()) else None
+
+
+def quotients(made: Tensor, given: Tensor) -> Tensor:
+    """What some elements were multiplied by; 1 where there was nothing to multiply."""
+    step = max(1, given.numel() // _SAMPLE)
+    a, b = (t.detach().reshape(-1)[::step] for t in (given, made))
+    return torch.where(a == 0, torch.ones_like(a), b / a)
+
+
+def summary(tensor: Tensor) -> str:
+    """The same of the same numbers, on every rank."""
+    numbers = tensor.detach().double()
+    return f"{float(numbers.sum()).hex()} {float(numbers.norm()).hex()}"
+
+
+def _peak(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor, math.inf)) if tensor.numel() else 0.0
+
+
+def comparable(a: Tensor, b: Tensor) -> bool:
+    return is_plain(a) and is_plain(b) and a.shape == b.shape and a.device == b.device
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether its numbers may be looked at."""
+    real = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_nested
+    return real and not tensor.is_complex() and tensor.device.type != "meta" and not private.is_functorch(tensor)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num())

@@ -1,0 +1,361 @@
+"""One raw hook under watch: where it was registered, on what, and what became of it."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tenterhook import torch_internals as private
+from tenterhook.doctor.findings import Finding, finding
+from tenterhook.doctor.observe.distribution import DDP
+from tenterhook.doctor.observe.firing_sample import Look, comparable, is_plain, quotients, same, summary
+from tenterhook.doctor.observe.hook_owner import Owner
+from tenterhook.doctor.observe.model_index import Caller
+from tenterhook.doctor.observe.source import Reading
+from tenterhook.doctor.observe.timeline import Moment
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.patch.events import Course
+
+#: firings of a hook that are looked at number by number, and kept values that are followed
+LOOKS = 4
+
+
+TENSOR = ("register_hook", "register_post_accumulate_grad_hook")
+
+
+FORWARD = ("register_forward_pre_hook", "register_forward_hook")
+
+
+BACKWARD = ("register_full_backward_pre_hook", "register_full_backward_hook", "register_backward_hook")
+
+
+#: those that PyTorch tells of each call's output
+FULL = BACKWARD[:2]
+
+
+STEP = ("register_step_pre_hook", "register_step_post_hook")
+
+
+@dataclass(slots=True)
+class Meeting:
+    """A backward that a silent hook might have fired in, and why it did not."""
+
+    backward: str
+    inside: bool
+    alive: bool = True
+    frozen: bool = False
+    replaced: bool = False
+    #: by FSDP2 or tensor parallel
+    sharded: bool = False
+    #: FSDP2 does not reduce in it
+    unsynced: bool = False
+    #: parameters of its module were in the graph, used before the hook came
+    used: bool = False
+    late: bool = False
+    #: the class of another root whose parameters were in the graph, if it is the same as this one's
+    other: str | None = None
+
+
+@dataclass(slots=True)
+class Calls:
+    """Of one module, while it is watched."""
+
+    count: int = 0
+    without_grad: int = 0
+    #: the class of an output whose tensors a backward hook does not see
+    odd: str | None = None
+
+    def note(self, out: Any) -> None:
+        self.count += 1
+        if not torch.is_grad_enabled():
+            self.without_grad += 1
+        elif not isinstance(out, Tensor) and not (
+            isinstance(out, tuple) and all(not isinstance(o, dict | list | tuple) for o in out)
+        ):
+            self.odd = type(out).__name__
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """A hook's record: what it is, then what was seen of it."""
+
+    #: among the exam's hooks, and among all of the process
+    number: int
+    serial: int
+    #: the function of PyTorch's that registered it
+    kind: str
+    function: str
+    caller: Caller
+    owner: Owner
+    born: Moment
+    reading: Reading | None
+    #: of the function, and of its code
+    identity: tuple[int, int]
+    course: Course
+    #: of the plain function inside
+    code: CodeType | None = None
+    handle: Any = None
+    #: the name by which it holds the tensor that it is on
+    holder: str | None = None
+    #: its function has values of its own, so that others of its code may do something else
+    bound: bool = False
+    #: it took the number, and the place, of another
+    overwrote: bool = False
+    removed: Moment | None = None
+
+    #: how what it is on is spread over ranks
+    spread: str | None = None
+    #: of firings before DDP reduces: what some elements were multiplied by, firings that did something else, or
+    #: dropped the gradient, or changed the parameter, and what that was after the first of these
+    factors: Tensor | None = None
+    uneven: int = 0
+    dropped: int = 0
+    drifted: int = 0
+    drift: str = ""
+
+    fired: int = 0
+    returned: int = 0
+    changed: int = 0
+    in_place: int = 0
+    raised: str | None = None
+    looks: list[Look] = field(default_factory=list)
+    #: firings in a recomputation; with no gradient at all; with none of its inputs; onto a .grad that was there;
+    #: after it was removed; on copies of what it is on
+    recomputed: int = 0
+    nones: int = 0
+    without_input: int = 0
+    accumulating: int = 0
+    #: of those, since the gradient was last empty, and those that a step was taken with
+    adding: int = 0
+    summed: int = 0
+    late_firings: int = 0
+    copies_fired: int = 0
+    most_in_backward: int = 0
+    #: whether passes with create_graph were among them, and passes without
+    graphs: set[bool] = field(default_factory=set)
+    #: the tensor was another version of itself when the gradient came
+    rebased: bool = False
+    #: values it was shown, and gradients it kept a reference to, with their version then
+    kept: list[tuple[Moment, weakref.ref[Tensor]]] = field(default_factory=list)
+    aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
+
+    #: backwards that it did not fire in
+    meetings: list[Meeting] = field(default_factory=list)
+    #: how the module it is on is called, where PyTorch tells
+    calls: Calls | None = None
+    #: nodes of forwards that it changed and a checkpoint may run again, with the backwards that had run then
+    checkpointed: dict[tuple[int, str], int] = field(default_factory=dict)
+    #: recomputations that ran without it, though their forward had it
+    recomputed_without: int = 0
+
+    #: steps of an optimizer that holds the parameter, of others; steps that found no gradient any more
+    reached: int = 0
+    outside: int = 0
+    cleared: int = 0
+    optimizers: set[str] = field(default_factory=set)
+    #: how far a step moved what it had made zero, and by what
+    moved: list[tuple[float, str]] = field(default_factory=list)
+    #: factors of clippings by the norm, and whether all that was clipped had the same factor of hooks
+    clipped: list[tuple[float, bool]] = field(default_factory=list)
+    _in_backward: tuple[int, int] = (-1, 0)
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def foreign(self) -> bool:
+        return not self.caller.users
+
+    @property
+    def below(self) -> str:
+        """A selector of the parameters of the module it is on."""
+        return "*" if self.owner.name == "." else f"{self.owner.name}.*"
+
+    @property
+    def alive(self) -> bool:
+        hooks = private.registered_in(self.handle)
+        return hooks is not None and self.handle.id in hooks
+
+    @property
+    def taken_off(self) -> bool:
+        """Gone from what it was on, and not by its handle."""
+        there = not self.owner.replaced if self.owner.is_parameter else self.owner.now() is not None
+        return self.removed is None and not self.alive and there
+
+    @property
+    def waits(self) -> bool:
+        """Whether a backward may tell why it is silent."""
+        return self.kind in (*TENSOR, *FORWARD, *BACKWARD)
+
+    # -- firing ------------------------------------------------------------------------------------------------------
+
+    def fire(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        looking = len(self.looks) < LOOKS and self.fired < 4 * LOOKS
+        if not self.fired:
+            self.spread = self.course.spread.kind(self.owner)
+        if self.kind in TENSOR:
+            fire = self._on_gradient if self.kind == TENSOR[0] else self._on_accumulated
+            parameter = self.owner.now() if looking and self.spread == DDP else None
+            if isinstance(parameter, Tensor):
+                return self._on_replica(parameter, fire, fn, args, kwargs)
+            return fire(fn, args, kwargs, looking)
+        watched = self.kind in BACKWARD
+        before = [(t, private.version(t)) for t in _tensors(args)] if watched else []
+        if before and before[-1][0].requires_grad and len(self.kept) < LOOKS:
+            self.kept.append((self.course.now(), weakref.ref(before[-1][0])))
+        out = self._call(fn, args, kwargs)
+        if watched:
+            self.in_place += any(private.version(t) != was for t, was in before)
+            if self.kind == BACKWARD[1] and len(args) > 1 and isinstance(args[1], tuple):
+                self.without_input += bool(args[1]) and all(g is None for g in args[1])
+        if out is not None:
+            self.returned += 1
+            given = args[1] if watched and len(args) > 1 else None
+            pair = next(((a, b) for a, b in zip(_tuple(given), _tuple(out)) if isinstance(a, Tensor)
+                         and isinstance(b, Tensor) and a is not b), None)  # fmt: skip
+            self.changed += 1 if pair is not None or not watched else 0
+            if pair is not None and looking and comparable(*pair):
+                with torch.no_grad():
+                    self.looks.append(Look.at(*pair, self.course))
+        elif self.kind in FORWARD and len(self.kept) < LOOKS:
+            self._follow(args)
+        if self.kind in FORWARD:
+            self._see_checkpoint(out)
+        return out
+
+    def _on_replica(
+        self, parameter: Tensor, fire: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What is done to a parameter, and to its gradient, before DDP reduces it."""
+        accumulated = self.kind == TENSOR[1]
+        value, given = parameter.detach().clone(), parameter.grad if accumulated else args[0]
+        given = given.detach().clone() if given is not None and is_plain(given) else None
+        out = fire(fn, args, kwargs, True)
+        made = parameter.grad if accumulated else out
+        with torch.no_grad():
+            if not same(value, parameter.detach()):
+                self.drifted, self.drift = self.drifted + 1, self.drift or summary(parameter)
+            self.dropped += accumulated and given is not None and made is None
+            if given is not None and made is not None and comparable(given, made):
+                factors = quotients(made, given)
+                self.uneven += self.factors is not None and not torch.allclose(factors, self.factors, equal_nan=True)
+                self.factors = factors if self.factors is None else self.factors
+        return out
+
+    def _see_checkpoint(self, out: Any) -> None:
+        if private.graph_task_id() != -1:
+            self.recomputed += 1
+            return
+        made = next(_tensors((out,)), None)
+        node = private.checkpointed(made) if made is not None else None
+        if node is not None and len(self.checkpointed) < LOOKS:
+            self.checkpointed[node] = self.course.backwards
+
+    def _on_gradient(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
+        given = args[0] if args else None
+        if not isinstance(given, Tensor):
+            self.nones += 1
+            return self._call(fn, args, kwargs)
+        was = private.version(given)
+        copy = given.detach().clone() if looking and comparable(given, given) else None
+        if self.owner.leaf:
+            leaf = self.owner.now() if looking else None
+            held = leaf.grad if isinstance(leaf, Tensor) else None
+            with torch.no_grad():
+                adds = held is not None and is_plain(held) and bool(held.any())
+            self.accumulating += adds
+            self.adding = self.adding + 1 if adds else 0
+        elif looking:
+            tensor = self.owner.now()
+            self.rebased |= isinstance(tensor, Tensor) and private.version(tensor) != self.owner.version
+        if given.requires_grad and len(self.kept) < LOOKS:
+            self.kept.append((self.course.now(), weakref.ref(given)))
+        out = self._call(fn, args, kwargs)
+        now = private.version(given)
+        with torch.no_grad():
+            edited = copy is not None and was == now and not same(copy, given.detach())
+        self.in_place += was != now or edited
+        if isinstance(out, Tensor):
+            self.returned += 1
+            if out is not given:
+                self.changed += 1
+                if copy is not None and comparable(copy, out):
+                    with torch.no_grad():
+                        self.looks.append(Look.at(copy, out, self.course))
+        return out
+
+    def _on_accumulated(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
+        parameter = args[0]
+        grad = parameter.grad
+        self.nones += grad is None
+        was = (id(grad), private.version(grad)) if grad is not None else None
+        users = (sys.getrefcount(grad), private.memory_users(grad)) if looking and grad is not None else (0, 0)
+        out = self._call(fn, args, kwargs)
+        after = parameter.grad
+        now = (id(after), private.version(after)) if after is not None else None
+        self.returned += out is not None
+        self.changed += now != was
+        if looking and grad is not None and after is grad and now is not None:
+            del after
+            if sys.getrefcount(grad) > users[0] or private.memory_users(grad) > users[1]:
+                self.aliased.append((weakref.ref(grad), now[1] or 0))
+        return out
+
+    def _call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        course = self.course
+        course.fired_since_step.add(self.number)
+        outer, course.spread.firing = course.spread.firing, self
+        try:
+            out = fn(*args, **kwargs)
+        except BaseException as error:
+            self.raised = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            course.spread.firing = outer
+        self.fired += 1
+        if self.fired == 1:
+            course.waiting.pop(self.number, None)
+        if self.removed is not None:
+            self.late_firings += 1
+        if course.running is not None:
+            number, count = self._in_backward
+            count = count + 1 if number == course.backwards else 1
+            self._in_backward = (course.backwards, count)
+            self.most_in_backward = max(self.most_in_backward, count)
+            self.graphs.add(course.running.create_graph)
+        return out
+
+    def _follow(self, args: tuple[Any, ...]) -> None:
+        """Whether what it was shown stays alive: it may have put it away."""
+        shown = next((t for t in _tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
+        if shown is not None and torch.is_grad_enabled():
+            self.kept.append((self.course.now(), weakref.ref(shown)))
+
+
+def said(hook: Watched, code: str, evidence: str, remedy: str, *, lightly: bool = False) -> Finding:
+    """A finding about this hook; of a library's it is no more than a note."""
+    return finding(
+        code, evidence, remedy, hook=hook.function, target=hook.owner.name, by=hook.kind, place=hook.caller.place,
+        lightly=lightly or hook.foreign,
+    )  # fmt: skip
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(value.values())

@@ -1,0 +1,155 @@
+"""Where things are: the modules and parameters of the process, by identity, and whose code a frame is."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tenterhook import torch_internals as private
+from tenterhook.torch_internals.code_owner import is_ours, is_users
+
+_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
+
+_HERE = str(Path(__file__).parents[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    #: file:line in the user's code, if there is any on the stack
+    place: str
+    #: the call itself stands in the user's code
+    users: bool
+    #: or in tenterhook's
+    ours: bool
+    file: str
+
+
+def caller() -> Caller:
+    """Who calls the watched function: the frame next to it that is not in the doctor."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    nearest = frame.f_code.co_filename if frame is not None else "?"
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    found = frame.f_code.co_filename if frame is not None else "?"
+    place = f"{found}:{frame.f_lineno}" if frame is not None else nearest
+    return Caller(place, is_users(nearest), is_ours(nearest), found)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of a module, or of a parameter: then `key` is its name in the module."""
+
+    name: str
+    module: weakref.ref[nn.Module]
+    root: weakref.ref[nn.Module]
+    #: what the root is, also when it is gone
+    model: type = nn.Module
+    key: str = ""
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The model, whatever compiled it."""
+    while isinstance(inner := private.child_modules(module).get("_orig_mod"), nn.Module):
+        module = inner
+    return module
+
+
+class Places:
+    """Looked up by identity; looked for anew when something is not found, or not where it was."""
+
+    def __init__(self) -> None:
+        self._parameters: dict[int, Place] = {}
+        self._modules: dict[int, Place] = {}
+        self._made: dict[int, weakref.ref[nn.Module]] = {}
+        self._threads: set[int] = set()
+
+    def begin(self) -> None:
+        """Find what is there. Later on, with hooks that fire in other threads, this would break PyTorch's tuples."""
+        self._made = {id(m): weakref.ref(m) for m in gc.get_objects() if issubclass(type(m), nn.Module)}
+
+    def making(self, make: Callable[..., None]) -> Callable[..., None]:
+        @wraps(make)
+        def made(module: nn.Module, *args: Any, **kwargs: Any) -> None:
+            make(module, *args, **kwargs)
+            if not torch.compiler.is_compiling():
+                self._made[id(module)] = weakref.ref(module)
+
+        return made
+
+    def note_thread(self) -> None:
+        self._threads.add(threading.get_ident())
+
+    @property
+    def several_threads(self) -> bool:
+        """Whether more than one has trained."""
+        return len(self._threads) > 1
+
+    def parameter(self, tensor: Tensor) -> Place | None:
+        for fresh in (False, True):
+            if fresh:
+                self.look()
+            place = self._parameters.get(id(tensor))
+            module = place.module() if place is not None else None
+            if place is not None and module is not None and private.own_parameters(module).get(place.key) is tensor:
+                return place
+        return None
+
+    def module(self, module: nn.Module) -> Place | None:
+        for fresh in (False, True):
+            if fresh:
+                self.look()
+            place = self._modules.get(id(module))
+            if place is not None and place.module() is module:
+                return place
+        return None
+
+    def of_id(self, tensor_id: int) -> Place | None:
+        """Of a parameter that is known to be alive."""
+        return self._parameters.get(tensor_id)
+
+    def modules(self) -> list[nn.Module]:
+        """But for those of TorchScript, which keep their parts elsewhere."""
+        found = [m for ref in list(self._made.values()) if (m := ref()) is not None and "_modules" in m.__dict__]
+        return [m for m in found if not isinstance(m, torch.jit.ScriptModule)]
+
+    def look(self) -> None:
+        modules = self.modules()
+        inner = {id(c) for m in modules for c in list(private.child_modules(m).values()) if c is not None}
+        found: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
+        for root in [m for m in modules if id(m) not in inner] or modules[:1]:
+            _walk(root, *found)
+        self._parameters, self._modules = found
+
+
+def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
+    at, kind, waiting = weakref.ref(root), type(uncompiled(root)), [(root, "")]
+    while waiting:
+        module, name = waiting.pop()
+        if id(module) in modules:
+            continue
+        ref = weakref.ref(module)
+        modules[id(module)] = Place(name or ".", ref, at, kind)
+        before = f"{name}." if name else ""
+        # Another thread may be making it.
+        for key, parameter in list(private.own_parameters(module).items()):
+            if parameter is not None:
+                parameters.setdefault(id(parameter), Place(before + key, ref, at, kind, key))
+        for key, child in list(private.child_modules(module).items()):
+            if child is not None and not isinstance(child, torch.jit.ScriptModule):
+                waiting.append(
+                    (child, name if key in private.TRANSPARENT or isinstance(module, _WRAPPERS) else before + key)
+                )

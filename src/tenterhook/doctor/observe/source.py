@@ -1,0 +1,273 @@
+"""Reading a hook's code: what it returns, what it throws away, what it holds. Nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+#: methods that make another gradient of a gradient
+_CHANGES = frozenset(
+    [
+        "clamp",
+        "clip",
+        "clamp_min",
+        "clamp_max",
+        "mul",
+        "div",
+        "add",
+        "sub",
+        "neg",
+        "sign",
+        "masked_fill",
+        "nan_to_num",
+        "where",
+        "renorm",
+        "multiply",
+        "divide",
+        "true_divide",
+        "tanh",
+        "fill",
+        "zeros_like",
+        "new_zeros",
+    ]
+)
+
+
+#: of a tensor's methods, those that wait for the device
+_WAITS = frozenset(["item", "tolist", "cpu", "numpy"])
+
+
+_LIMITS = frozenset(
+    [
+        "clamp",
+        "clip",
+        "clamp_",
+        "clamp_min",
+        "clamp_max",
+        "norm",
+        "vector_norm",
+        "minimum",
+        "maximum",
+        "tanh",
+        "clip_grad_norm_",
+        "clip_grad_value_",
+    ]
+)
+
+
+#: methods by which an observer keeps what it saw
+_KEEPS = frozenset(["append", "extend", "add", "update", "put", "write", "log", "add_scalar", "add_histogram"])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What can be said of a function without running it."""
+
+    returns: bool
+    #: how a new gradient is made and thrown away: the name it gets, or "" where it gets none
+    lost: str | None
+    waits: tuple[str, ...]
+    #: it clamps, or divides by a norm
+    limits: bool
+    arguments: tuple[str, ...]
+
+
+def read(fn: Callable[..., Any]) -> Reading | None:
+    """None for what has no bytecode: a builtin, an object of C."""
+    code = getattr(bare(fn), "__code__", None)
+    if code is None:
+        return None
+    bound = 1 if inspect.ismethod(fn) or (not inspect.isfunction(fn) and not isinstance(fn, partial)) else 0
+    named: frozenset[str] = frozenset()
+    while isinstance(fn, partial):
+        bound, named, fn = bound + len(fn.args), named | frozenset(fn.keywords), fn.func
+    defaults = len(getattr(bare(fn), "__defaults__", None) or ())
+    return _read(code, bound, defaults, named)
+
+
+@lru_cache(maxsize=1024)
+def _read(code: types.CodeType, bound: int, defaults: int, named: frozenset[str]) -> Reading:
+    """The arguments that PyTorch gives are those which nobody has given yet."""
+    free = code.co_varnames[: code.co_argcount - defaults]
+    arguments = (*free[:bound], *(name for name in free[bound:] if name not in named))
+    given = arguments[bound:]
+    steps = _steps(code)
+    returns = any(
+        step.op == "RETURN_VALUE" and not (before.op == "LOAD_CONST" and before.value is None)
+        for before, step in pairwise(steps)
+    )
+    waits = tuple(dict.fromkeys(s.value for s in steps if s.op in _METHODS and s.value in _WAITS))
+    limits = any(s.op in (*_METHODS, "LOAD_GLOBAL") and s.value in _LIMITS for s in steps)
+    return Reading(returns, None if returns else _lost(steps, given), waits, limits, given)
+
+
+_METHODS = ("LOAD_METHOD", "LOAD_ATTR")
+
+
+class Step(NamedTuple):
+    op: str
+    value: Any
+
+
+def _steps(code: types.CodeType) -> list[Step]:
+    """The instructions that say something."""
+    found = []
+    for one in dis.get_instructions(code):
+        if one.opname in ("CACHE", "RESUME", "PRECALL", "NOP", "PUSH_NULL", "COPY_FREE_VARS"):
+            continue
+        value: Any = one.argval
+        if one.opname == "BINARY_OP":
+            value = one.argrepr
+        elif one.opname == "KW_NAMES":
+            value = code.co_consts[one.arg or 0]
+        op = "LOAD_FAST" if one.opname.startswith("LOAD_FAST") else one.opname
+        found.append(Step(op, value))
+    return found
+
+
+def bare(fn: Any) -> Any:
+    """The plain function inside of a partial, a method or a callable object."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    if inspect.ismethod(fn):
+        return fn.__func__
+    return fn if inspect.isfunction(fn) else getattr(type(fn), "__call__", fn)  # noqa: B004
+
+
+def _lost(steps: list[Step], given: tuple[str, ...]) -> str | None:
+    loads: dict[str, int] = {}
+    for number, step in enumerate(steps):
+        if step.op == "LOAD_FAST":
+            loads[step.value] = number
+    for number, step in enumerate(steps[1:], 1):
+        if step.op not in ("STORE_FAST", "POP_TOP"):
+            continue
+        made = _expression(steps, number)
+        if not _changes(made, given):
+            continue
+        if step.op == "POP_TOP":
+            return ""
+        unread = loads.get(step.value, -1) < number
+        if unread or (step.value in given and not _keeps(steps)):
+            return str(step.value)
+    return _edited(steps, given)
+
+
+def _edited(steps: list[Step], given: tuple[str, ...]) -> str | None:
+    """A copy of an argument that gets new elements and is then forgotten."""
+    copies = {
+        steps[n].value for n in range(1, len(steps))
+        if steps[n].op == "STORE_FAST" and any(s.value == "clone" for s in _expression(steps, n))
+        and any(s.op == "LOAD_FAST" and s.value in given for s in _expression(steps, n))
+    }  # fmt: skip
+    if any(s.op in _METHODS and s.value in _KEEPS for s in steps):
+        return None
+    for number, step in enumerate(steps):
+        if step.op == "STORE_SUBSCR":
+            before = [s.value for s in _expression(steps, number) if s.op == "LOAD_FAST"]
+            found = next((name for name in before if name in copies), None)
+            if found is not None and not any(s.op == "LOAD_FAST" and s.value == found for s in steps[number:]):
+                return str(found)
+    return None
+
+
+def _keeps(steps: list[Step]) -> bool:
+    """Whether something is put where it outlives the call."""
+    stores = ("STORE_SUBSCR", "STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL")
+    return any(s.op in stores or (s.op in _METHODS and s.value in _KEEPS) for s in steps)
+
+
+def _expression(steps: list[Step], end: int) -> list[Step]:
+    """The instructions of the statement that ends here: those of its line, since the last store."""
+    first = end
+    while first > 0 and steps[first - 1].op not in ("STORE_FAST", "POP_TOP", "RETURN_VALUE", "STORE_SUBSCR"):
+        first -= 1
+    return steps[first:end]
+
+
+def _changes(made: list[Step], given: tuple[str, ...]) -> bool:
+    """Whether the statement makes something new out of an argument: by arithmetic, such a method, or torch itself."""
+    if not made or not any(s.op == "LOAD_FAST" and s.value in given for s in made):
+        return False
+    first, last = made[0], made[-1].op
+    if last == "BINARY_OP":
+        return not made[-1].value.endswith("=")
+    chain = [s.value for before, s in pairwise(made) if s.op in _METHODS and _begins_chain(before, given)]
+    if last == "BUILD_TUPLE":
+        return any(s.op == "BINARY_OP" for s in made) or any(name in _CHANGES for name in chain)
+    if not last.startswith("CALL") or any(s.op == "KW_NAMES" and "out" in s.value for s in made):
+        return False
+    if first.op == "LOAD_GLOBAL":
+        path = [s.value for s in takewhile(lambda s: s.op in _METHODS, made[1:])]
+        if first.value == "tuple":
+            return not any(s.op in _METHODS for s in made)  # tuple(g * 2 for g in grads), not tuple(out.shape)
+        return first.value in _TORCH and bool(path) and path[-1] in _MAKES
+    return bool(chain) and chain[-1] in _CHANGES
+
+
+def _begins_chain(before: Step, given: tuple[str, ...]) -> bool:
+    """A method of an argument, or of what a method returned."""
+    return (before.op == "LOAD_FAST" and before.value in given) or before.op.startswith("CALL")
+
+
+#: names that torch is imported by, and functions of its that make something new of a gradient
+_TORCH = ("torch", "F", "functional", "nn")
+
+
+_MAKES = _CHANGES | frozenset(["normalize", "softmax", "relu", "gelu", "dropout", "ones_like", "sigmoid", "abs"])
+
+
+def held(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """What a function holds on to: its closure, its defaults, what was bound to it."""
+    while isinstance(fn, partial):
+        yield from ((f"argument {i}", value) for i, value in enumerate(fn.args))
+        yield from fn.keywords.items()
+        fn = fn.func
+    if inspect.ismethod(fn):
+        yield "self", fn.__self__
+        fn = fn.__func__
+    if not isinstance(fn, types.FunctionType):
+        return
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
+    yield from zip(names[::-1], (fn.__defaults__ or ())[::-1])
+    yield from (fn.__kwdefaults__ or {}).items()
+
+
+def holder_of(fn: Callable[..., Any], tensor: Tensor) -> str | None:
+    """The name by which a function holds this very tensor."""
+    for name, value in held(fn):
+        if value is tensor or (isinstance(value, list | tuple) and any(one is tensor for one in value)):
+            return name
+    return None
+
+
+def evaluations(path: str) -> list[int]:
+    """Lines of a file that evaluate text which is not written there."""
+    try:
+        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("eval", "exec")
+        and node.args
+        and not isinstance(node.args[0], ast.Constant)
+    ]

@@ -1,0 +1,220 @@
+"""What torch.compile made of hooks, as far as dynamo tells: nothing here goes into what is compiled."""
+
+from __future__ import annotations
+
+import os
+import re
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import update_wrapper, wraps
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from tenterhook.doctor.observe.hook_record import FULL, Watched
+from tenterhook.doctor.observe.model_index import Caller, caller
+from tenterhook.torch_internals import compiler as dynamo
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.patch.events import Course
+
+#: the node of a graph that AOTAutograd made
+COMPILED_NODE = "CompiledFunctionBackward"
+
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+
+
+Frame = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recompiled:
+    """Once more, because of something that a hook does."""
+
+    #: the line that changes what the code was made for, and the frame of that code
+    place: str
+    frame: str
+    #: the hook is that frame
+    alone: bool
+    #: there was no more: the limit was reached
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """A tensor that compiled code gave, and that is to keep its gradient."""
+
+    tensor: weakref.ref[Tensor]
+    name: str
+    caller: Caller
+
+
+def aside(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Neither it nor what it calls is compiled by itself; where compiled code calls it, it is inlined."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return fn(*args, **kwargs)
+        compiler = dynamo.swap_compiler(None)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            dynamo.swap_compiler(compiler)
+
+    dynamo.never_compile_itself(call.__code__)
+    return update_wrapper(call, fn)
+
+
+class Compiler:
+    """Dynamo, watched. It is not imported for that."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._undo: ExitStack | None = None
+        self._entered: Watched | None = None
+        self._seen: Any = None
+        self._frames: dict[str, str] = {}
+        #: by hook: why it broke graphs; recompilations for it; its operations that were left out
+        self.breaks: dict[int, list[str]] = {}
+        self.recompiled: dict[int, list[Recompiled]] = {}
+        self.left_out: dict[int, list[str]] = {}
+        #: hooks that came when something was compiled already, and whether that was what runs their module
+        self.late: dict[int, bool] = {}
+        #: by hook, the backwards that ran before it was compiled in
+        self._before: dict[int, int] = {}
+        #: graph breaks for backward hooks, which do not say of which module
+        self.breaks_for_backward = 0
+        self._retained: list[Retained] = []
+        #: of those, the ones that a backward left without a gradient
+        self.emptied: list[Retained] = []
+
+    # -- listening ---------------------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """As soon as dynamo is there."""
+        if self._undo is not None or not self._course.open or not dynamo.may_compile():
+            return
+        self._undo = ExitStack()
+        self._seen = next(reversed(dynamo.compilations()), None)
+        for (owner, name), wrapped in zip(dynamo.dynamo_entries(), (self._breaking, self._lowering), strict=True):
+            was = getattr(owner, name)
+            self._undo.callback(setattr, owner, name, was)
+            setattr(owner, name, wrapped(was))
+
+    def close(self) -> None:
+        if self._undo is not None:
+            self._undo.close()
+
+    def came(self, hook: Watched) -> None:
+        module = hook.owner.now()
+        if isinstance(module, nn.Module) and dynamo.may_compile() and dynamo.compilations():
+            self.late[hook.number] = self._course.runs_compiled(module)
+
+    def enter(self, hook: Watched) -> None:
+        """A hook goes into code that is compiled now."""
+        self.listen()
+        self.collect()
+        self._entered = hook
+        self._before.setdefault(hook.number, _uses(hook))
+
+    def without(self, hook: Watched) -> int:
+        """Backwards through compiled code that was made before the hook, if other code has it since."""
+        if not self.late.get(hook.number):
+            return 0
+        broken = hook.kind in FULL and hook.fired and self.breaks_for_backward
+        # It has met the backward that it fired in.
+        return _uses(hook) - 1 if broken else self._before.get(hook.number, 0)
+
+    def _breaking(self, tell: Callable[..., None]) -> Callable[..., None]:
+        @wraps(tell)
+        def told(*args: Any, **kwargs: Any) -> None:
+            error = kwargs.get("exc", args[-1])
+            frames = dynamo.broken_at(error)
+            text = str(error).partition("\n")[0].rstrip(".")
+            if any(map(_is_stand_in, frames)) and self._entered is not None:
+                self.breaks.setdefault(self._entered.number, []).append(text)
+            elif text.startswith("Module-level backwards hooks"):
+                self.breaks_for_backward += 1
+            tell(*args, **kwargs)
+
+        return told
+
+    def _lowering(self, lower: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(lower)
+        def made(output: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
+            unused = dynamo.unused_operations(graph)
+            before = dynamo.lowered()
+            code = lower(output, graph, *args, **kwargs)
+            for name, stack in unused if dynamo.lowered() > before else ():
+                for hook, _ in self._hooks_in(_frames(stack)):
+                    self.left_out.setdefault(hook.number, []).append(name)
+            return code
+
+        return made
+
+    def collect(self) -> None:
+        """What was compiled since the last time."""
+        if self._undo is None:
+            return
+        for one in dynamo.compilations(self._seen):
+            self._seen = one
+            number = str(one.compile_id).partition("/")[0]
+            if one.co_name is not None:
+                self._frames[number] = one.co_name
+            for hook, alone in self._hooks_in(_frames(one.recompile_reason or "")):
+                file, line, _ = _frames(one.recompile_reason)[-1]
+                place = f"{os.path.basename(file)}:{line}"
+                again = Recompiled(place, self._frames.get(number, "?"), alone, one.fail_type is not None)
+                self.recompiled.setdefault(hook.number, []).append(again)
+
+    def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[Watched, bool]]:
+        """The hooks whose code is running in a stack, and whether they are its outermost frame."""
+        start = next((n for n, frame in enumerate(frames) if _is_stand_in(frame)), -1) + 1
+        if start >= len(frames):
+            return
+        file, line, name = frames[start]
+        for hook in self._course.hooks:
+            code = hook.code
+            if code is not None and (code.co_filename, code.co_name) == (file, name) and line in _lines(code):
+                yield hook, not start
+
+    # -- tensors that come out ---------------------------------------------------------------------------------------
+
+    def retaining(self, retain: Callable[..., None]) -> Callable[..., None]:
+        @wraps(retain)
+        def retained(tensor: Tensor) -> None:
+            retain(tensor)
+            if type(tensor.grad_fn).__name__ == COMPILED_NODE:
+                self._retained.append(Retained(weakref.ref(tensor), f"tensor{list(tensor.shape)}", caller()))
+
+        return aside(retained)
+
+    def waiting_in(self, nodes: Callable[[], set[Any]]) -> list[tuple[Retained, Tensor]]:
+        """Tensors that the backward to come goes through."""
+        alive = [(one, t) for one in self._retained if (t := one.tensor()) is not None and t.grad is None]
+        return [(one, t) for one, t in alive if t.grad_fn in nodes()] if alive else []
+
+    def gone_through(self, waited: list[tuple[Retained, Tensor]]) -> None:
+        self.emptied += [one for one, tensor in waited if tensor.grad is None]
+
+
+def _uses(hook: Watched) -> int:
+    """Backwards so far of a forward since it came, through its module and not through it."""
+    return sum(meeting.used and not meeting.late for meeting in hook.meetings)
+
+
+def _is_stand_in(frame: Frame) -> bool:
+    return frame[0].endswith("proxy.py") and frame[2] == "__call__" and "doctor" in frame[0]
+
+
+def _frames(stack: str) -> list[Frame]:
+    return [(file, int(line), name) for file, line, name in _FRAME.findall(stack)]
+
+
+def _lines(code: types.CodeType) -> set[int]:
+    return {line for _, _, line in code.co_lines() if line is not None}

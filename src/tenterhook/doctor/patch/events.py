@@ -1,0 +1,377 @@
+"""What ran while an exam was open: backwards, steps, clippings, loss scales, and what they meant for each hook."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.distribution import Spread
+from tenterhook.doctor.observe.firing_sample import is_plain
+from tenterhook.doctor.observe.hook_owner import is_parts
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, LOOKS, TENSOR, Calls, Meeting, Watched
+from tenterhook.doctor.observe.model_index import Places, caller, uncompiled
+from tenterhook.doctor.observe.timeline import Moment
+from tenterhook.doctor.patch.compiler import Compiler, aside
+from tenterhook.torch_internals import compiler as dynamo
+
+#: nodes of a graph that are walked through to see what a loss depends on
+MOST_NODES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    entry: str
+    create_graph: bool
+
+
+@dataclass(slots=True)
+class Graph:
+    """What a loss depends on."""
+
+    nodes: set[Any]
+    #: leaves by id, and the number of the latest node that uses each
+    leaves: dict[int, int]
+    latest: int = -1
+    whole: bool = True
+
+
+def walk(outputs: Iterable[Any]) -> Graph:
+    waiting = [n for n in (getattr(o, "grad_fn", None) or getattr(o, "node", None) for o in outputs) if n is not None]
+    graph = Graph(set(waiting), {})
+    for output in outputs:
+        if isinstance(output, Tensor) and output.is_leaf:
+            graph.leaves[id(output)] = -1
+    while waiting:
+        node = waiting.pop()
+        number = private.node_number(node)
+        graph.latest = max(graph.latest, number)
+        for child, _ in node.next_functions:
+            if child is None:
+                continue
+            leaf = private.accumulated_into(child)
+            if leaf is not None:
+                graph.leaves[id(leaf)] = max(graph.leaves.get(id(leaf), -1), number)
+            elif child not in graph.nodes:
+                graph.nodes.add(child)
+                waiting.append(child)
+        if len(graph.nodes) > MOST_NODES:
+            graph.whole = False
+            break
+    return graph
+
+
+class Course:
+    def __init__(self, places: Places) -> None:
+        self.open = False
+        self.places = places
+        self.spread = Spread()
+        self.compiler = Compiler(self)
+        self.hooks: list[Watched] = []
+        #: by number, those that have not fired yet and may learn from a backward why
+        self.waiting: dict[int, Watched] = {}
+        self.running: Backward | None = None
+        self.backwards = 0
+        self.entries: dict[str, int] = {}
+        #: backwards that kept their graph, and where
+        self.retained = 0
+        self.retained_at: str | None = None
+        self.steps = 0
+        self.steps_inside = 0
+        self.skipped_steps = 0
+        #: what the loss is multiplied by now
+        self.scale = 1.0
+        #: numbers of the hooks that fired for the step to come
+        self.fired_since_step: set[int] = set()
+        self._stepped = False
+        self.empty_clips: list[str] = []
+        #: places of reentrant checkpoints that got no gradient
+        self.blind_checkpoints: list[str] = []
+        #: ids of parameters that functional_call replaced
+        self.functional: set[int] = set()
+        #: how modules with backward hooks are called, and for a while those with hooked parameters
+        self.calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
+        self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
+        self.look_away: Callable[[], None] | None = None
+        #: removed, though a checkpoint may run their forwards again
+        self.missed: list[Watched] = []
+        #: something was compiled since the exam began
+        self.compiles = False
+        #: models that compiled code was made for
+        self.compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
+        self._before: dict[int, Tensor] = {}
+
+    def now(self) -> Moment:
+        return Moment(self.backwards, self.steps, private.sequence_number())
+
+    # -- backward ----------------------------------------------------------------------------------------------------
+
+    def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+            outer = self.running
+            # A reentrant checkpoint, within a backward that is counted; or the compiler, which makes a backward's code.
+            if outer is not None or dynamo.is_tracing():
+                return run(outputs, *args, **kwargs)
+            self.places.note_thread()
+            self.spread.look()
+            if self._stepped:
+                self.fired_since_step.clear()
+                self._stepped = False
+            _, retain, create_graph, inputs = (*args, None, False, False, ())[:4]
+            kept = kwargs.get("accumulate_grad", False)
+            entry = "autograd.grad" if not kept else "backward(inputs=...)" if inputs else "backward"
+            self.running = Backward(entry, bool(create_graph))
+            self.backwards += 1
+            self.entries[entry] = self.entries.get(entry, 0) + 1
+            if retain and not create_graph:
+                self.retained += 1
+                self.retained_at = caller().place
+            if self.waiting or self.missed:
+                self._meet(outputs, entry)
+            elif self.look_away is not None:
+                self.look_away()
+            waited = self.compiler.waiting_in(lambda: walk(outputs).nodes)
+            try:
+                return run(outputs, *args, **kwargs)
+            finally:
+                self.running = None
+                self.spread.look_at_gradients()
+                self.compiler.gone_through(waited)
+
+        return entered
+
+    def _meet(self, outputs: Sequence[Any], entry: str) -> None:
+        graph = walk(outputs)
+        for number, hook in list(self.waiting.items()):
+            if hook.removed is None:
+                hook.meetings.append(self._meeting(hook, graph, entry))
+            if hook.removed is not None or len(hook.meetings) == LOOKS:
+                self.waiting.pop(number, None)
+        made = {(private.node_number(n), n.name()) for n in graph.nodes} if self.missed else set()
+        for hook in self.missed:
+            hook.recomputed_without = len(made & hook.checkpointed.keys())
+        self.missed.clear()
+
+    def _meeting(self, hook: Watched, graph: Graph, entry: str) -> Meeting:
+        owner, now = hook.owner, hook.owner.now()
+        if hook.kind in (*FORWARD, *BACKWARD):
+            parameters = list(now.parameters()) if isinstance(now, nn.Module) else []
+            uses = [graph.leaves[id(p)] for p in parameters if id(p) in graph.leaves]
+            root = owner.place.root() if owner.place is not None else None
+            everything = root.parameters() if root is not None else ()
+            around = uses or [graph.leaves[id(p)] for p in everything if id(p) in graph.leaves]
+            late = max(around, default=graph.latest) < hook.born.sequence
+            other = self._other(hook, graph)
+            return Meeting(entry, bool(uses), now is not None, used=bool(uses), late=late, other=other)
+        if owner.is_parameter:
+            replaced = owner.replaced
+            inside = owner.id in graph.leaves and not replaced
+            frozen = isinstance(now, Tensor) and not now.requires_grad
+            group = owner.group() if owner.group is not None else None
+            sharded = replaced and not owner.parts and (is_parts(now) or self.spread.shards(owner))
+            return Meeting(
+                entry, inside, True, frozen, replaced, sharded, group is not None and not private.syncs(group),
+                other=None if inside else self._other(hook, graph),
+            )  # fmt: skip
+        if now is None:
+            return Meeting(entry, False, alive=False)
+        inside = id(now) in graph.leaves if owner.leaf else now.grad_fn in graph.nodes
+        return Meeting(entry, inside or not graph.whole, True, owner.leaf and not now.requires_grad)
+
+    def _other(self, hook: Watched, graph: Graph) -> str | None:
+        """The class of a root that ran instead of the hooked one."""
+        mine = hook.owner.place
+        if mine is None or (hook.calls is not None and hook.calls.count):
+            return None
+        root = mine.root()
+        if root is not None and any(id(p) in graph.leaves for p in root.parameters()):
+            return None
+        self.places.look()
+        for leaf in graph.leaves:
+            place = self.places.of_id(leaf)
+            if place is None or place.model is not mine.model or place.root() is root:
+                continue
+            if root is None or _shapes(root) == _shapes(place.root()):
+                return mine.model.__name__
+        return None
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _hooks_of_parameters(self) -> list[Watched]:
+        return [h for n in list(self.fired_since_step) if (h := self.hooks[n]).kind in TENSOR and h.owner.leaf]
+
+    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._before.clear()
+        if kwargs.get("closure") or any(map(callable, args[1:])):
+            return  # the gradients are made inside of the step
+        if private.graph_task_id() != -1:
+            self.steps_inside += 1
+        members = self._members.get(optimizer)
+        if members is None or len(members) != sum(len(g["params"]) for g in optimizer.param_groups):
+            members = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+            self._members[optimizer] = members
+        for hook in self._hooks_of_parameters():
+            parameter = hook.owner.now()
+            if parameter is None or id(parameter) not in members:
+                hook.outside += not self.places.several_threads  # each may have a step of its own
+                continue
+            hook.reached += 1
+            hook.summed, hook.adding = hook.summed + hook.adding, 0
+            hook.optimizers.add(type(optimizer).__name__)
+            look = hook.looks[-1] if hook.looks else None
+            if look is None or look.steps != self.steps or hook.reached > LOOKS:
+                continue
+            grad = parameter.grad
+            if grad is not None and not grad.is_sparse and not is_plain(grad):
+                continue
+            if look.returned and (grad is None or (not grad.is_sparse and not bool(grad.any()))):
+                hook.cleared += 1
+            elif (
+                look.zeroed is not None
+                and grad is not None
+                and not grad.is_sparse
+                and not bool(grad[look.zeroed].any())
+            ):
+                self._before[hook.number] = parameter.detach().clone()
+
+    def after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self.steps += 1
+        self._stepped = True
+        members = self._members.get(optimizer, {})
+        for number, before in list(self._before.items()):
+            hook = self.hooks[number]
+            parameter = hook.owner.now()
+            if parameter is not None and parameter.shape == before.shape:
+                moved = float((parameter.detach() - before)[hook.looks[-1].zeroed].norm())
+                hook.moved.append((moved, mover(members.get(id(parameter), {}))))
+        self._before.clear()
+
+    # -- what else happens to gradients ------------------------------------------------------------------------------
+
+    def clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
+        def clipped(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return clip(parameters, max_norm, total_norm, *args, **kwargs)
+            parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+            having = {id(p) for p in parameters if p.grad is not None}
+            if not having:
+                self.empty_clips.append(caller().place)
+            factor = float(max_norm) / (float(total_norm) + 1e-6)
+            mine = {h.owner.id: h for h in self._hooks_of_parameters() if h.looks and h.owner.id in having}
+            factors = {round(h.looks[-1].factor, 6) if h.looks[-1].factor is not None else None for h in mine.values()}
+            for hook in mine.values():
+                alike = having <= mine.keys() and len(factors) == 1 and None not in factors
+                hook.clipped.append((factor, alike))
+            return clip(parameters, max_norm, total_norm, *args, **kwargs)
+
+        return clipped
+
+    def scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        def scaled(scaler: Any, outputs: Any) -> Any:
+            made = scale(scaler, outputs)
+            self.scale = float(scaler.get_scale()) if scaler.is_enabled() else 1.0
+            return made
+
+        return scaled
+
+    def scaler_stepping(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            before = self.steps
+            try:
+                return step(scaler, optimizer, *args, **kwargs)
+            finally:
+                self.skipped_steps += self.steps == before
+                self.scale = 1.0
+
+        return stepped
+
+    def checking_inputs(self, check: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(inputs: Iterable[Any]) -> Any:
+            inputs = list(inputs)
+            tensors = [i for i in inputs if isinstance(i, Tensor)]
+            if tensors and not any(t.requires_grad for t in tensors):
+                self.blind_checkpoints.append(caller().place)
+            return check(inputs)
+
+        return checked
+
+    def compiling(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(make)
+        def compile(model: Any = None, **options: Any) -> Any:
+            owner = getattr(model, "__self__", model)
+            if isinstance(owner, nn.Module):
+                self.compiled.add(owner)
+            self.compiles = True
+            if self.look_away is not None:
+                self.look_away()
+            made = make(model, **options)
+            self.compiler.listen()
+            return made
+
+        return compile
+
+    def returning(self, set_up: Callable[..., Any]) -> Callable[..., Any]:
+        """What sees the output of a module with backward hooks."""
+
+        @wraps(set_up)
+        def returned(hook: Any, out: Any) -> Any:
+            calls = self.calls.get(hook.module)
+            if calls is not None:
+                calls.note(out)
+            return set_up(hook, out)
+
+        return aside(returned)
+
+    def runs_compiled(self, module: nn.Module) -> bool:
+        """Whether compiled code runs it: its own, or that of a module around it."""
+        return any(one is module for around in list(self.compiled) for one in around.modules())
+
+    def uses_of(self, module: nn.Module) -> Calls | None:
+        """How a module is called from now on until every hook has met its backward."""
+        if self.compiles or self.runs_compiled(module):  # a hook on every module would go into the code
+            return None
+        if self.look_away is None:
+            look_away = private.insert_hook(private.EVERY_CALL, self._called)
+
+            def stop() -> None:
+                self.look_away = None
+                look_away()
+
+            self.look_away = stop
+        return self._uses.setdefault(module, Calls())
+
+    def _called(self, module: nn.Module, args: Any) -> None:
+        if not torch.compiler.is_compiling() and (uses := self._uses.get(module)) is not None:
+            uses.count += 1
+            uses.without_grad += not torch.is_grad_enabled()
+
+    def calling_functionally(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            self.functional |= {id(p) for p in module.parameters()}
+            return call(module, *args, **kwargs)
+
+        return called
+
+
+def _shapes(root: nn.Module | None) -> dict[str, Any]:
+    return {name: p.shape for name, p in uncompiled(root).named_parameters()} if root is not None else {}
+
+
+def mover(group: dict[str, Any]) -> str:
+    """What moves a parameter whose gradient is zero."""
+    causes = []
+    if group.get("weight_decay"):
+        causes.append(f"weight_decay={group['weight_decay']}")
+    if group.get("momentum"):
+        causes.append(f"momentum={group['momentum']}")
+    if "betas" in group:
+        causes.append(f"its running mean of gradients, betas={group['betas']}")
+    return " and ".join(causes) or "its own state"

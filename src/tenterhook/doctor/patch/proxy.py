@@ -1,0 +1,146 @@
+"""What is registered in a function's place, so that it can be watched."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tenterhook.doctor.observe.hook_owner import Owner
+from tenterhook.doctor.observe.hook_record import Watched
+from tenterhook.doctor.observe.model_index import Caller, Place
+from tenterhook.doctor.observe.source import bare, holder_of, read
+from tenterhook.doctor.observe.timeline import Moment
+from tenterhook.plan import callable_name
+from tenterhook.torch_internals import compiler as dynamo
+
+if TYPE_CHECKING:
+    from tenterhook.doctor.patch.events import Course
+
+FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, partial)
+
+
+class StandIn:
+    """Registered in the function's place. It runs what the function would, and copies and pickles as the function."""
+
+    def __init__(self, fn: Callable[..., Any], watched: Watched, *, of_a_copy: bool = False) -> None:
+        vars(self).update(fn=fn, watched=watched, of_a_copy=of_a_copy)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """A program may look for its own kind of object among the hooks."""
+        return StandIn if isinstance(self.fn, FUNCTIONS) else type(self.fn)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.fn, name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            from torch._dynamo.comptime import comptime
+
+            comptime(_going_in, self.go_in)
+            return self.fn(*args, **kwargs)
+        if self.of_a_copy or not self.watched.course.open:
+            self.watched.copies_fired += self.of_a_copy
+            return self.fn(*args, **kwargs)
+        compiler = dynamo.swap_compiler(None)
+        if compiler is None:
+            return self.watched.fire(self.fn, args, kwargs)
+        try:
+            return self.watched.fire(_compiled_as_before(self.fn, compiler), args, kwargs)
+        finally:
+            dynamo.swap_compiler(compiler)
+
+    def go_in(self) -> None:
+        """Code is made with it inside: by dynamo, or by an export that runs it."""
+        traced.add(self.watched.serial)
+        self.watched.course.compiler.enter(self.watched)
+
+    def without(self, course: Course) -> Any:
+        """What is to stand there when that exam is over; one that is open around it goes on."""
+        if self.watched.course is course:
+            return self.fn
+        if type(self.fn) is StandIn:
+            vars(self)["fn"] = self.fn.without(course)
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return StandIn(copy.deepcopy(self.fn, memo), self.watched, of_a_copy=True)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if isinstance(self.fn, types.FunctionType | types.BuiltinFunctionType):
+            return copy.copy, (self.fn,)  # which is the function itself
+        return self.fn.__reduce_ex__(protocol)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("fn", "watched", "of_a_copy"):
+            raise AttributeError(name)
+        return getattr(self.fn, name)
+
+    def __eq__(self, other: object) -> bool:
+        """A program may look for its function among the hooks."""
+        return bool(self.fn == (other.fn if type(other) is StandIn else other))
+
+    def __hash__(self) -> int:
+        return hash(self.fn)
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
+
+
+#: hooks that went into compiled code, where they cannot be watched, by serial
+traced: set[int] = set()
+
+
+def _going_in(trace: Any) -> None:
+    """Runs while a frame is compiled, not when its code runs, and leaves no guard on what it looks at."""
+    dynamo.traced_local(trace, "self").go_in()
+
+
+def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        dynamo.swap_compiler(compiler)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            dynamo.swap_compiler(None)
+
+    return call
+
+
+#: where a frame of its own is compiled, it is the function's, as it would be without
+dynamo.never_compile_itself(StandIn.__call__.__code__)
+
+
+_serials = itertools.count()
+
+
+def watch(
+    fn: Callable[..., Any], kind: str, owner: Any, place: Place | None, caller: Caller, born: Moment, course: Course,
+    number: int,
+) -> StandIn:  # fmt: skip
+    target = Owner(owner, place, course.spread.group(owner, place))
+    code = getattr(fn, "__code__", None)
+    made = Watched(
+        number,
+        next(_serials),
+        kind,
+        callable_name(fn),
+        caller,
+        target,
+        born,
+        read(fn),
+        (id(fn), id(code) if code else 0),
+        course,
+        getattr(bare(fn), "__code__", None),
+    )
+    made.bound = bool(getattr(fn, "__closure__", None) or getattr(fn, "__defaults__", None))
+    if isinstance(owner, Tensor) and not owner.is_leaf:
+        made.holder = holder_of(fn, owner)
+    return StandIn(fn, made)

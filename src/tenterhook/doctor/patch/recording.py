@@ -1,0 +1,405 @@
+"""Raw hooks: every register function of PyTorch is watched for a while, and each hook's fate is written down.
+
+Hooks run as they would without: what is registered is a stand-in that calls the function and looks at what comes of
+it. On the way out every stand-in gives its place back, and every function of PyTorch is as it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import wraps
+from types import TracebackType
+from typing import Any
+
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.nn.modules import module as module_module
+from torch.optim import Optimizer
+from torch.optim import optimizer as optimizer_module
+from torch.utils.hooks import RemovableHandle
+
+from tenterhook import torch_internals as private
+from tenterhook.doctor.findings import Findings
+from tenterhook.doctor.observe.hook_owner import Owner
+from tenterhook.doctor.observe.hook_record import FULL, Calls, Watched
+from tenterhook.doctor.observe.model_index import Caller, Places, caller
+from tenterhook.doctor.observe.source import bare
+from tenterhook.doctor.patch.compiler import aside
+from tenterhook.doctor.patch.events import Course
+from tenterhook.doctor.patch.proxy import FUNCTIONS, StandIn, watch
+from tenterhook.rig import Rig
+from tenterhook.text_table import Table
+from tenterhook.torch_internals import compiler as dynamo
+from tenterhook.torch_internals.code_owner import is_users
+
+#: register functions that are watched, by what they are on
+WATCHED: dict[Any, tuple[str, ...]] = {
+    Tensor: ("register_hook", "register_post_accumulate_grad_hook"),
+    nn.Module: (
+        "register_forward_pre_hook", "register_forward_hook", "register_full_backward_pre_hook",
+        "register_full_backward_hook", "register_backward_hook", "register_state_dict_pre_hook",
+        "register_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
+    ),
+    Optimizer: (
+        "register_step_pre_hook", "register_step_post_hook", "register_state_dict_pre_hook",
+        "register_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
+    ),
+}  # fmt: skip
+
+
+#: those that hook every module, or every optimizer, of the process
+GLOBAL = {
+    module_module: (
+        "register_module_forward_pre_hook", "register_module_forward_hook", "register_module_backward_hook",
+        "register_module_full_backward_pre_hook", "register_module_full_backward_hook",
+    ),
+    optimizer_module: ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"),
+}  # fmt: skip
+
+
+#: how a warning of PyTorch's begins
+READ_NO_LEAF = "The .grad attribute of a Tensor that is not a leaf"
+
+
+#: and what is in another
+FIRES_TWICE = "this will cause the hooks to fire an extra time for the `OptimizedModule`"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A registration that PyTorch refused."""
+
+    kind: str
+    target: str
+    fact: str
+    grad_enabled: bool
+    parameter: bool
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What ended the program."""
+
+    error: BaseException
+    text: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """Of a hook that was there before the exam: what a handle would know."""
+
+    id: int
+    hooks_dict_ref: weakref.ref[Any]
+
+
+class Exam:
+    """While it is open, every hook that is registered is watched. `hooks` are their records, `findings` the verdict."""
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        #: by which ranks know that it is the same exam
+        self.opened_at = caller().place
+        self._model = weakref.ref(model) if model is not None else None
+        self.places = Places()
+        self.course = Course(self.places)
+        #: with the place that attached each
+        self.rigs: list[tuple[Rig, str]] = []
+        self.refusals: list[Refusal] = []
+        self.failure: Failure | None = None
+        #: places that read the .grad of a tensor that is no leaf
+        self.warned: list[str] = []
+        #: places that called a model through what torch.compile put around it, with a hook on every module
+        self.wrapped_calls: list[str] = []
+        #: places where handles were loaded
+        self.loaded_handles: list[str] = []
+        #: global hooks: register function and place
+        self.everywhere: list[tuple[str, Caller]] = []
+        self._global_handles: list[Any] = []
+        #: of those, by number, what was there at such a call
+        self.fired_around: set[int] = set()
+        self.files: set[str] = set()
+        self.findings = Findings(())
+        self._seats: dict[int, Watched] = {}
+        self._undo = ExitStack()
+
+    @property
+    def hooks(self) -> list[Watched]:
+        return self.course.hooks
+
+    # -- opening and closing -----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Exam:
+        course = self.course
+        self.places.begin()
+        with ExitStack() as undo:
+            for owner, names in WATCHED.items():
+                for name in names:
+                    self._replace(undo, owner, name, self._registering(getattr(owner, name), name))
+            for place, names in GLOBAL.items():
+                for name in names:
+                    self._replace(undo, place, name, self._registering_globally(getattr(place, name), name))
+            entries: tuple[tuple[tuple[Any, str], Callable[..., Any]], ...] = (
+                (private.ENGINE_ENTRY, course.entering),
+                (private.CLIP_ENTRY, course.clipping),
+                (private.FUNCTIONAL_ENTRY, course.calling_functionally),
+                (private.OUTPUT_ENTRY, course.returning),
+                ((torch.amp.GradScaler, "scale"), course.scaling),
+                ((torch.amp.GradScaler, "step"), course.scaler_stepping),
+                ((torch.utils.checkpoint, "check_backward_validity"), course.checking_inputs),
+                ((torch, "compile"), course.compiling),
+                ((Tensor, "retain_grad"), course.compiler.retaining),
+                ((RemovableHandle, "remove"), self._removing),
+                ((RemovableHandle, "__setstate__"), self._loading_a_handle),
+                ((warnings, "showwarning"), self._warning),
+                ((nn.Module, "__init__"), self.places.making),
+                ((nn.Module, "__setstate__"), self.places.making),
+                ((Rig, "__init__"), self._attaching),
+                ((nn.parallel.DistributedDataParallel, "__init__"), course.spread.wrapping),
+            )
+            for (where, name), wrapped in entries:
+                self._replace(undo, where, name, wrapped(getattr(where, name)))
+            for hooks, call in zip(private.EVERY_STEP, (course.before_step, course.after_step), strict=True):
+                undo.callback(private.insert_hook(hooks, call))
+            undo.callback(self._listen())
+            course.open = True
+            course.compiler.listen()
+            course.compiled.update(filter(dynamo.is_compiled, self.places.modules()))
+            undo.callback(self._close)
+            model = self._model() if self._model is not None else None
+            if model is not None:
+                self._adopt(model)
+            self._undo = undo.pop_all()
+        course.spread.begin(self.places.modules(), self._undo)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        from tenterhook.doctor.exam import diagnose
+
+        if error is not None and not isinstance(error, SystemExit):
+            self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
+        gc.collect()
+        self.course.compiler.collect()
+        try:
+            self.findings = diagnose(self)
+        finally:
+            self._undo.close()
+            self.failure = None if self.failure is None else Failure(Exception(), self.failure.text, self.failure.place)
+
+    def _close(self) -> None:
+        """Every stand-in gives its place back."""
+        self.course.open = False
+        self.course.compiler.close()
+        if self.course.look_away is not None:
+            self.course.look_away()
+        for module in self.places.modules():  # those of copies
+            for slot in private.MODULE_SLOTS:
+                hooks = private.hooks_in(module, slot)
+                hooks.update({id: fn.without(self.course) for id, fn in hooks.items() if type(fn) is StandIn})
+        for hook in self.hooks:
+            seats = private.registered_in(hook.handle)
+            seated = seats.get(hook.handle.id) if seats is not None else None
+            if seats is not None and type(seated) is StandIn:
+                seats[hook.handle.id] = seated.without(self.course)
+            elif type(inner := getattr(seated, "hook", None)) is StandIn:  # torch wraps some hooks in an object
+                seated.hook = inner.without(self.course)  # type: ignore[union-attr]
+
+    @staticmethod
+    def _replace(undo: ExitStack, owner: Any, name: str, new: Any) -> None:
+        own = vars(owner).get(name)
+
+        def restore() -> None:
+            if vars(owner).get(name) is not new:
+                return  # the program has put something else there
+            if own is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
+
+        undo.callback(restore)
+        setattr(owner, name, new)
+
+    # -- registering -------------------------------------------------------------------------------------------------
+
+    def _registering(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        @wraps(register)
+        def registered(owner: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not callable(hook) or not self.course.open:
+                return register(owner, hook, *args, **kwargs)
+            by = caller()
+            if by.ours or (not by.users and not isinstance(hook, FUNCTIONS)):
+                # A library may look for its own kind of object among the hooks.
+                return register(owner, hook, *args, **kwargs)
+            stand_in = self._stand_in(hook, kind, owner, by)
+            before = private.count_hooks(owner, kind)
+            try:
+                handle = register(owner, stand_in, *args, **kwargs)
+            except (RuntimeError, TypeError, AttributeError) as error:
+                self._refuse(kind, owner, str(error), by)
+                raise
+            if handle is None:  # an overridden function that returns nothing
+                return handle
+            stand_in.watched.overwrote = before is not None and private.count_hooks(owner, kind) == before
+            self._seat(stand_in, handle)
+            return handle
+
+        return aside(registered)
+
+    def _registering_globally(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        @wraps(register)
+        def registered(*args: Any, **kwargs: Any) -> Any:
+            self.everywhere.append((kind, caller()))
+            self._global_handles.append(handle := register(*args, **kwargs))
+            return handle
+
+        return registered
+
+    def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> StandIn:
+        self.places.note_thread()
+        self.course.spread.look()
+        if is_users(by.file):
+            self.files.add(by.file)
+        place = None
+        if isinstance(owner, nn.Module):
+            place = self.places.module(owner)
+        elif isinstance(owner, nn.Parameter):
+            place = self.places.parameter(owner)
+        return watch(hook, kind, owner, place, by, self.course.now(), self.course, len(self.hooks))
+
+    def _seat(self, stand_in: StandIn, handle: Any) -> None:
+        record = stand_in.watched
+        record.number, record.handle = len(self.hooks), handle
+        self._seats[handle.id] = record
+        self.hooks.append(record)
+        self.course.compiler.came(record)
+        if record.waits:
+            self.course.waiting[record.number] = record
+        place = record.owner.place
+        module = place.module() if place is not None else None
+        if module is not None and record.kind in FULL:
+            record.calls = self.course.calls.setdefault(module, Calls())
+        elif module is not None and record.owner.is_parameter:
+            record.calls = self.course.uses_of(module)
+
+    def _refuse(self, kind: str, owner: Any, fact: str, by: Caller) -> None:
+        if not by.users:
+            return
+        name = Owner(owner, self.places.parameter(owner) if isinstance(owner, nn.Parameter) else None).name
+        parameter = isinstance(owner, nn.Parameter)
+        self.refusals.append(Refusal(kind, name, fact, torch.is_grad_enabled(), parameter, by))
+
+    def _adopt(self, model: nn.Module) -> None:
+        """Watch the hooks that are on the model already."""
+        slots = [(m, slot, by) for m in model.modules() for slot, by in private.registered_by(m).items()]
+        tensor_slots = tuple(zip(private.HOOK_SLOTS, WATCHED[Tensor], strict=True))
+        slots += [(p, slot, by) for p in model.parameters() for slot, by in tensor_slots]  # type: ignore[misc]
+        for owner, slot, kind in slots:
+            hooks = getattr(owner, slot, None) or {}
+            for id, fn in list(hooks.items()):
+                code = getattr(bare(fn), "__code__", None)
+                file = code.co_filename if code is not None else "?"
+                line = f"{file}:{code.co_firstlineno}" if code is not None else file
+                by = Caller(line, is_users(file), not is_users(file) and "tenterhook" in type(fn).__module__, file)
+                if by.ours or type(fn) is StandIn:
+                    continue
+                stand_in = self._stand_in(fn, kind, owner, by)
+                hooks[id] = stand_in
+                self._seat(stand_in, _Seat(id, weakref.ref(hooks)))
+
+    # -- what else is seen -------------------------------------------------------------------------------------------
+
+    def _removing(self, remove: Callable[..., Any]) -> Callable[..., Any]:
+        def removed(handle: Any) -> None:
+            record = self._seats.get(getattr(handle, "id", -1))
+            mine = record is not None and private.registered_in(handle) is private.registered_in(record.handle)
+            if record is not None and mine and record.removed is None and record.alive:
+                record.removed = self.course.now()
+                if self.course.backwards in record.checkpointed.values():
+                    self.course.missed.append(record)
+            remove(handle)
+
+        return removed
+
+    def _loading_a_handle(self, load: Callable[..., Any]) -> Callable[..., Any]:
+        def loaded(handle: Any, state: Any) -> None:
+            frame = sys._getframe(1)
+            while frame is not None:
+                if frame.f_code.co_filename.endswith(
+                    ("torch/serialization.py", "/pickle.py", "_weights_only_unpickler.py")
+                ):
+                    self.loaded_handles.append(caller().place)
+                    break
+                frame = frame.f_back  # type: ignore[assignment]
+            load(handle, state)
+
+        return loaded
+
+    def _warning(self, show: Callable[..., Any]) -> Callable[..., Any]:
+        def shown(message: Any, category: Any, filename: str, lineno: int, *args: Any, **kwargs: Any) -> None:
+            for text, places in ((READ_NO_LEAF, self.warned), (FIRES_TWICE, self.wrapped_calls)):
+                if text in str(message):
+                    place = f"{filename}:{lineno}"
+                    if text is FIRES_TWICE:
+                        there = (handle.id in (private.registered_in(handle) or ()) for handle in self._global_handles)
+                        self.fired_around |= {number for number, alive in enumerate(there) if alive}
+                    if place in places:
+                        return  # Python would have shown it once
+                    places.append(place)
+            show(message, category, filename, lineno, *args, **kwargs)
+
+        return shown
+
+    @staticmethod
+    def _listen() -> Callable[[], None]:
+        """Have the warnings that tell something come each time, in a second exam too."""
+        said = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
+        if next(said, "default") == "error":
+            return lambda: None
+        warnings.filterwarnings("always", message=f".*({re.escape(READ_NO_LEAF)}|{re.escape(FIRES_TWICE)})")
+        mine = warnings.filters[0]
+        return lambda: warnings.filters.remove(mine) if mine in warnings.filters else None  # type: ignore[attr-defined]
+
+    def _attaching(self, init: Callable[..., Any]) -> Callable[..., Any]:
+        def attached(rig: Rig, *args: Any, **kwargs: Any) -> None:
+            init(rig, *args, **kwargs)
+            self.rigs.append((rig, caller().place))
+
+        return attached
+
+    # -- what it says ------------------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        rows = [
+            [h.function, h.kind, h.owner.name, h.caller.place, h.fired, h.returned, h.changed,
+             h.reached if h.owner.leaf else None, _fate(h)]
+            for h in self.hooks
+        ]  # fmt: skip
+        head = ("hook", "registered by", "on", "place", "fired", "returned", "changed", "reached a step", "now")
+        return f"{Table('raw hooks', head, rows).text()}\n\n{self.findings!r}"
+
+
+def _fate(hook: Watched) -> str:
+    if hook.removed is not None:
+        return "removed"
+    if not hook.alive:
+        return "gone with its tensor" if hook.owner.now() is None else "taken off"
+    return "there"
+
+
+def _place(tb: TracebackType | None) -> str:
+    """The user's line that was last on the way to an error."""
+    frames = [f"{f.filename}:{f.lineno}" for f in traceback.extract_tb(tb) if is_users(f.filename)]
+    return frames[-1] if frames else "?"
+
+
+def examine(model: nn.Module | None = None) -> Exam:
+    """Watch every hook that is registered in the block, and those that are on the model already."""
+    return Exam(model)

@@ -1,0 +1,107 @@
+"""What all ranks decide together: raise or go on, the same or not."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from tenterhook import errors
+from tenterhook.errors import RanksError, TenterhookError
+from tenterhook.ranks.world import device, largest, rank, store, world_size
+
+#: errors that all ranks raise when one of them has met it; another arrives as a RanksError
+SHARED = {
+    kind.__name__: kind
+    for kind in (
+        errors.ActionError, errors.AttachedError, errors.ContractError, errors.DormantError, errors.ExpectError,
+        errors.HookError, errors.InPlaceError, errors.MismatchError, errors.NoMatchError, errors.PlanError,
+        errors.RefusedError, errors.ResolveError, errors.ReturnError, errors.StateError,
+    )
+}  # fmt: skip
+
+#: errors so far; they name places in the store
+_errors = itertools.count()
+
+Made = TypeVar("Made")
+
+
+def agree(error: TenterhookError | None) -> None:
+    """Raise on every rank what one of them has met, before any goes on; the lowest one's, if several have."""
+    world, mine = world_size(), rank()
+    if world == 1:
+        if error is not None:
+            raise error
+        return
+    first = world - largest([world - mine if error is not None else 0])[0]
+    if first == world:
+        return
+    key = f"tenterhook/error/{next(_errors)}"
+    if first == mine:
+        assert error is not None
+        error.located(rank=mine)
+        store().set(key, _written(error))
+        raise error
+    raise _read(store().get(key), first)
+
+
+def all_or_none(act: Callable[[], Made]) -> Made:
+    """What it makes; if it raises on one rank, all raise the same."""
+    error: TenterhookError | None = None
+    try:
+        made = act()
+    except TenterhookError as met:
+        error = met
+    agree(error)
+    return made
+
+
+def same(digest: bytes) -> bool:
+    """Whether every rank has this digest."""
+    if world_size() == 1:
+        return True
+    words = [int.from_bytes(digest[i : i + 4], "big") for i in range(0, min(len(digest), 16), 4)]
+    found = largest([*words, *(-w for w in words)])
+    return found[: len(words)] == [-w for w in found[len(words) :]]
+
+
+def any_of(flags: Sequence[bool]) -> list[bool]:
+    """Of each, whether some rank has it set."""
+    return list(flags) if world_size() == 1 or not flags else [bool(one) for one in largest([*map(int, flags)])]
+
+
+def gathered(text: str) -> dict[int, str]:
+    """The different texts that ranks have, each by the first rank that has it; ten thousand ranks have few."""
+    if world_size() == 1:
+        return {0: text}
+    mine, data, world, place = rank(), text.encode(), world_size(), device()
+    heads = torch.zeros(world, 2, dtype=torch.int64, device=place)
+    digest = hashlib.sha256(data).digest()[:7]
+    heads[mine] = torch.tensor([int.from_bytes(digest, "big"), len(data)], device=place)
+    dist.all_reduce(heads)
+    first: dict[int, int] = {}
+    for by, (known, _) in enumerate(heads.tolist()):
+        first.setdefault(known, by)
+    lengths = {by: int(heads[by, 1]) for by in first.values()}
+    parts = [torch.zeros(length, dtype=torch.uint8, device=place) for length in lengths.values()]
+    if mine in lengths:
+        parts[list(lengths).index(mine)] = torch.tensor(list(data), dtype=torch.uint8, device=place)
+    flat = torch.cat(parts)
+    dist.all_reduce(flat)
+    return {by: bytes(part.tolist()).decode() for by, part in zip(lengths, flat.split(list(lengths.values())))}
+
+
+def _written(error: TenterhookError) -> bytes:
+    place = {"fact": error.fact, "hook": error.hook, "target": error.target, "point": error.point, "rank": error.rank,
+             "remedy": error.remedy}  # fmt: skip
+    return json.dumps({"kind": type(error).__name__, **place}).encode()
+
+
+def _read(text: bytes, by: int) -> TenterhookError:
+    place = json.loads(text)
+    return SHARED.get(place.pop("kind"), RanksError)(**{**place, "rank": by})

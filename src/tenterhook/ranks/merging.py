@@ -1,0 +1,32 @@
+"""Merging partial results of all hooks over all ranks, in two collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tenterhook.ranks.world import device, world_size
+
+
+def merge(partials: Sequence[Mapping[str, Tensor]], how: Sequence[Mapping[str, str]]) -> list[dict[str, Tensor]]:
+    """Partial results of shards, merged over all ranks, of all hooks at once.
+
+    One sum and one maximum, however many there are: a norm goes as the sum of its squares.
+    """
+    if world_size() == 1:
+        return [dict(one) for one in partials]
+    merged: list[dict[str, Tensor]] = [{} for _ in partials]
+    for largest, op in ((False, dist.ReduceOp.SUM), (True, dist.ReduceOp.MAX)):
+        keys = [(i, n) for i, one in enumerate(partials) for n in sorted(one) if (how[i][n] == "max") is largest]
+        if not keys:
+            continue
+        parts = [partials[i][n].square() if how[i][n] == "norm" else partials[i][n] for i, n in keys]
+        flat = torch.cat([part.double().flatten() for part in parts]).to(device())
+        dist.all_reduce(flat, op=op)
+        for (i, n), part in zip(keys, flat.split([part.numel() for part in parts]), strict=True):
+            found = part.view_as(partials[i][n]).to(partials[i][n].device)
+            merged[i][n] = found.sqrt() if how[i][n] == "norm" else found
+    return merged

@@ -1,0 +1,244 @@
+"""Canonical names: what the parts of a model are called, whatever it is wrapped in."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tenterhook import torch_internals as private
+from tenterhook.errors import ResolveError
+from tenterhook.plan import ROOT, Kind
+from tenterhook.torch_internals import compiler as dynamo
+
+Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer] | None
+
+
+class Target(NamedTuple):
+    """Where a parameter, module or optimizer is to be found; the object itself is not kept. Made in great number."""
+
+    name: str
+    kind: Kind
+    #: the module, or the one that owns the parameter, or the optimizer
+    owner: weakref.ref[nn.Module] | weakref.ref[Optimizer]
+    #: of a parameter: its key in the owner
+    key: str = ""
+    #: other names of the same object, and of a parameter where they are: owner and key
+    aliases: tuple[str, ...] = ()
+    twins: tuple[tuple[weakref.ref[nn.Module], str], ...] = ()
+
+    @property
+    def tied(self) -> bool:
+        """Whether its other names still name the same tensor."""
+        own = self.parameter()
+        owners = ((ref(), key) for ref, key in self.twins)
+        return all(o is not None and private.own_parameters(o).get(key) is own for o, key in owners)
+
+    def parameter(self) -> Tensor | None:
+        """The tensor that stands there now."""
+        owner = self.owner()
+        return None if owner is None else private.own_parameters(owner).get(self.key)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Every target of a model. Tied parameters and shared modules are one target with aliases."""
+
+    modules: dict[str, Target]
+    parameters: dict[str, Target]
+    optimizers: dict[str, Target]
+    #: the modules that were compiled, each with all that is in it
+    compiled: tuple[str, ...]
+    #: some parameter is a part of one that is spread over ranks
+    sharded: bool
+    #: every module's place: parent, key, id of the child
+    places: list[tuple[weakref.ref[nn.Module], str, int]]
+
+    def intact(self) -> bool:
+        """Whether every module is still where it was."""
+        for ref, key, child in self.places:
+            parent = ref()
+            if parent is None or id(private.child_modules(parent).get(key)) != child:
+                return False
+        return True
+
+    def in_graph(self, target: Target) -> bool:
+        """Whether it is a module whose calls compiled code makes; what was compiled is itself called from outside."""
+        return target.kind == "module" and bool(self.compiled_around(target))
+
+    def compiled_around(self, target: Target) -> list[str]:
+        around = [name for name in self.compiled if name == ROOT or target.name.startswith(f"{name}.")]
+        return [name for name in around if name != target.name]
+
+    def of_kinds(self, kinds: Sequence[Kind]) -> dict[str, Target]:
+        tables = {"module": self.modules, "parameter": self.parameters, "optimizer": self.optimizers, "tap": {}}
+        found: dict[str, Target] = {}
+        for kind in kinds:
+            found.update(tables[kind])
+        return found
+
+
+def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
+    modules: dict[int, tuple[str, nn.Module, list[str]]] = {}
+    parameters: dict[int, tuple[str, nn.Module, str, list[tuple[str, nn.Module, str]]]] = {}
+    places: list[tuple[weakref.ref[nn.Module], str, int]] = []
+    compiled: list[str] = []
+    sharded = False
+    for name, module in walk(model):
+        if dynamo.is_compiled(module):
+            compiled.append(name)
+        known = modules.get(id(module))
+        if known is not None:
+            known[2].append(name)
+        else:
+            modules[id(module)] = (name, module, [])
+            here = weakref.ref(module)
+            places += [(here, key, id(child)) for key, child in private.child_modules(module).items()]
+        for key, parameter in private.own_parameters(module).items():
+            if parameter is None:
+                continue
+            sharded = sharded or is_sharded(parameter)
+            full = _parameter_name(name, key)
+            if id(parameter) in parameters:
+                if full != parameters[id(parameter)][0]:
+                    parameters[id(parameter)][3].append((full, module, key))
+            else:
+                parameters[id(parameter)] = (full, module, key, [])
+    found = Names({}, {}, {}, tuple(compiled), sharded, places)
+    for name, module, aliases in modules.values():
+        # A wrapper and what it wraps share a name; the walk gives the inner one last.
+        also = tuple(a for a in aliases if a != name) if aliases else ()
+        found.modules[name] = Target(name, "module", weakref.ref(module), "", also)
+    for name, owner, key, others in parameters.values():
+        also = tuple(full for full, _, _ in others) if others else ()
+        twins = tuple((weakref.ref(module), k) for _, module, k in others) if others else ()
+        found.parameters[name] = Target(name, "parameter", weakref.ref(owner), key, also, twins)
+    for name, optimizer in optimizers.items():
+        found.optimizers[name] = Target(name, "optimizer", weakref.ref(optimizer))
+    return found
+
+
+def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every module under every name it has, parents first, wrappers before what they wrap."""
+    pending: list[tuple[str, nn.Module]] = [(ROOT, model)]
+    seen: dict[int, list[str]] = {}
+    while pending:
+        name, module = pending.pop()
+        known = seen.setdefault(id(module), [])
+        if known and any(name == k or k == ROOT or name.startswith(k + ".") for k in known):
+            continue  # a second wrapper of one name, or a module that contains itself
+        known.append(name)
+        yield name, module
+        below = []
+        for key, child in private.child_modules(module).items():
+            if child is None:
+                continue
+            if key in private.TRANSPARENT or (key == "module" and _is_parallel(module)):
+                below.append((name, child))
+            else:
+                below.append((key if name == ROOT else f"{name}.{key}", child))
+        pending.extend(reversed(below))
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module that wrappers stand for."""
+    return list(takewhile(lambda found: found[0] == ROOT, walk(model)))[-1][1]
+
+
+def _is_parallel(module: nn.Module) -> bool:
+    return isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel)
+
+
+def _parameter_name(module: str, key: str) -> str:
+    """`layer.parametrizations.weight` + `original` is `layer.weight`."""
+    if module == ROOT:
+        return key
+    before, found, after = f".{module}".rpartition(".parametrizations.")
+    if found and "." not in after and key.startswith("original"):
+        tail = after if key == "original" else f"{after}.{key}"
+        return f"{before[1:]}.{tail}" if before else tail
+    return f"{module}.{key}"
+
+
+def is_sharded(tensor: Tensor | None) -> bool:
+    if tensor is None or type(tensor).__name__ == "Parameter":
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def type_names(module: nn.Module) -> tuple[str, ...]:
+    return _type_names(type(module))
+
+
+def _type_names(cls: type, _known: dict[type, tuple[str, ...]] = {}) -> tuple[str, ...]:  # noqa: B006 - a cache
+    if cls not in _known:
+        _known[cls] = tuple(f"{c.__module__}.{c.__qualname__}" for c in cls.__mro__)
+    return _known[cls]
+
+
+def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
+    """One optimizer is `optimizer`; several are `optimizer.0`, ... or `optimizer.<key>`."""
+    if optimizers is None:
+        return {}
+    if isinstance(optimizers, Mapping):
+        named = {f"optimizer.{key}": o for key, o in optimizers.items()}
+    elif isinstance(optimizers, Sequence):
+        named = {f"optimizer.{i}": o for i, o in enumerate(optimizers)}
+    else:
+        named = {"optimizer": optimizers}
+    for one in named.values():
+        if not isinstance(one, Optimizer):
+            raise ResolveError(
+                f"optimizer= was given a {type(one).__name__}",
+                remedy="give an Optimizer, or a list or a dict of them",
+            )
+    return named
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model is; of one on several devices, where it begins."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def devices_of(model: nn.Module) -> set[str]:
+    return {"cpu", *(str(p.device) for p in model.parameters())}
+
+
+def kinds_of(targets: Sequence[Target]) -> list[str | None]:
+    """What stands at each target: of a parameter `float32[4, 8]`, of a module its class."""
+    known: dict[tuple[torch.dtype, torch.Size], str] = {}
+    kinds: list[str | None] = []
+    for target in targets:
+        if target.kind == "parameter":
+            parameter = target.parameter()
+            if parameter is None:
+                kinds.append(None)
+                continue
+            key = (parameter.dtype, parameter.shape)
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = kind_of(parameter)
+            kinds.append(kind)
+        else:
+            owner = target.owner() if target.kind == "module" else None
+            kinds.append(None if owner is None else class_name(type(owner)))
+    return kinds
+
+
+def class_name(cls: type) -> str:
+    """As it was written: FSDP2 gives its modules a class of their own, which comes before."""
+    own, *above = cls.__mro__
+    return above[1].__name__ if above[0].__name__ == "FSDPModule" else own.__name__
+
+
+def kind_of(tensor: Tensor) -> str:
+    """`float32[4, 8]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

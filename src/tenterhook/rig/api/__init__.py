@@ -1,0 +1,1 @@
+"""What users call: attach, the one-line forms, the inventory."""

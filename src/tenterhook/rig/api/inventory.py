@@ -1,0 +1,102 @@
+"""The inventory: every hook on a model, ours and others'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tenterhook import torch_internals as private
+from tenterhook.plan import callable_name, callable_place
+from tenterhook.resolve.targets import Optimizers, named_optimizers, names_of, walk
+from tenterhook.rig.points.parameter_grads import ParameterFixture
+from tenterhook.rig.root_hooks import RootDispatch, rigs_on
+from tenterhook.rig.runtime.registration import Dispatch, Fixture
+from tenterhook.rig.step.optimizer_step import Steps
+from tenterhook.text_table import Table
+from tenterhook.torch_internals.code_owner import owner_of
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One registered hook."""
+
+    target: str
+    #: the PyTorch function that registered it
+    registered_by: str
+    function: str
+    #: file:line of the function
+    place: str
+    #: whose it is: DDP, FSDP, accelerate, wandb, ..., or the program
+    owner: str
+    #: the hook ids it serves, if it is ours
+    ours: tuple[str, ...] = ()
+
+
+class Inventory(Sequence[Found]):
+    def __init__(self, found: Sequence[Found]) -> None:
+        self._found = list(found)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def foreign(self) -> list[Found]:
+        return [f for f in self._found if not f.ours]
+
+    def _table(self) -> Table:
+        rows = [[f.target, f.registered_by, ", ".join(f.ours) or f.function, f.owner, f.place] for f in self._found]
+        return Table("", ("target", "registered by", "hook", "owner", "place"), rows)
+
+    def __repr__(self) -> str:
+        return self._table().text()
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+
+def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
+    """Every hook on the model's modules and parameters, and on the optimizers given."""
+    ours = dict(_ours(model))
+    optimizers = named_optimizers(optimizer)
+    found: list[Found] = []
+    for name, module in walk(model):
+        for slot, by in private.registered_by(module).items():
+            found += [_found(name, by, fn, key, ours) for key, fn in private.hooks_in(module, slot).items()]
+    for name, target in names_of(model, {}).parameters.items():
+        parameter = target.parameter()
+        for slot, by in zip(private.HOOK_SLOTS, ("register_hook", "register_post_accumulate_grad_hook"), strict=True):
+            hooks = private.tensor_hooks(parameter, slot) if parameter is not None else None
+            found += [_found(name, by, fn, key, ours) for key, fn in (hooks or {}).items()]
+    for name, one in optimizers.items():
+        for slot, by in private.OPTIMIZER_SLOTS.items():
+            found += [_found(name, by, fn, key, ours) for key, fn in private.hooks_in(one, slot).items()]
+    return Inventory(found)
+
+
+def _ours(model: nn.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Handle ids are unique in a process, so they tell which fixture a registration belongs to."""
+    for rig in rigs_on(model):
+        if rig._root._end is not None:
+            yield rig._root._end.id, ("the rig's root",)
+        fixtures: list[Fixture | ParameterFixture] = list(rig._rigging.fixtures.values())
+        for fixture in fixtures:
+            if fixture.handle is not None:
+                yield fixture.handle.id, tuple(s.hook for s in fixture.sites if s.installed)
+
+
+def _found(target: str, by: str, fn: Any, key: int, ours: dict[int, tuple[str, ...]]) -> Found:
+    fn = getattr(fn, "hook", fn)
+    if isinstance(fn, RootDispatch) and fn.root is not None:
+        return Found(target, by, "root", "tenterhook", "tenterhook", ("the rig's root",))
+    if isinstance(getattr(fn, "__self__", None), Steps):
+        return Found(target, by, "step", "tenterhook", "tenterhook", ("the rig's step",))
+    if key in ours or isinstance(fn, Dispatch):
+        return Found(target, by, "tenterhook", "tenterhook", "tenterhook", ours.get(key) or ("tenterhook, inert",))
+    inner = getattr(fn, "hook", fn)  # torch wraps some hooks in an object that has the user's one
+    return Found(target, by, callable_name(inner), callable_place(inner), owner_of(inner))

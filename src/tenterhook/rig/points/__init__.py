@@ -1,0 +1,1 @@
+"""What PyTorch calls, one file for each family of points."""

@@ -1,0 +1,137 @@
+"""Tensor hooks on what a call returned or was given, for all points of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tenterhook import torch_internals as private
+from tenterhook.errors import ContractError, RefusedError
+from tenterhook.rig.points.calling import Fire, chain, make_fire
+from tenterhook.rig.points.visitor import Calls, graph_task_id, may_keep
+from tenterhook.rig.runtime.attached_hook import Site
+from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.torch_internals import compiler as dynamo
+
+NO_GRAD = "gradients are switched off (in a reentrant checkpoint it fires on recomputing)"
+
+
+NOTHING_NEEDS_GRAD = "no tensor of this call requires a gradient"
+
+
+class GradientHooks:
+    """Makes the tensor hooks of some sites, one for each leaf of each call."""
+
+    def __init__(self, sites: Sequence[Site], clock: Clock) -> None:
+        self.sites = sites
+        self._fire = chain([make_fire(s, captured=True) for s in sites])
+        self._calls = Calls(clock, sites)
+        self._keeps = [s for s in sites if s.live.definition.needs_value]
+        self._may_keep = any(map(may_keep, sites))
+
+    def lent(self, grad: Tensor) -> Tensor:
+        return grad.clone() if self._may_keep else grad
+
+    def begin(self) -> int | None:
+        """Number the call. A reentrant checkpoint calls twice, first without gradients: the first one counts."""
+        if not self._calls.contexts:
+            return 0
+        return self._calls.begin() if graph_task_id() == -1 else self._calls.recomputed()
+
+    def on(self, tensor: Tensor, call: int | None, leaf: int) -> Fire:
+        if not self._calls.contexts:
+            return self._fire
+        keeps = self._keeps
+        value, version = (tensor.detach(), tensor._version) if keeps else (None, 0)
+
+        @dynamo.breaks_graph
+        def on_gradient(grad: Tensor | None) -> Tensor | None:
+            for site in keeps:
+                assert value is not None
+                if value._version != version:
+                    site.live.failed(site, _overwritten())
+            return self.at(grad, call, leaf, value)
+
+        return on_gradient
+
+    def at(self, grad: Tensor | None, call: int | None, leaf: int, value: Tensor | None) -> Tensor | None:
+        """The gradient of one leaf of a call has come."""
+        self._calls.place(call, leaf)
+        for site in self._keeps:
+            site.ctx._value = value  # type: ignore[union-attr]
+        try:
+            return self._fire(grad)  # type: ignore[no-any-return]
+        finally:
+            for site in self._keeps:
+                site.ctx._value = None  # type: ignore[union-attr]
+
+    def attach(self, tensor: Tensor, fire: Fire) -> None:
+        """Hook the tensor itself: right for one that this call made and returned alone."""
+        if private.view_base(tensor) is None:
+            tensor.register_hook(fire)
+        else:
+            self._watched(tensor, tensor, fire)
+
+    def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
+        """A view of the tensor whose gradient is that of the view's own uses.
+
+        `key` is the call's module and point: of two rigs at one place the second hooks the first one's view.
+        """
+        if getattr(tensor, "_tenterhook", None) == key:
+            self._watched(tensor, tensor, fire)
+            return tensor
+        view = tensor.view_as(tensor)
+        view._tenterhook = key  # type: ignore[attr-defined]
+        self._watched(view, tensor, fire)
+        return view
+
+    def _watched(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
+        """Autograd forgets a view that is changed in place, and its hook with it; the hook on its base tells."""
+        base = private.view_base(hooked)
+        # A leaf cannot be changed in place through a view, and torch.func lets no version be kept.
+        if base is None or base.grad_fn is None or private.is_functorch(tensor):
+            hooked.register_hook(fire)
+            return
+        fired, counter = False, private.version_counter(tensor)
+        version = counter._version
+
+        @dynamo.breaks_graph
+        def on_view(grad: Tensor | None) -> Any:
+            nonlocal fired
+            fired = True
+            return fire(grad)
+
+        @dynamo.breaks_graph
+        def on_base(grad: Tensor | None) -> None:
+            if not fired and counter._version != version:
+                for site in self.sites:
+                    if site.live.active and site.dormant is None:
+                        site.live.failed(site, _lost(site))
+
+        hooked.register_hook(on_view)
+        base.register_hook(on_base)
+
+
+def _lost(site: Site) -> RefusedError:
+    module = site.point == "grad_input"
+    who = "the module changes its own input in place" if module else "the tensor was changed in place afterwards"
+    return RefusedError(
+        f"{who}, so its gradient cannot be had",
+        remedy="use inplace=False there" + (", or grad_output of the module before" if module else ""),
+    )
+
+
+def _overwritten() -> ContractError:
+    return ContractError(
+        "the value was changed in place after it was hooked, so ctx.value no longer holds it",
+        remedy="do not change the tensor in place, or use an action without needs_value",
+    )
+
+
+def skipped(sites: Sequence[Site], why: str) -> None:
+    if graph_task_id() == -1:
+        for site in sites:
+            if site.live.active:
+                site.skip(why)

@@ -1,0 +1,290 @@
+"""`grad_input` for observers: a call's contribution to the gradient of its inputs, beside the graph.
+
+An alias of an input would do, but autograd then sums the call's uses apart from the others', and three terms summed
+in another order are not the same bits. So the nodes of this call that use the input are found when it returns, and what
+they send to it is added up on the side. Only an input that is passed on as it is gets a view, for it has no node.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
+
+from tenterhook import torch_internals as private
+from tenterhook.resolve.targets import Target
+from tenterhook.rig.points.calling import Fire
+from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skipped
+from tenterhook.rig.points.module_registration import ModuleFixture
+from tenterhook.rig.points.visitor import is_grad_enabled
+from tenterhook.rig.runtime.attached_hook import Site
+from tenterhook.rig.runtime.registration import Dispatch, Touched
+from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
+from tenterhook.torch_internals import compiler as dynamo
+
+NOT_USED = "nothing that came out of this call was computed from its input"
+
+
+Edge = tuple[Node, int]
+
+
+#: a node, and the place of the edge among those it sends gradients along
+Use = tuple[Node, int]
+
+
+class Given(NamedTuple):
+    """An input as it was before the call."""
+
+    tensor: Tensor
+    leaf: int
+    edge: Edge
+    version: int
+
+
+class Call(NamedTuple):
+    """A call under way."""
+
+    number: int | None
+    #: number of the first node that it could make
+    start: int
+    inputs: list[Given]
+
+
+class Contribution:
+    """What one call sends to one of its inputs in one backward: the sum over the nodes that use it."""
+
+    def __init__(self, fire: Fire, edge: Edge, uses: list[Use], sites: Sequence[Site]) -> None:
+        self._fire = fire
+        self._edge = edge
+        self._sites = sites
+        self._nodes = 0
+        #: by backward, for one may run inside another: how many nodes are still to come, and the sum so far
+        self._running: dict[int, tuple[int, Tensor | None]] = {}
+        self._waits = False
+        for node, index in uses:
+            self._listen(node, index)
+
+    def wait_for(self, tensor: Tensor) -> None:
+        """Fire when the input's gradient is complete, after this call's parameters had theirs; a leaf's at the end."""
+        self._waits = True
+        if tensor.grad_fn is None:
+            return
+        hooks = private.tensor_hooks(tensor, "_backward_hooks")
+        first = next(iter(hooks.values()), None) if hooks else None
+        if not isinstance(first, Waiting):
+            first = Waiting()
+            handle = tensor.register_hook(first)
+            hooks = private.tensor_hooks(tensor, "_backward_hooks")
+            if hooks is not None and not private.is_only(hooks):  # before the module that made it sees its gradient
+                private.put_in_order(hooks, [handle.id, *(key for key in hooks if key != handle.id)])
+        first.contributions.append(weakref.ref(self))
+
+    def _listen(self, node: Node, index: int) -> None:
+        start = 0
+
+        def on_start(grad_outputs: Any) -> None:
+            nonlocal start
+            start = private.sequence_number()
+
+        def on_gradients(grad_inputs: Sequence[Tensor | None], grad_outputs: Any) -> None:
+            self._add(grad_inputs[index])
+            if is_grad_enabled():  # create_graph: the node's own backward may have used the input as well
+                made = [g for g in grad_inputs if g is not None]
+                for later, place in uses_of({self._edge}, made, start)[self._edge]:
+                    self._listen(later, place)
+
+        self._nodes += 1
+        node.register_prehook(on_start)
+        node.register_hook(on_gradients)
+
+    def _add(self, part: Tensor | None) -> None:
+        task = private.graph_task_id()
+        if task not in self._running:
+            self._running[task] = (self._nodes, None)
+            # A backward of only a part of the graph leaves some nodes out.
+            private.at_end_of_backward(lambda: self.finish(task))
+        missing, total = self._running[task]
+        try:
+            total = part if total is None else total if part is None else _sum(total, part)
+        except Exception as error:
+            for site in self._sites:
+                site.live.failed(site, error)
+        self._running[task] = (missing - 1, total)
+        if missing == 1 and not self._waits:
+            self.finish(task)
+
+    def finish(self, task: int) -> None:
+        if task in self._running:
+            _, total = self._running.pop(task)
+            self._fire(total)
+
+
+def _sum(total: Tensor, part: Tensor) -> Tensor:
+    return part + total if total.is_sparse and not part.is_sparse else total + part
+
+
+class Waiting:
+    """The tensor hook of an input, for all calls that it was given to. The nodes hold the contributions, not this."""
+
+    def __init__(self) -> None:
+        self.contributions: list[weakref.ref[Contribution]] = []
+
+    def __call__(self, grad: Tensor | None) -> None:
+        task = private.graph_task_id()
+        for ref in self.contributions:
+            one = ref()
+            if one is not None:
+                one.finish(task)
+
+
+class Consumers:
+    """The two hooks around a call: before it, where its inputs come from; after it, which of its nodes use them."""
+
+    def __init__(self, sites: Sequence[Site], clock: Clock) -> None:
+        self._sites = sites
+        self._hooks = GradientHooks(sites, clock)
+        self._calls = threading.local()
+
+    @dynamo.breaks_graph
+    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        number = self._hooks.begin()
+        inputs: dict[int, Given] = {}
+        if not is_grad_enabled():
+            skipped(self._sites, NO_GRAD)
+        else:
+            for leaf, tensor in enumerate((*leaves(args), *leaves(kwargs))):
+                if tensor.requires_grad and id(tensor) not in inputs:
+                    inputs[id(tensor)] = Given(tensor, leaf, _edge(tensor), tensor._version)
+            if not inputs:
+                skipped(self._sites, NOTHING_NEEDS_GRAD)
+        self._under_way.append(Call(number, private.sequence_number(), list(inputs.values())))
+
+    @dynamo.breaks_graph
+    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        """Called even if the forward raised, so that what `before` noted is always taken away."""
+        if not self._under_way:
+            return None
+        call = self._under_way.pop()
+        if output is None or not call.inputs or not is_grad_enabled():
+            return None
+        edges = {given.edge for given in call.inputs}
+
+        def visit(x: Tensor) -> Tensor | None:
+            passed_on = x.requires_grad and _edge(x) in edges
+            return x.view_as(x) if passed_on else None
+
+        output = map_leaves(output, visit)
+        uses = uses_of(edges, [*leaves(output), *_kept(module)], call.start)
+        for given in call.inputs:
+            if not uses[given.edge]:
+                skipped(self._sites, NOT_USED)
+                continue
+            fire = self._hooks.on(given.tensor, call.number, given.leaf)
+            one = Contribution(fire, given.edge, uses[given.edge], self._sites)
+            if given.tensor._version == given.version:
+                one.wait_for(given.tensor)
+        return output
+
+    @property
+    def _under_way(self) -> list[Call]:
+        """The calls of this thread; a module may call itself."""
+        if not hasattr(self._calls, "stack"):
+            self._calls.stack = []
+        return self._calls.stack  # type: ignore[no-any-return]
+
+
+def _edge(tensor: Tensor) -> Edge:
+    edge = get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
+
+
+def _kept(module: nn.Module) -> Iterator[Tensor]:
+    """Tensors that a call left on the module or its parts, such as an auxiliary loss."""
+    for part in module.modules():
+        for value in vars(part).values():
+            if isinstance(value, Tensor) and value.grad_fn is not None:
+                yield value
+
+
+def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, list[Use]]:
+    """Of the nodes that made these tensors since `start`: which send a gradient along an edge, and at which place."""
+    uses: dict[Edge, list[Use]] = {edge: [] for edge in edges}
+    pending = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    seen: set[Node] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen or private.node_number(node) < start:
+            continue
+        seen.add(node)
+        for index, (next_node, place) in enumerate(node.next_functions):
+            if next_node is None:
+                continue
+            if (next_node, place) in uses:
+                uses[next_node, place].append((node, index))
+            else:
+                pending.append(next_node)
+    return uses
+
+
+def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., Any]:
+    hooks = GradientHooks(sites, clock)
+
+    @dynamo.breaks_graph
+    def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        call, leaf = hooks.begin(), -1
+        if not is_grad_enabled():
+            return skipped(sites, NO_GRAD)
+        views: dict[int, Tensor] = {}
+
+        def visit(x: Tensor) -> Tensor | None:
+            nonlocal leaf
+            leaf += 1
+            if not x.requires_grad:
+                return None
+            if id(x) not in views:
+                views[id(x)] = hooks.alias(x, hooks.on(x, call, leaf), (id(module), "grad_input"))
+            return views[id(x)]
+
+        args, kwargs = map_leaves(args, visit), map_leaves(kwargs, visit)
+        return (args, kwargs) if views else skipped(sites, NOTHING_NEEDS_GRAD)
+
+    return dispatch
+
+
+class GradInputFixture(ModuleFixture):
+    """By aliases of the inputs if a hook may change the gradient; if all only observe, beside the graph."""
+
+    stage = 1
+
+    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+        super().__init__(target, point, clock, rig, touched)
+        self._after: RemovableHandle | None = None
+
+    def _dispatch(self) -> Callable[..., Any]:
+        self._leave_after()
+        if any(s.live.definition.modifies for s in self._active):
+            return Dispatch(grad_input_dispatch(self._active, self.clock))
+        consumers = Consumers(self._active, self.clock)
+        module = self.target.owner()
+        if isinstance(module, nn.Module):
+            self._after = module.register_forward_hook(Dispatch(consumers.after), with_kwargs=True, always_call=True)
+        return Dispatch(consumers.before)
+
+    def take_down(self) -> None:
+        self._leave_after()
+        super().take_down()
+
+    def leave(self) -> None:
+        self._leave_after()
+        super().leave()
+
+    def _leave_after(self) -> None:
+        if self._after is not None:
+            self._after.remove()
+            self._after = None

@@ -1,0 +1,1 @@
+"""What an attached hook carries while it runs."""

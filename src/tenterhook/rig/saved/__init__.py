@@ -1,0 +1,1 @@
+"""A rig's state as plain tensors: schema, format, writer, reader, loader."""

@@ -1,0 +1,360 @@
+"""A saved state as data, format 1: plain tensors by key, and a header in canonical JSON that vouches for each.
+
+Everything read here comes from elsewhere. Sizes are looked at before anything is made of them, the header must be
+the very bytes that would be written for what it says, and nothing it says is imported or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from tenterhook import ranks
+from tenterhook.errors import StateError, TenterhookError
+from tenterhook.plan import Action, Plan
+from tenterhook.resolve.targets import kind_of
+from tenterhook.rig.saved.schema import (
+    DTYPES,
+    FEW_BYTES,
+    FEW_TARGETS,
+    FORMAT,
+    HEADER,
+    LONGEST_NAME,
+    MAX_ENTRIES,
+    MAX_FOR_A_TARGET,
+    MAX_GENERATOR,
+    MAX_HEADER,
+    MAX_KEYS,
+    MAX_NAME,
+    MOST_WORD,
+    NAMES,
+    OF_A_HOOK,
+    PREFIX,
+    TENSOR,
+    UNNAMED,
+    Entry,
+    Header,
+)
+
+#: bytes that are copied at once to be digested
+CHUNK = 1 << 20
+
+
+NAMED = f"let names have 1 to {LONGEST_NAME} printable characters"
+
+
+class _Sealed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    tenterhook: int
+    digest: str
+    state: msgspec.Raw
+
+
+class _Version(msgspec.Struct, frozen=True):
+    tenterhook: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a state may be: what is far larger than its model is refused before it is looked into."""
+
+    #: targets that a hook may have
+    targets: int
+    model: nn.Module
+
+    def check(self, entries: Mapping[str, Entry]) -> None:
+        if len(entries) > MAX_ENTRIES:
+            raise StateError(
+                f"the state has {len(entries)} entries, the most is {MAX_ENTRIES}",
+                remedy="use fewer hooks, or fewer names of state",
+            )
+        targets, free = max(FEW_TARGETS, 4 * self.targets), 0
+        for key, entry in entries.items():
+            kind = key.partition("/")[0]
+            size = math.prod(entry.shape) * (DTYPES[entry.dtype].itemsize if entry.dtype in DTYPES else 1)
+            if kind in (TENSOR, "free", "pending_free"):
+                free += size
+            elif size > {"generator": MAX_GENERATOR, "targets": (targets + 64) * MAX_NAME}.get(
+                kind, targets * MAX_FOR_A_TARGET
+            ):
+                raise StateError(
+                    f"the entry {_shown(key)} has {size} bytes, more than this model can need",
+                    remedy="give the state that was saved with this model",
+                )
+        if free > FEW_BYTES and free > (most := 16 * _size_of(self.model)):
+            raise StateError(
+                f"the hooks' own tensors have {free} bytes, 16 times the model is {most}",
+                remedy="keep what is so large in a file of its own",
+            )
+
+
+def _size_of(model: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A state that was read and verified."""
+
+    header: Header
+    plan: Plan
+    #: tensor parameters by name
+    tensors: Mapping[str, Tensor]
+    #: by hook and kind, then by what follows in the key
+    parts: Mapping[tuple[str, str], Mapping[str, Tensor]]
+
+    def of(self, hook: str, kind: str) -> Mapping[str, Tensor]:
+        return self.parts.get((hook, kind), {})
+
+
+def prefix(rank: int) -> str:
+    """Every rank has a state of its own, under its own keys: a container may keep one of several equal keys."""
+    return f"{PREFIX}rank{rank}/"
+
+
+def key_of(kind: str, *parts: str) -> str:
+    """Ids of hooks have no slash, so that the parts of a key can be told apart; names come last and may have some."""
+    return "/".join((kind, *parts))
+
+
+def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], room: Room) -> dict[str, Tensor]:
+    """The state dict of these tensors, with the header that vouches for them."""
+    entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
+    room.check(entries)
+    made = Header(**header, entries=entries)
+    for word in _words(made):
+        if not _is_shown(word):
+            raise StateError(f"the name {word!r} cannot be kept", remedy=f"use up to {MOST_WORD} printable characters")
+    state = _canonical(made)
+    text = _canonical(_Sealed(FORMAT, digest(state), msgspec.Raw(state)))
+    if len(text) > MAX_HEADER:
+        raise StateError(f"the header has {len(text)} bytes, the most is {MAX_HEADER}", remedy="use fewer hooks")
+    before = prefix(ranks.rank())
+    return {before + HEADER: as_tensor(text), **{before + key: tensor for key, tensor in tensors.items()}}
+
+
+def read(given: Mapping[str, Tensor], room: Room) -> Saved | None:
+    """The state among the entries of a mapping; None if there is none. A damaged one is a StateError."""
+    if not isinstance(given, Mapping):
+        raise StateError(f"a {type(given).__name__} is not a state dict", remedy="give what rig.state_dict() returned")
+    if len(given) > MAX_KEYS:
+        raise StateError(f"{len(given)} entries are too many to look through", remedy="give those of the hooks alone")
+    before, own = prefix(ranks.rank()), _own(given, ranks.rank())
+    if not own:
+        before, own = prefix(0), _own(given, 0)
+    if not own:
+        _look_around(given)
+        return None
+    header = _header(own, before + HEADER)
+    plan = _plan(header)
+    room.check(header.entries)
+    named = {before + key: entry for key, entry in header.entries.items()}
+    for key in own.keys() - named.keys() - {before + HEADER}:
+        raise _damaged(f"the entry {_shown(key)} is not of this state")
+    for key, entry in named.items():
+        if key not in own:
+            raise _damaged(f"the entry {_shown(key)} is missing")
+        _check(key, own[key], entry)
+    for key, entry in named.items():
+        if digest(own[key]) != entry.digest:
+            raise _damaged(f"the entry {_shown(key)} is not what was saved")
+    return _sorted(header, plan, {key: own[before + key].detach() for key in header.entries})
+
+
+def _own(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """The entries of a rank."""
+    own, mine = {}, prefix(rank)
+    for key, value in given.items():
+        if not isinstance(key, str) or not key.startswith(PREFIX):
+            continue
+        if key.startswith(mine):
+            own[key] = value
+            if len(own) > MAX_ENTRIES + 1:
+                raise StateError(f"the state has more than {MAX_ENTRIES} entries")
+        elif not is_of_a_rank(key):
+            raise _damaged(f"the entry {_shown(key)} has no meaning")
+    return own
+
+
+def is_of_a_rank(key: str) -> bool:
+    rank, _, rest = key.removeprefix(PREFIX).partition("/")
+    number = rank.removeprefix("rank")
+    plain = number.isascii() and number.isdecimal() and (number == "0" or number[0] != "0")
+    return rank != number and plain and bool(rest)
+
+
+def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
+    """By hook and kind."""
+    tensors: dict[str, Tensor] = {}
+    parts: dict[tuple[str, str], dict[str, Tensor]] = {}
+    for key, tensor in entries.items():
+        kind, _, rest = key.partition("/")
+        if kind == TENSOR and rest and key.isprintable():
+            tensors[rest] = tensor
+            continue
+        hook, _, name = rest.partition("/")
+        known = kind in OF_A_HOOK and hook in header.hooks and key.isprintable()
+        if not known or bool(name) == (kind in UNNAMED):
+            raise _damaged(f"the entry {_shown(key)} has no meaning")
+        parts.setdefault((hook, kind), {})[name] = tensor
+    return Saved(header, plan, tensors, parts)
+
+
+def _header(own: Mapping[str, Any], key: str) -> Header:
+    tensor = own.get(key)
+    if tensor is None:
+        raise _damaged(f"the entry {key!r} is missing")
+    _check_plain(key, tensor)
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1:
+        raise _damaged("the header is not a row of bytes")
+    if tensor.numel() > MAX_HEADER:
+        raise StateError(f"the header has {tensor.numel()} bytes, the most is {MAX_HEADER}")
+    text = as_bytes(tensor)
+    version = _decoded(text, _Version).tenterhook
+    if version != FORMAT:
+        raise StateError(
+            f"the state is of format {version}; this tenterhook reads format {FORMAT}",
+            remedy="read it with the tenterhook that wrote it, or a later one",
+        )
+    sealed = _decoded(text, _Sealed)
+    if digest(bytes(sealed.state)) != sealed.digest:
+        raise _damaged("the header is not what was saved")
+    header: Header = _decoded(bytes(sealed.state), Header)
+    if _canonical(_Sealed(FORMAT, sealed.digest, msgspec.Raw(_canonical(header)))) != text:
+        raise _damaged("the header is not canonical JSON")
+    return header
+
+
+def _decoded(text: bytes, type: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(text, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(f"the header cannot be read: {error}") from None
+
+
+def _plan(header: Header) -> Plan:
+    text = bytes(header.plan)
+    try:
+        plan = Plan.from_json(text)
+        canonical = plan.to_json().encode()
+    except TenterhookError as error:
+        raise StateError(f"the saved plan cannot be read: {error.fact}", hook=error.hook) from None
+    if canonical != text:
+        raise _damaged("the saved plan is not canonical JSON")
+    if not all(map(_is_shown, _words(header))):
+        raise _damaged("the header has a word that cannot be shown")
+    actions = {hook.id: hook.do.name for hook in plan if isinstance(hook.do, Action)}
+    if actions != {id: hook.action for id, hook in header.hooks.items()}:
+        raise _damaged("the header speaks of other hooks than its plan")
+    return plan
+
+
+def is_name(name: str) -> bool:
+    """Whether a target's name may be kept."""
+    return 0 < len(name) <= LONGEST_NAME and name.isprintable()
+
+
+def _is_shown(word: str) -> bool:
+    return len(word) <= MOST_WORD and word.isprintable()
+
+
+def _words(header: Header) -> Iterator[str]:
+    yield from (header.torch, header.python, header.cpu, header.clock.optimizer or "", *header.optimizers)
+    for hook in header.hooks.values():
+        yield from (hook.action, hook.fingerprint or "", *hook.kinds, *hook.reasons, *hook.skipped)
+
+
+def _check(key: str, tensor: Any, entry: Entry) -> None:
+    """Whether the entry is what the header says, by all that can be seen without reading it."""
+    _check_plain(key, tensor)
+    dtype = DTYPES.get(entry.dtype)
+    if dtype is None:
+        raise _damaged(f"the entry {_shown(key)} is of an unknown dtype {_shown(entry.dtype)}")
+    if tensor.dtype != dtype or list(tensor.shape) != entry.shape:
+        raise _damaged(
+            f"the entry {_shown(key)} is {kind_of(tensor)}, not {entry.dtype}{_shown(entry.shape, quoted=False)}"
+        )
+
+
+def _check_plain(key: str, tensor: Any) -> None:
+    if type(tensor) not in (Tensor, nn.Parameter):
+        raise _damaged(f"the entry {_shown(key)} is a {type(tensor).__name__}, not a tensor")
+    # An expanded tensor may claim far more elements than there are bytes behind it.
+    if not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+        raise _damaged(f"the entry {_shown(key)} is not a plain, contiguous tensor")
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is nothing but numbers in memory."""
+    strided = tensor.layout is torch.strided and not tensor.is_quantized
+    return strided and tensor.device.type != "meta" and type(tensor) in (Tensor, nn.Parameter)
+
+
+def _look_around(given: Mapping[str, Any], path: str = "") -> None:
+    """Say where the hooks are, if they are elsewhere in what was given."""
+    for key, value in given.items():
+        if isinstance(value, Mapping) and path.count("[") < 3:
+            _look_around(value, f"{path}[{_shown(key)}]")
+        elif isinstance(key, str) and key.endswith(f"/{HEADER}") and PREFIX in key:
+            before = key[: key.index(PREFIX)]
+            if before:
+                raise StateError(
+                    f"the keys of the hooks begin with {_shown(before)}",
+                    remedy=f"take it off: {{k.removeprefix({_shown(before)}): t for k, t in sd{path}.items()}}",
+                )
+            raise StateError("the hooks are further inside of what was given", remedy=f"give its entry: sd{path}")
+
+
+def _entry(key: str, tensor: Tensor) -> Entry:
+    if not key.isprintable():
+        raise StateError(f"the entry {key!r} has a character that cannot be shown, nor kept")
+    if tensor.dtype not in NAMES:
+        raise StateError(f"the entry {key!r} is of {tensor.dtype}, which cannot be kept")
+    return Entry(NAMES[tensor.dtype], list(tensor.shape), digest(tensor))
+
+
+def digest(data: Tensor | bytes) -> str:
+    """Against damage, not against forgery: BLAKE2b of the bytes, 128 bits."""
+    made = hashlib.blake2b(digest_size=16)
+    for part in _parts(data) if isinstance(data, Tensor) else (data,):
+        made.update(part)
+    return made.hexdigest()
+
+
+def _parts(tensor: Tensor) -> Iterator[bytearray]:
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() < 2:  # any stride counts as contiguous then, but not to `view`
+        flat = torch.empty_like(flat.cpu(), memory_format=torch.contiguous_format).copy_(flat)
+    flat = flat.view(torch.uint8)
+    for part in flat.split(CHUNK) if flat.numel() else ():
+        held = bytearray(part.numel())
+        torch.frombuffer(held, dtype=torch.uint8).copy_(part)
+        yield held
+
+
+def as_bytes(tensor: Tensor) -> bytes:
+    return b"".join(_parts(tensor))
+
+
+def as_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _canonical(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
+
+
+def _damaged(fact: str) -> StateError:
+    return StateError(f"the saved state is damaged: {fact}", remedy="load an earlier checkpoint")
+
+
+def _shown(value: Any, *, quoted: bool = True) -> str:
+    value = value[:100] if isinstance(value, str | list) else value
+    text = repr(value) if quoted else str(value)
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,255 @@
+"""From a saved state back into a rig: read by hook, compared with what is here, then put in place."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from tenterhook import ranks
+from tenterhook.actions import Definition
+from tenterhook.errors import nearest
+from tenterhook.plan import Hook
+from tenterhook.resolve.sharding import GLOBAL
+from tenterhook.resolve.targets import Target, device_of, kind_of, kinds_of
+from tenterhook.rig.runtime.attached_hook import LiveHook
+from tenterhook.rig.runtime.hook_state import HookState
+from tenterhook.rig.runtime.step_clock import Clock, Pass
+from tenterhook.rig.saved.format import Saved, digest
+from tenterhook.rig.saved.load_report import Report
+from tenterhook.rig.saved.reader import _fired, _ledger, _meaningless, _names, _partials, _state
+from tenterhook.rig.saved.renaming import Renaming
+from tenterhook.rig.saved.schema import Header, SavedClock, SavedHook
+from tenterhook.rig.saved.writer import ROWS, fingerprint_of, surroundings
+
+#: as many targets may be saved as are here, times this, before they are not even read
+FEW, TIMES = 4096, 4
+
+
+#: entries that are more than the ledger
+STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One hook's saved state, read for the targets that are here."""
+
+    said: SavedHook
+    #: old slot to new target, for what is to be carried
+    moves: Mapping[int, str]
+    ledger: list[list[int]]
+    state: HookState
+    partials: Mapping[str, Tensor]
+    fired: bytes
+
+
+#: of each hook that is here: its code, its targets
+Here = Mapping[str, tuple[Hook, Definition, Sequence[Target]]]
+
+
+def compare(saved: Saved, here: Here, renaming: Renaming, report: Report, model: nn.Module) -> dict[str, Kept]:
+    """What of the state goes into which hook; what does not fit is put into the report. Nothing is changed."""
+    kept = {}
+    for hook in saved.plan:
+        if hook.id in here:
+            found = _keep(saved, renaming.hook(hook), here[hook.id], renaming, report, model)
+            if found is not None:
+                kept[hook.id] = found
+    _compare_surroundings(saved, report)
+    return kept
+
+
+def compare_hooks(saved: Saved, here: Here, report: Report) -> None:
+    """Hooks that only one side has. Where there is state to lose, or to miss, that is a difference."""
+    new = [id for id in here if id not in saved.header.hooks]
+    for id in saved.header.hooks:
+        if id in here:
+            continue
+        close = nearest(id, new, 1)
+        fact = "saved, but not in this plan" + (f"; the nearest is {close[0]!r}" if close else "")
+        if any(saved.of(id, kind) for kind in STATEFUL):
+            report.add("hook", fact, hook=id)
+        else:
+            report.notes.append(f"hook {id!r}: {fact}")
+    for id in new:
+        fact = "in this plan, but not saved: it begins anew"
+        if here[id][1].state:
+            report.add("hook", fact, hook=id)
+        else:
+            report.notes.append(f"hook {id!r}: {fact}")
+
+
+def compare_tensors(saved: Saved, tensors: Mapping[str, Tensor], told: Callable[[str], None]) -> None:
+    for name, tensor in tensors.items():
+        kept = saved.tensors.get(name)
+        if kept is not None and (kind_of(kept) != kind_of(tensor) or digest(kept) != digest(tensor.contiguous())):
+            told(f"the tensor {name!r} is another than the saved one")
+
+
+def compare_clocks(saved: Saved, optimizers: Sequence[str], clock: str | None, report: Report) -> None:
+    """What ends a step here, and what ended it there."""
+    then = saved.header.optimizers
+    if then != list(optimizers):
+        report.add(
+            "clock", f"saved with {_listed(then)}, here it has {_listed(optimizers)}",
+            remedy=None if optimizers else "give optimizer=optimizer",
+        )  # fmt: skip
+    elif saved.header.clock.optimizer != clock:
+        report.add("clock", f"the steps of {saved.header.clock.optimizer!r} were counted, here those of {clock!r} are")
+
+
+def _listed(optimizers: Sequence[str]) -> str:
+    return ", ".join(map(repr, optimizers)) or "no optimizer"
+
+
+def _keep(
+    saved: Saved, was: Hook, found: tuple[Hook, Definition, Sequence[Target]], renaming: Renaming, report: Report,
+    model: nn.Module,
+) -> Kept | None:  # fmt: skip
+    hook, definition, targets = found
+    id, said = hook.id, saved.header.hooks[hook.id]
+    if said.action != definition.name:
+        report.add("action", f"saved with {said.action!r}, here it is {definition.name!r}", hook=id)
+        return None
+    if was.at != hook.at:
+        report.add("hook", f"saved at {was.at}, here it is at {hook.at}", hook=id)
+        return None
+    for name in ("on", "do", "when", "expect", "on_error"):
+        if getattr(was, name) != getattr(hook, name):
+            then, now = (str(getattr(h, name)) for h in (was, hook))
+            report.notes.append(f"hook {id!r}: {name} was {then}, is {now}")
+    _compare_code(said, definition, saved, report, id)
+    ledger = _ledger(saved, id, said)
+    sites = ledger.shape[1]
+    if sites > max(FEW, TIMES * len(targets)):
+        report.add("target", f"saved for {sites} targets, here are {len(targets)}", hook=id)
+        return None
+    rows, names = ledger.tolist(), _names(saved, id, sites)
+    if hook.point.on == ("optimizer",):
+        renaming = Renaming(None)  # an optimizer is no part of the model
+    several = saved.header.ranks > 1 or ranks.world_size() > 1
+    moves = _moves(hook, said, names, rows[ROWS.index("kind")], targets, renaming, report, several=several)
+    state = _state(saved, id, definition, sites, report, model)
+    partials = _partials(saved, id, definition, sites, device_of(model))
+    kept = Kept(said, moves, rows, state, partials, _fired(saved, id, definition, sites, partials))
+    return kept if saved.header.ranks == ranks.world_size() else _of_other_ranks(saved.header, hook, kept, report)
+
+
+def _of_other_ranks(header: Header, hook: Hook, kept: Kept, report: Report) -> Kept:
+    """Saved on more ranks, or on fewer: what is of the whole goes on, what was one rank's own may not."""
+    then, now, mine, state = header.ranks, ranks.world_size(), ranks.rank(), kept.state
+    if kept.fired:
+        report.notes.append(
+            f"hook {hook.id!r}: what was measured in the step under way is left: there were {then} ranks"
+        )
+    if hook.at in GLOBAL:
+        if header.sharded and (state.free or state.pending_free):
+            report.add("state", f"its own tensors are of parts, as {then} ranks had them; here are {now}", hook=hook.id)
+            state.free, state.pending_free = {}, {}
+    elif state or state.generators:
+        if mine >= then:
+            report.notes.append(f"hook {hook.id!r}: rank {mine} has no saved state of its own: it begins anew")
+            state.clear()
+        elif mine == 0 and now < then:
+            report.notes.append(f"hook {hook.id!r}: what was the own state of ranks {now} to {then - 1} is left")
+    return replace(kept, partials={}, fired=b"")
+
+
+def _compare_code(said: SavedHook, definition: Definition, saved: Saved, report: Report, id: str) -> None:
+    name, fingerprint, here = definition.name, fingerprint_of(definition), surroundings()["python"]
+    if said.version != definition.version:
+        age = "newer" if said.version > definition.version else "older"
+        fact = f"saved with version {said.version} of {name!r}, {age} than the one here, {definition.version}"
+        report.add("action", fact, hook=id)
+    elif said.fingerprint != fingerprint and saved.header.python != here:
+        report.notes.append(
+            f"hook {id!r}: Python {saved.header.python} compiled the saved {name!r}, {here} the one here; "
+            "whether the code is the same cannot be told"
+        )
+    elif said.fingerprint != fingerprint:
+        report.add("action", f"the code of {name!r} is not what it was when the state was saved", hook=id)
+
+
+def _compare_surroundings(saved: Saved, report: Report) -> None:
+    for name, here in surroundings().items():
+        then = getattr(saved.header, name)
+        if name != "python" and then != here:
+            report.notes.append(f"{name} was {then}, is {here}: the last bits of a run may differ")
+
+
+def _moves(
+    hook: Hook, said: SavedHook, names: Sequence[str], kinds: Sequence[int], targets: Sequence[Target],
+    renaming: Renaming, report: Report, *, several: bool,
+) -> dict[int, str]:  # fmt: skip
+    """Old slots and the targets that they are here."""
+    here = {name: i for i, target in enumerate(targets) for name in (target.name, *target.aliases)}
+    kinds_here, taps = kinds_of(targets), hook.point.on == ("tap",)
+    moves: dict[int, str] = {}
+    taken: set[str] = set()
+    lost: list[tuple[str, str]] = []
+    others: list[str] = []
+    for slot, old in enumerate(names):
+        new = renaming(old) if renaming else old
+        found = here.get(new)
+        name = targets[found].name if found is not None else new
+        if name in taken or (found is None and not (taps and hook.selector.matches(new))):
+            lost.append((old, new))
+            continue
+        taken.add(name)
+        then = said.kinds[kinds[slot]] if kinds[slot] >= 0 else None
+        now = kinds_here[found] if found is not None else None
+        known = then is not None and now is not None  # of a target on another rank it is not
+        if found is not None and (then is None) != (now is None) and not several:
+            raise _meaningless("ledger", hook.id)
+        if then != now and (known or not several) and found is not None:
+            if targets[found or 0].kind == "parameter":
+                report.add("target", f"saved as {then}, here it is {now}", hook=hook.id, target=name)
+                continue
+            others.append(f"{name!r} was a {then}, is a {now}")
+        moves[slot] = name
+    if others:
+        more = f", and {len(others) - 1} more are of another class" if len(others) > 1 else ""
+        report.notes.append(f"hook {hook.id!r}: {others[0]}{more}")
+    new_here = [t.name for t in targets if t.name not in taken] if lost or len(taken) < len(targets) else []
+    report.missing(hook.id, lost, new_here, list(taken))
+    return moves
+
+
+def place(kept: Kept, live: LiveHook, model: nn.Module) -> None:
+    said, slots = kept.said, {site.name: site.slot for site in live.sites}
+    for name in kept.moves.values():
+        if name not in slots:
+            slots[name] = live.add_site(Target(name, "tap", weakref.ref(model))).slot
+    moves = {old: slots[name] for old, name in kept.moves.items()}
+    live.due_steps, live.counted, live.muted, live.standing = said.due, said.counted, said.muted, None
+    live.state.clear()
+    live.state.carry(kept.state, moves)
+    if live.partials is not None:
+        live.partials.clear()
+        if kept.fired:
+            live.partials.carry(kept.partials, kept.fired, moves)
+    columns = list(zip(*kept.ledger))
+    carried = {new: columns[old] for old, new in moves.items()}
+    for site in live.sites:
+        column = carried.get(site.slot)
+        if column is None:
+            site.begin_anew()
+            continue
+        due, fired, changed, failed, rebound, first, last, _, muted, *skipped = column
+        site.begin_anew(due)
+        site.fired, site.changed, site.failed, site.rebound = fired, changed, failed, rebound
+        site.first, site.last = first, last
+        if skipped:
+            site.skipped = {why: n for why, n in zip(said.skipped, skipped, strict=True) if n} or None
+        if muted >= 0:
+            site.sleep(said.reasons[muted])
+
+
+def place_clock(said: SavedClock, clock: Clock) -> None:
+    clock.step, clock.tripped, clock.accumulated = said.step, said.tripped, said.accumulated
+    clock.forwards = list(said.forwards)
+    clock.forget()
+    step, index, training = said.last
+    clock.now = Pass(step, index, frozenset(), training)

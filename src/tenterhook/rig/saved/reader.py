@@ -1,0 +1,160 @@
+"""Reading one hook's saved state, with nothing taken on trust."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tenterhook.actions import Definition
+from tenterhook.errors import StateError
+from tenterhook.resolve.targets import device_of, devices_of
+from tenterhook.rig.runtime.attached_hook import MUTED
+from tenterhook.rig.runtime.hook_state import HookState
+from tenterhook.rig.saved.format import Saved, as_bytes, is_name
+from tenterhook.rig.saved.load_report import Report
+from tenterhook.rig.saved.schema import DTYPES, MAX_INTEGER, SavedHook
+from tenterhook.rig.saved.writer import ROWS
+
+MAX_DIMS, MAX_LENGTH = 16, 1 << 31
+
+
+def _ledger(saved: Saved, id: str, said: SavedHook) -> Tensor:
+    rows = len(ROWS) + len(said.skipped)
+    ledger = saved.of(id, "ledger").get("")
+    if ledger is None:
+        return torch.empty(rows, 0, dtype=torch.int64, device="cpu")
+    if ledger.dtype != torch.int64 or ledger.dim() != 2 or ledger.shape[0] != rows:
+        raise _meaningless("ledger", id)
+    ledger = ledger.cpu()
+    top = torch.full((rows, 1), MAX_INTEGER, device="cpu")
+    top[ROWS.index("kind")], top[ROWS.index("muted")] = len(said.kinds) - 1, len(said.reasons) - 1
+    low = torch.zeros(rows, 1, dtype=torch.int64, device="cpu")
+    for name in ("first", "last", "kind", "muted"):
+        low[ROWS.index(name)] = -1
+    if bool(((ledger < low) | (ledger > top)).any()) or not all(why.startswith(MUTED) for why in said.reasons):
+        raise _meaningless("ledger", id)
+    return ledger
+
+
+def _names(saved: Saved, id: str, sites: int) -> list[str]:
+    tensor = saved.of(id, "targets").get("")
+    if tensor is None or not sites:
+        if tensor is None and not sites:
+            return []
+        raise _meaningless("list of targets", id)
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1 or int((tensor == 0).sum()) != sites - 1:
+        raise _meaningless("list of targets", id)
+    try:
+        names = as_bytes(tensor).decode().split("\0")
+    except UnicodeDecodeError:
+        raise _meaningless("list of targets", id) from None
+    if len(set(names)) != sites or not all(map(is_name, names)):
+        raise _meaningless("list of targets", id)
+    return names
+
+
+def _state(saved: Saved, id: str, definition: Definition, sites: int, report: Report, model: nn.Module) -> HookState:
+    state, device = HookState(definition, sites), device_of(model)
+    for kind, table in (("state", state.packed), ("pending", state.pending)):
+        for name, tensor in saved.of(id, kind).items():
+            if tensor.dtype != torch.float64 or list(tensor.shape) != [sites]:
+                raise _meaningless(kind, id)
+            if name in definition.state:
+                table[name] = tensor.to(device, copy=True)
+            else:
+                report.add("state", f"{definition.name!r} has no state {name!r} here", hook=id)
+    if state.packed and state.packed.keys() != definition.state.keys():
+        for name in definition.state.keys() - state.packed.keys():
+            report.add("state", f"the state {name!r} was not saved", hook=id)
+            state.packed[name] = torch.full((sites,), definition.state[name], dtype=torch.float64, device=device)
+    for kind, index, free in (("free", "index", state.free), ("pending_free", "pending_index", state.pending_free)):
+        for group, rows in saved.of(id, index).items():
+            found = _unjoined(id, group, rows, saved.of(id, kind).get(group), sites, device)
+            if found.keys() & free.keys():
+                raise _meaningless("free state", id)
+            free.update(found)
+        if saved.of(id, kind).keys() - saved.of(id, index).keys():
+            raise _meaningless(kind, id)
+    for name, tensor in saved.of(id, "generator").items():
+        where, _, seed = name.rpartition("/")
+        if where not in devices_of(model):
+            report.add("state", f"its generator was on {where}, where this model is not", hook=id)
+        else:
+            state.generators[where, _seed(id, seed)] = _generator(id, where, tensor)
+    return state
+
+
+def _seed(id: str, text: str) -> int:
+    if not _is_plain(text):
+        raise _meaningless("generator", id)
+    return int(text)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it is an integer as we write it."""
+    digits = text.removeprefix("-").isdecimal() and text.isascii() and len(text) <= 20
+    return digits and str(int(text)) == text
+
+
+def _unjoined(
+    id: str, group: str, rows: Tensor, flat: Tensor | None, sites: int, device: torch.device
+) -> dict[tuple[int, str], Tensor]:
+    dtype, _, rest = group.partition("/")
+    dims, _, name = rest.partition("/")
+    count = int(dims) if _is_plain(dims) else MAX_DIMS + 1
+    shaped = rows.dtype == torch.int64 and rows.dim() == 2 and rows.shape[1] == 1 + count and len(rows) <= sites
+    if not 0 <= count <= MAX_DIMS or dtype not in DTYPES or not name or not shaped:
+        raise _meaningless("free state", id)
+    flat = torch.empty(0, dtype=DTYPES[dtype]) if flat is None else flat
+    listed = rows.tolist()
+    sizes = [math.prod(shape) for _, *shape in listed]
+    whole = all(0 <= slot < sites and min(shape, default=0) >= 0 and max(shape, default=0) <= MAX_LENGTH
+                for slot, *shape in listed)  # fmt: skip
+    distinct = len({slot for slot, *_ in listed}) == len(listed)
+    if not whole or not distinct or flat.dtype != DTYPES[dtype] or flat.dim() != 1 or sum(sizes) != flat.numel():
+        raise _meaningless("free state", id)
+    try:
+        parts = [part.reshape(shape) for (_, *shape), part in zip(listed, flat.split(sizes), strict=True)]
+    except RuntimeError:  # sizes without a single element may be larger than torch can count
+        raise _meaningless("free state", id) from None
+    return {(slot, name): part.to(device, copy=True) for (slot, *_), part in zip(listed, parts, strict=True)}
+
+
+def _generator(id: str, device: str, tensor: Tensor) -> torch.Generator:
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1:
+        raise _meaningless("generator", id)
+    generator = torch.Generator(device)
+    try:
+        generator.set_state(tensor.cpu().clone())
+    except (RuntimeError, TypeError):
+        raise _meaningless("generator", id) from None
+    return generator
+
+
+def _partials(saved: Saved, id: str, definition: Definition, sites: int, device: torch.device) -> Mapping[str, Tensor]:
+    found = saved.of(id, "partial")
+    widths = {name: partial.width for name, partial in definition.partials.items()}
+    for name, tensor in found.items():
+        if tensor.dtype != torch.float64 or list(tensor.shape) != [sites, widths.get(name, -1)]:
+            raise _meaningless("partial results", id)
+    return {name: tensor.to(device, copy=True) for name, tensor in found.items()}
+
+
+def _fired(saved: Saved, id: str, definition: Definition, sites: int, partials: Mapping[str, Tensor]) -> bytes:
+    tensor = saved.of(id, "fired").get("")
+    if tensor is None and not partials:
+        return b""
+    complete = partials.keys() == definition.partials.keys() and not definition.modifies
+    if tensor is None or not complete or tensor.dtype != torch.uint8 or list(tensor.shape) != [sites]:
+        raise _meaningless("partial results", id)
+    if bool((tensor > 1).any()):
+        raise _meaningless("partial results", id)
+    return as_bytes(tensor)
+
+
+def _meaningless(what: str, id: str) -> StateError:
+    return StateError(f"the saved state is damaged: its {what} has no meaning", hook=id,
+                      remedy="load an earlier checkpoint")  # fmt: skip

@@ -1,0 +1,55 @@
+"""Every private attribute of torch that tenterhook touches: one function each, with the versions it was seen on.
+
+`tests/torch_internals` fails when torch changes what one of these stands on. `compiler` is imported by its own name: it
+is about torch.compile alone.
+"""
+
+from tenterhook.torch_internals.autograd import ENGINE_ENTRY as ENGINE_ENTRY
+from tenterhook.torch_internals.autograd import accumulated_into as accumulated_into
+from tenterhook.torch_internals.autograd import at_end_of_backward as at_end_of_backward
+from tenterhook.torch_internals.autograd import checkpointed as checkpointed
+from tenterhook.torch_internals.autograd import graph_task_id as graph_task_id
+from tenterhook.torch_internals.autograd import implementation as implementation
+from tenterhook.torch_internals.autograd import is_functorch as is_functorch
+from tenterhook.torch_internals.autograd import keeps_graph as keeps_graph
+from tenterhook.torch_internals.autograd import memory_users as memory_users
+from tenterhook.torch_internals.autograd import node_number as node_number
+from tenterhook.torch_internals.autograd import saved_tensors_hooks as saved_tensors_hooks
+from tenterhook.torch_internals.autograd import sequence_number as sequence_number
+from tenterhook.torch_internals.autograd import set_versions as set_versions
+from tenterhook.torch_internals.autograd import version as version
+from tenterhook.torch_internals.autograd import version_counter as version_counter
+from tenterhook.torch_internals.autograd import versions as versions
+from tenterhook.torch_internals.autograd import view_base as view_base
+from tenterhook.torch_internals.distributed import default_store as default_store
+from tenterhook.torch_internals.distributed import infers_shapes as infers_shapes
+from tenterhook.torch_internals.distributed import reduced_apart as reduced_apart
+from tenterhook.torch_internals.distributed import shard_groups as shard_groups
+from tenterhook.torch_internals.distributed import splits_backward as splits_backward
+from tenterhook.torch_internals.distributed import syncs as syncs
+from tenterhook.torch_internals.hook_dicts import EVERY_CALL as EVERY_CALL
+from tenterhook.torch_internals.hook_dicts import EVERY_STEP as EVERY_STEP
+from tenterhook.torch_internals.hook_dicts import HOOK_SLOTS as HOOK_SLOTS
+from tenterhook.torch_internals.hook_dicts import MODULE_SLOTS as MODULE_SLOTS
+from tenterhook.torch_internals.hook_dicts import OPTIMIZER_SLOTS as OPTIMIZER_SLOTS
+from tenterhook.torch_internals.hook_dicts import OUTPUT_ENTRY as OUTPUT_ENTRY
+from tenterhook.torch_internals.hook_dicts import count_hooks as count_hooks
+from tenterhook.torch_internals.hook_dicts import drop_empty_tensor_hooks as drop_empty_tensor_hooks
+from tenterhook.torch_internals.hook_dicts import forget_hook as forget_hook
+from tenterhook.torch_internals.hook_dicts import hooks_in as hooks_in
+from tenterhook.torch_internals.hook_dicts import insert_hook as insert_hook
+from tenterhook.torch_internals.hook_dicts import is_before_others as is_before_others
+from tenterhook.torch_internals.hook_dicts import is_only as is_only
+from tenterhook.torch_internals.hook_dicts import put_in_order as put_in_order
+from tenterhook.torch_internals.hook_dicts import registered_by as registered_by
+from tenterhook.torch_internals.hook_dicts import registered_in as registered_in
+from tenterhook.torch_internals.hook_dicts import reinstall_tensor_hooks as reinstall_tensor_hooks
+from tenterhook.torch_internals.hook_dicts import tensor_hooks as tensor_hooks
+from tenterhook.torch_internals.model import CLIP_ENTRY as CLIP_ENTRY
+from tenterhook.torch_internals.model import FUNCTIONAL_ENTRY as FUNCTIONAL_ENTRY
+from tenterhook.torch_internals.model import TRANSPARENT as TRANSPARENT
+from tenterhook.torch_internals.model import child_modules as child_modules
+from tenterhook.torch_internals.model import clear_scale as clear_scale
+from tenterhook.torch_internals.model import found_inf as found_inf
+from tenterhook.torch_internals.model import own_parameters as own_parameters
+from tenterhook.torch_internals.model import pending_scale as pending_scale

@@ -1,0 +1,56 @@
+"""Whose code something is: the program's, a library's, or ours."""
+
+from __future__ import annotations
+
+import sysconfig
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {str(Path(torch.__file__).parent.parent)}
+)
+
+
+_OURS = str(Path(__file__).parents[1])
+
+
+#: parts of torch that people know by another name, by the module their hooks are from
+_PARTS = {
+    "torch.nn.parallel.distributed": "DDP",
+    "torch.distributed.algorithms": "DDP",
+    "torch.distributed.fsdp": "FSDP",
+    "torch.distributed._composable": "FSDP",
+    "torch.distributed.tensor": "tensor parallel",
+    "torch.distributed.pipelining": "pipeline parallel",
+    "torch.nn.utils.prune": "prune",
+}
+
+
+PROGRAM = "the program"
+
+
+def is_users(path: str) -> bool:
+    """Whether a file is the user's own: neither a library's nor ours."""
+    return not path.startswith((*_LIBRARIES, _OURS, "<frozen"))
+
+
+def is_ours(path: str) -> bool:
+    return path.startswith(_OURS)
+
+
+def owner_of(fn: Any) -> str:
+    """Who registered a function, by where it is defined: DDP, FSDP, accelerate, wandb, or the program."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    module = getattr(fn, "__module__", None) or type(fn).__module__
+    for part, name in _PARTS.items():
+        if module == part or module.startswith(f"{part}."):
+            return name
+    code = getattr(fn, "__code__", None) or getattr(vars(type(fn)).get("__call__"), "__code__", None)
+    if code is not None and is_users(code.co_filename):
+        return PROGRAM
+    return str(module).partition(".")[0]

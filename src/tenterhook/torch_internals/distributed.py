@@ -1,0 +1,71 @@
+"""Private attributes of FSDP2, pipelines and the process group."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def reduced_apart(model: nn.Module) -> bool:
+    """Whether FSDP2 reduces gradients in another dtype than they are made in.
+
+    torch 2.13: its policy has no public name.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    policies = [m._get_fsdp_state()._mp_policy for m in model.modules() if isinstance(m, FSDPModule)]
+    return any(p.reduce_dtype is not None and p.reduce_dtype != p.param_dtype for p in policies)
+
+
+def shard_groups(model: nn.Module) -> list[tuple[Any, list[Tensor]]]:
+    """The groups that FSDP2 shards parameters in, each with its shards. torch 2.13: they have no public name."""
+    from torch.distributed.fsdp import FSDPModule
+
+    states = [m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)]
+    groups = [group for state in states for group in state._fsdp_param_groups]
+    return [(group, [one.sharded_param for one in group.fsdp_params]) for group in groups]
+
+
+def syncs(group: Any) -> bool:
+    """Whether the next backward reduces the gradients of a group of `shard_groups`. 2.13."""
+    return bool(group.reduce_grads)
+
+
+def infers_shapes() -> bool:
+    """Whether a pipeline's stage is being tried with empty tensors, to learn the shapes that it gives.
+
+    torch 2.13: nothing says so but who calls.
+    """
+    if getattr(torch.distributed, "pipelining", None) is None:
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_forward_metadata_inference":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def splits_backward(model: nn.Module) -> bool:
+    """Whether a pipeline's schedule runs this stage's backward in two halves, the parameters' much later.
+
+    torch 2.13: a stage does not know its schedule, so the schedules that there are are asked for their stages.
+    """
+    if getattr(torch.distributed, "pipelining", None) is None:
+        return False
+    from torch.distributed.pipelining import schedules
+
+    kinds = (schedules.ScheduleInterleavedZeroBubble, schedules.ScheduleZBVZeroBubble, schedules.ScheduleDualPipeV)
+    # By type: isinstance asks a proxy what it stands for, which may be dead.
+    found = (one for one in gc.get_objects() if issubclass(type(one), kinds))
+    return any(stage.submod is model for one in found for stage in one._stages)
+
+
+def default_store() -> Any:
+    """Return the store of the default process group. torch 2.13: it has no public name."""
+    return torch.distributed.distributed_c10d._get_default_store()
