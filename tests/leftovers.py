@@ -16,4 +16,4 @@ def clear_compiled() -> None:
     for leave in list(graphs._watched.values()):
         leave()
     for table in list(taps._tables):
-        table.serve([])
+        table.set_hooks([])

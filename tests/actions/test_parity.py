@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import tenterhook as th
 from tenterhook.actions import BUILTIN
-from tenterhook.rig.runtime.hook_state import mixed
+from tenterhook.rig.runtime.hook_state import derive_seed
 from tests.rig.by_hand import TARGETS, Hand
 from tests.rig.matrix import _bits, _same
 from tests.rig.regimes import Net, Regime
@@ -50,13 +50,13 @@ class Zscore:
 
 
 def noise(point: str) -> Callable[[Tensor], Tensor]:
-    running = torch.Generator().manual_seed(mixed("cell", 7))
+    running = torch.Generator().manual_seed(derive_seed("cell", 7))
     step = -1
 
     def change(x: Tensor) -> Tensor:
         nonlocal step
         step += 1
-        once = torch.Generator().manual_seed(mixed("cell", TARGETS[point], 7, step, True, 1))
+        once = torch.Generator().manual_seed(derive_seed("cell", TARGETS[point], 7, step, True, 1))
         return x + torch.randn(x.shape, generator=once if point in FORWARD else running) * 0.3
 
     return change

@@ -174,7 +174,7 @@ def test_a_rig_gives_the_same_numbers_together_and_one_by_one(at: str, monkeypat
         found = []
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         with th.attach(model, plan, optimizer=optimizer) as rig:
-            for live in rig._rigging.lives.values():
+            for live in rig._installer.hooks.values():
                 assert rig.ledger[live.hook.id].measured.startswith("together, ")
                 if one_by_one:
                     live.gauge = None

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 import tenterhook as th
-from tenterhook.rig.saved.format import DTYPES, PREFIX, Room, as_bytes, as_tensor, read
+from tenterhook.rig.saved.format import DTYPES, PREFIX, SizeLimits, as_bytes, as_tensor, read
 from tests.keep.specimen import same, specimen
 
 State = dict[str, Tensor]
 RANK = PREFIX + "rank0/"
-ROOM = Room(1000, torch.nn.Module())
+ROOM = SizeLimits(1000, torch.nn.Module())
 HEADER = RANK + "header"
 #: so wide that there are more than 25,000 bytes
 WIDTH = 400
@@ -74,7 +74,7 @@ def damages(state: State, others: Mapping[str, State]) -> Iterator[tuple[str, St
     for made in (removed, swapped, foreign, cut, zeroed, retyped):
         yield from ((made.__name__, damaged) for damaged in made(state))
     for name, other in others.items():
-        yield from ((name, damaged) for damaged in mixed(state, other))
+        yield from ((name, damaged) for damaged in derive_seed(state, other))
 
 
 def removed(state: State) -> Iterator[State]:
@@ -95,7 +95,7 @@ def foreign(state: State) -> Iterator[State]:
             yield {**state, PREFIX + key: tensor}
 
 
-def mixed(state: State, other: State) -> Iterator[State]:
+def derive_seed(state: State, other: State) -> Iterator[State]:
     """Each entry, and all but each entry, from another state."""
     for key in state.keys() & other.keys():
         if not same({key: state[key]}, {key: other[key]}):

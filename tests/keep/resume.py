@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import tenterhook as th
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.runtime.step_clock import StepClock
 from tests.keep.containers import CONTAINERS, WAYS, resume
 from tests.keep.training import DIM, Run, differences
 
@@ -104,33 +104,37 @@ def between(before: str, after: str) -> Callable[[Run], bool]:
 
 
 def _of(hook: str, table: str) -> Callable[[th.Rig], object]:
-    return lambda rig: getattr(rig._live(hook).state, table).clear()
+    return lambda rig: getattr(rig._attached_hook(hook).state, table).clear()
 
 
 def _partials(hook: str) -> Callable[[th.Rig], object]:
-    return lambda rig: rig._live(hook).partials.clear()
+    return lambda rig: rig._attached_hook(hook).partials.clear()
 
 
 def _clock(**fresh: Any) -> Callable[[th.Rig], object]:
+    """Sets attributes of whichever part of the clock has them."""
+
     def drop(rig: th.Rig) -> None:
+        parts = (rig._clock, rig._clock.passes, rig._installer.environment.gradients)
         for name, value in fresh.items():
-            setattr(rig._clock, name, value)
-        rig._arm()
+            (part,) = (part for part in parts if hasattr(part, name))
+            setattr(part, name, value)
+        rig._apply_schedule()
 
     return drop
 
 
 def _counters(rig: th.Rig) -> None:
-    for site in rig._live("noise").sites:
-        site.begin_anew()
+    for site in rig._attached_hook("noise").sites:
+        site.reset()
 
 
 def _due(rig: th.Rig) -> None:
-    rig._live("clip").due_steps = 0
+    rig._attached_hook("clip").due_steps = 0
 
 
 def _counted(rig: th.Rig) -> None:
-    rig._live("window").counted = -1
+    rig._attached_hook("window").counted = -1
 
 
 STEP = between("update", "arrange")
@@ -155,15 +159,16 @@ ABLATIONS = [
     *(Ablation(f"partial results of {hook}", EVALUATED, "progress", _partials(hook)) for hook in ("outputs", "probs")),
     Ablation("partial results of grads", MICRO, "progress", _partials("grads")),
     Ablation("clock: step", STEP, "model", _clock(step=0)),
-    Ablation("clock: forwards in training", lambda run: MICRO(run) and run.rig._live("jitter").active, "model",
-             _clock(forwards=[0, 0])),
-    Ablation("clock: forwards in evaluation", between("evaluate", "evaluate"), "progress", _clock(forwards=[0, 0])),
+    Ablation("clock: forwards in training", lambda run: MICRO(run) and run.rig._attached_hook("jitter").active, "model",
+             _clock(counts=[0, 0])),
+    Ablation("clock: forwards in evaluation", between("evaluate", "evaluate"), "progress", _clock(counts=[0, 0])),
     Ablation("clock: accumulated", between("micro", "abandon"), "progress", _clock(accumulated=False)),
     Ablation("clock: tripped", lambda run: STEP(run) and run.rig._clock.tripped == run.step - 1, "model",
              _clock(tripped=-1)),
-    Ablation("clock: last forward", between("evaluate", "peek"), "progress", _clock(now=Clock().now)),
+    Ablation("clock: last forward", between("evaluate", "peek"), "progress", _clock(now=StepClock().passes.now)),
     Ablation("tensor parameter", STEP, "model", options={"tensors": {"direction": torch.zeros(DIM)}}),
-    Ablation("mute", lambda run: run.rig._live("damp").muted, "model", lambda rig: rig.unmute("damp")),
+    Ablation("mute", lambda run: run.rig._attached_hook("damp").status.is_muted, "model",
+             lambda rig: rig.unmute("damp")),
     Ablation("mute by failure", lambda run: run.rig.ledger["brittle"].failed > 0, "progress",
              lambda rig: rig.unmute("brittle")),
     Ablation("ledger", STEP, "hooks", _counters),

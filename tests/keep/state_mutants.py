@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import tenterhook as th
-from tenterhook.rig.saved.format import DTYPES, NAMES, OF_A_HOOK, Room, as_bytes, as_tensor, digest, read
+from tenterhook.rig.saved.format import DTYPES, NAMES, OF_A_HOOK, SizeLimits, as_bytes, as_tensor, digest, read
 from tests.keep.odd_trees import NUMBERS, ODD, WORDS, bend, bent_word
 from tests.keep.specimen import PARTS, Specimen, attached, same, specimen
 
@@ -265,7 +265,7 @@ class StateMutants:
             assert any(same(own, other.state) for other in seeds().values()), "damage was not noticed"
         if self._random.random() < 0.02:
             try:
-                read(seed.rig.state_dict(), Room(64, seed.made.model))
+                read(seed.rig.state_dict(), SizeLimits(64, seed.made.model))
             except th.TenterhookError as error:
                 raise AssertionError("a state that was accepted cannot be saved and read") from error
             seed.made.run([0])

@@ -94,7 +94,7 @@ def test_every_dtype_is_kept_as_it_is(dtype):
     state = through_torch(run.rig.state_dict())
     assert state[f"tenterhook/rank0/index/h/{str(dtype)[6:]}/2/t"].tolist() == [[0, 3, 4], [1, 3, 4]]
     again = th.restore(other, state, actions=run.rig._actions)
-    held = again._live("h").state.free
+    held = again._attached_hook("h").state.free
     assert held.keys() == {(slot, name) for slot in (0, 1) for name in kept}
     for (_, name), tensor in held.items():
         assert identical(tensor, kept[name])

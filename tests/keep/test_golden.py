@@ -20,15 +20,16 @@ from safetensors.torch import load
 from torch import Tensor
 
 import tenterhook as th
-from tenterhook.rig.runtime.attached_hook import LiveHook
-from tenterhook.rig.saved.format import Room
+from tenterhook.rig.runtime.attached_hook import AttachedHook
+from tenterhook.rig.saved.format import SizeLimits
 from tenterhook.rig.saved.format import read as read_state
 from tenterhook.rig.saved.writer import surroundings
+from tenterhook.rig.step.end_of_step import StepSource
 from tests.keep.golden.reader import reader, source
 from tests.keep.golden.recipes import ACTIONS, PLANS, RECIPES, Job
 
 FOLDER = Path(__file__).with_name("golden")
-ROOM = Room(64, torch.nn.Module())
+ROOM = SizeLimits(64, torch.nn.Module())
 SHA256 = {
     "1/packed.safetensors": "31999b39001e52b1788bd79443e69b821485db0ae4f525f62487f18531865621",
     "1/packed.expected.json": "407615edb5e4706b72636c89b42ad8002d3f8285cd07ebd553762428bc85cf66",
@@ -206,25 +207,25 @@ def test_a_plan_of_a_later_format_is_refused_by_its_number() -> None:
 
 
 def told(rig: th.Rig) -> dict[str, Any]:
-    clock = rig._clock
+    clock, passes, gradients = rig._clock, rig._clock.passes, rig._installer.environment.gradients
     return {
         "plan": json.loads(rig.plan.to_json()),
         "digest": rig.plan.digest,
-        "clock": {"step": rig.step_count, "tripped": clock.tripped, "accumulated": clock.accumulated,
-                  "forwards": clock.forwards, "last": [clock.now.step, clock.now.index, clock.now.training],
-                  "optimizer": rig._ticking, "manual": rig._manual},
-        "hooks": {id: _hook(rig._live(id)) for id in rig.ledger},
+        "clock": {"step": rig.step_count, "tripped": clock.tripped, "accumulated": gradients.accumulated,
+                  "forwards": passes.counts, "last": [passes.now.step, passes.now.index, passes.now.training],
+                  "optimizer": rig._clock_name, "manual": rig._finalizer.source is StepSource.PROGRAM},
+        "hooks": {id: _hook(rig._attached_hook(id)) for id in rig.ledger},
         "tensors": {name: _value(tensor) for name, tensor in rig._tensors.items()},
     }  # fmt: skip
 
 
-def _hook(live: LiveHook) -> dict[str, Any]:
+def _hook(live: AttachedHook) -> dict[str, Any]:
     names, state, partials = [site.name for site in live.sites], live.state, live.partials
     measured = partials.stores if partials is not None and any(partials.fired) else {}
     fired = partials.fired if partials is not None else bytes(len(names))
     said: dict[str, Any] = {
         "action": live.definition.name, "version": live.definition.version, "due": live.due_steps,
-        "counted": live.counted, "muted": live.muted,
+        "counted": live.counted, "muted": live.status.is_muted,
         "targets": {site.name: _site(site) for site in live.sites},
         "state": {name: dict(zip(names, _numbers(tensor))) for name, tensor in state.packed.items()},
         "pending": {name: dict(zip(names, _numbers(tensor))) for name, tensor in state.pending.items()},

@@ -134,7 +134,7 @@ def test_entries_may_be_parameters(run: Run):
     given = {key: nn.Parameter(t, requires_grad=t.is_floating_point()) for key, t in state.items()}
     other = attached()
     assert not other.rig.load_state_dict(given)
-    assert not any(t.requires_grad for t in other.rig._live("momentum").state.free.values())
+    assert not any(t.requires_grad for t in other.rig._attached_hook("momentum").state.free.values())
     same(other.rig.state_dict(), state)
 
 

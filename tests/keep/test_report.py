@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import tenterhook as th
-from tenterhook.rig.saved.load_report import ALSO, MOST, Difference, Report
+from tenterhook.rig.saved.load_report import ALSO, MOST, Difference, LoadReport
 from tenterhook.rig.saved.renaming import Renaming
 from tests.keep.conftest import ACTIONS, HEADER, Net, Run, build, canonical, copied, header, raw, resealed, same
 
@@ -23,7 +23,7 @@ from tests.keep.conftest import ACTIONS, HEADER, Net, Run, build, canonical, cop
 
 
 def test_nothing_differs():
-    report = Report()
+    report = LoadReport()
     assert not report and str(report) == "all of the state was loaded"
     report.refuse()
     report.notes.append("the moon was full, is new")
@@ -39,7 +39,7 @@ def test_a_difference_names_its_place():
 
 
 def test_targets_of_which_the_same_is_to_be_said_stand_in_one_line():
-    report = Report()
+    report = LoadReport()
     for i in range(ALSO + 4):
         report.add("target", "gone", hook="h", target=f"a.{i}")
     report.add("target", "gone", hook="g", target="a.0")
@@ -55,7 +55,7 @@ def test_targets_of_which_the_same_is_to_be_said_stand_in_one_line():
 
 
 def test_of_very_many_differences_the_rest_is_counted():
-    report = Report()
+    report = LoadReport()
     for i in range(MOST):
         report.add("hook", f"fact {i}", hook="h")
     assert str(report).splitlines() == ["20 differences", *(f"  hook 'h': fact {i}" for i in range(20))]
@@ -69,12 +69,12 @@ def test_of_very_many_differences_the_rest_is_counted():
 
 
 def test_of_very_many_notes_the_rest_is_counted():
-    report = Report(notes=[f"note {i}" for i in range(MOST + 3)])
+    report = LoadReport(notes=[f"note {i}" for i in range(MOST + 3)])
     assert len(str(report).splitlines()) == 1 + MOST + 1 and str(report).endswith("  ... and 3 notes more")
 
 
 def test_the_error_has_the_report():
-    report = Report()
+    report = LoadReport()
     report.add("hook", "is another", hook="h")
     report.notes.append("of no weight")
     with pytest.raises(th.MismatchError) as error:
@@ -97,7 +97,7 @@ def kept_names(*names: str) -> list[tuple[str, str]]:
 
 
 def test_the_nearest_name_and_a_rename_are_proposed():
-    report = Report()
+    report = LoadReport()
     report.missing("h", kept_names("encoder.0.weight", "encoder.1.weight"), ["backbone.0.weight", "backbone.1.weight"])
     with pytest.raises(th.MismatchError) as error:
         report.refuse()
@@ -123,7 +123,7 @@ def test_the_nearest_name_and_a_rename_are_proposed():
     ],
 )
 def test_the_proposed_rename(old, new, line):
-    report = Report()
+    report = LoadReport()
     report.missing("h", kept_names(old), [new])
     assert report.renaming == line
     assert applied(report.renaming)(old) == new
@@ -135,7 +135,7 @@ def applied(line: str) -> Renaming:
 
 @pytest.mark.parametrize("part", ['q"', "it's", "\\"])
 def test_the_proposed_rename_is_python_whatever_the_name(part):
-    report = Report()
+    report = LoadReport()
     report.missing("h", kept_names(f"{part}.weight"), [f"{part}{part}.weight"])
     assert applied(report.renaming)(f"{part}.weight") == f"{part}{part}.weight"
 
@@ -147,14 +147,14 @@ PARTS = st.lists(st.sampled_from(["net", "0", "1", "weight", "a"]), max_size=4)
 @given(PARTS, PARTS, PARTS)
 def test_a_proposed_rename_does_what_it_says(before, after, shared):
     old, new = ".".join([*before, *shared, "x"]), ".".join([*after, *shared, "x"])
-    report = Report()
+    report = LoadReport()
     report.missing("h", kept_names(old), [new])
     if old != new and report.renaming is not None:
         assert applied(report.renaming)(old) == new
 
 
 def test_the_first_rename_is_the_one_proposed():
-    report = Report()
+    report = LoadReport()
     report.missing("h", kept_names("one.weight", "two.weight"), ["ones.weight", "twos.weight"])
     report.missing("g", kept_names("six.weight"), ["sixs.weight"])
     assert report.renaming == 'rename={"one": "ones", "two": "twos"}'
@@ -169,13 +169,13 @@ def test_the_first_rename_is_the_one_proposed():
     ids=["does not settle all", "moves what fits"],
 )
 def test_a_rename_that_does_not_settle_it_is_not_proposed(lost, new, fits):
-    report = Report()
+    report = LoadReport()
     report.missing("h", kept_names(*lost), new, fits)
     assert report.renaming is None
 
 
 def test_a_name_that_was_renamed_is_told_with_both():
-    report = Report()
+    report = LoadReport()
     report.missing("h", [("old.weight", "new.weight")], ["newer.weight"])
     assert str(report.differences[0]) == (
         "hook 'h' on 'old.weight': saved, but not here as 'new.weight'; the nearest is 'newer.weight'"
@@ -184,7 +184,7 @@ def test_a_name_that_was_renamed_is_told_with_both():
 
 
 def test_the_nearest_is_looked_for_only_while_it_would_be_shown():
-    report = Report()
+    report = LoadReport()
     report.missing(
         "h", kept_names(*(f"layer.{i}.weight" for i in range(30))), [f"layers.{i}.weight" for i in range(30)]
     )

@@ -92,7 +92,7 @@ def changes(rank: int) -> None:
     rig = th.attach(one, STATS, optimizer=optimizer)
     alike(raised(lambda: rig.add(th.Hook(f"more{rank}", on="**", at="grad", do=th.stats()))))
     alike(raised(lambda: rig.mute("stats") if rank else rig.mute("other")))
-    assert list(rig.ledger) == ["stats"] and not rig._live("stats").muted
+    assert list(rig.ledger) == ["stats"] and not rig._attached_hook("stats").status.is_muted
     rig.add(th.Hook("more", on="**", at="grad", do=th.stats()))
     rig.mute("more")
     rig.unmute("more")
@@ -233,7 +233,7 @@ def one_by_one(rank: int) -> None:
         optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
         rig = th.attach(one, th.Hook("r", on="**", at="update", do=th.ratio()), optimizer=optimizer)
         if not together:
-            rig._live("r").gauge = None
+            rig._attached_hook("r").gauge = None
         one(torch.ones(2, 4)).square().sum().backward()
         optimizer.step()
         assert rig.ledger["r"].failed == 0 and rig.ledger["r"].fired == 2

@@ -101,7 +101,7 @@ def main(regime: str, folder: Path, kills: int) -> None:
     for step in range(begun, STEPS, EVERY):
         train(model, optimizer, range(step, step + EVERY))
         save(folder, step + EVERY, model, optimizer, rig)
-    local = {id: {n: t.tolist() for n, t in rig._live(id).state.packed.items()} for id in rig.ledger}
+    local = {id: {n: t.tolist() for n, t in rig._attached_hook(id).state.packed.items()} for id in rig.ledger}
     weights = [whole(p.detach()).flatten().tolist() for p in model.parameters()]
     (folder / f"end-{dist.get_rank()}").write_text(repr((rig.step_count, weights, local, rig.ledger["z"].fired)))
     leave()

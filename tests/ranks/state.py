@@ -60,7 +60,7 @@ def told(model: nn.Module, rig: th.Rig) -> dict[str, Any]:
     return {
         "weights": [whole(p.detach()).flatten().tolist() for p in model.parameters()],
         "numbers": rig.values("norms"),
-        "state": {id: {n: t.tolist() for n, t in rig._live(id).state.packed.items()} for id in ("z", "leap")},
+        "state": {id: {n: t.tolist() for n, t in rig._attached_hook(id).state.packed.items()} for id in ("z", "leap")},
         "fired": {id: rig.ledger[id].fired for id in ("z", "leap", "norms")},
         "changed": rig.ledger["z"].changed,
         "step": rig.step_count,

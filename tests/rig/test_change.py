@@ -188,11 +188,11 @@ def test_revise_keeps_state_by_hook_id(mlp, sgd, train):
     clip = th.Hook("clip", on="**", at="grad_final", do=th.clip_zscore(warmup=1))
     rig = th.attach(mlp, [clip, th.Hook("old", on="**", at="grad", do=th.stats())], optimizer=sgd)
     train(mlp, sgd, 3)
-    before = rig._live("clip").state.packed["mean"].clone()
+    before = rig._attached_hook("clip").state.packed["mean"].clone()
     narrower = th.Hook("clip", on="head.*", at="grad_final", do=th.clip_zscore(warmup=1, z=3.0))
     rig.revise(th.Plan([narrower, th.Hook("new", on="**", at="output", do=th.stats())]))
     assert list(rig.ledger) == ["clip", "new"]
-    assert torch.equal(rig._live("clip").state.packed["mean"], before[-2:])
+    assert torch.equal(rig._attached_hook("clip").state.packed["mean"], before[-2:])
     train(mlp, sgd, 1)
     assert rig.ledger["new"].fired and not mlp.first.weight._backward_hooks
 

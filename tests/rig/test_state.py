@@ -53,7 +53,7 @@ def add_up(x: Tensor, ctx: th.Context, *, k: float = 1.0) -> None:
 
 
 def n(rig: th.Rig) -> list[float]:
-    return rig._live("h").state.packed["n"].tolist()
+    return rig._attached_hook("h").state.packed["n"].tolist()
 
 
 def test_a_revision_of_a_tap_hook_keeps_its_state():
@@ -63,12 +63,12 @@ def test_a_revision_of_a_tap_hook_keeps_its_state():
     for _ in range(3):
         backward(model, rows=8)
         optimizer.step()
-    assert rig._live("h").state.packed["seen"].tolist() == [3.0]
+    assert rig._attached_hook("h").state.packed["seen"].tolist() == [3.0]
     rig.revise(th.Plan([th.Hook("h", on="**", at="value_grad", do=th.clip_zscore(z=3.0))]))
     backward(model, rows=8)
     optimizer.step()
-    assert rig._live("h").state.packed["seen"].tolist() == [4.0]
-    assert rig._live("h").state.packed["mean"].tolist() == [4.0]
+    assert rig._attached_hook("h").state.packed["seen"].tolist() == [4.0]
+    assert rig._attached_hook("h").state.packed["mean"].tolist() == [4.0]
 
 
 def test_a_revision_in_the_middle_of_a_step_keeps_what_was_written_in_it():
@@ -95,7 +95,7 @@ def test_another_action_under_the_same_id_starts_anew():
     assert n(rig) == [1.0]
     rig.revise(th.Plan([th.Hook("h", on="weight", at="grad", do=th.clip_zscore())]))
     backward(model)
-    assert rig._live("h").state.packed["seen"].tolist() == [1.0]
+    assert rig._attached_hook("h").state.packed["seen"].tolist() == [1.0]
 
 
 def test_state_at_a_forward_point_cannot_be_changed_under_the_step_by_writing_into_it():

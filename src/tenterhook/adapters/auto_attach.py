@@ -107,7 +107,7 @@ class Script:
             step = _begun(watched.path, optimizers)
         else:
             step = max(before.step_count, _stepped(optimizers))
-            state = before.state_dict() if before._rigging.model() is model else None
+            state = before.state_dict() if before._installer.environment.model.root() is model else None
             before.detach()
         watched.rig = self._attach(model, optimizers, watched)
         if watched.rig is not None:
@@ -134,7 +134,7 @@ class Script:
         """The next free place of the name. A model that is gone, and was loaded into another object, leaves its own."""
         number, free = 1, name
         while (there := next((m for m in self.models if m.name == free), None)) is not None:
-            if there.rig is not None and there.rig._rigging.model() is None:
+            if there.rig is not None and there.rig._installer.environment.model.root() is None:
                 return there
             number += 1
             free = f"{name}-{number}"

@@ -58,11 +58,11 @@ def _made(where: str) -> tuple[Any, Any]:
 
 def _count(model: Any, hook: Any, optimizer: Any) -> int | None:
     from tenterhook.errors import TenterhookError
-    from tenterhook.resolve.model_view import Ground
+    from tenterhook.resolve.model_view import ModelView
     from tenterhook.resolve.resolution import find_targets
     from tenterhook.resolve.targets import named_optimizers
 
     try:
-        return len(find_targets(hook, Ground(model, named_optimizers(optimizer))))
+        return len(find_targets(hook, ModelView(model, named_optimizers(optimizer))))
     except TenterhookError:
         return None

@@ -14,7 +14,7 @@ from tenterhook.doctor.findings import Finding, Findings, finding, many
 from tenterhook.doctor.observe.source import read
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Action, Hook, Plan, When
-from tenterhook.resolve.model_view import Ground
+from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import resolve
 from tenterhook.resolve.targets import Optimizers, named_optimizers
 from tenterhook.rig import Rig
@@ -43,13 +43,13 @@ def check(
     plan = Plan([plan]) if isinstance(plan, Hook) else plan or Plan([])
     found: list[Finding] = []
     for hook in plan:
-        ground = Ground(what, named_optimizers(optimizer))
+        view = ModelView(what, named_optimizers(optimizer))
         try:
-            (claim,) = resolve((hook,), ground, actions=actions, tensors={})
+            (resolved,) = resolve((hook,), view, actions=actions, tensors={})
         except TenterhookError as error:
             found.append(of_ours(error))
         else:
-            found += _compiled(hook, cost(claim, ground))
+            found += _compiled(hook, cost(resolved, view))
     return Findings(found)
 
 
@@ -86,11 +86,11 @@ def check_rig(rig: Rig) -> Iterator[Finding]:
 
 
 def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
-    live = rig._rigging.lives[id]
+    live = rig._attached_hook(id)
     hook, sites, asleep = live.hook, list(account.values()), account.dormant
     said = partial(finding, hook=id, point=hook.at)
     muted = {target: why for target, why in asleep.items() if why.startswith(MUTED)}
-    if muted or (account.failed and live.claim.on_error == "mute"):
+    if muted or (account.failed and live.resolved.on_error == "mute"):
         target, why = next(iter(muted.items()), (None, f"{many(account.failed, 'firing')} failed"))
         yield said(
             "TH510", f"{len(muted) or account.failed} of {len(sites)} targets: {why}",
@@ -105,7 +105,7 @@ def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
             )
         else:
             yield said("TH103", evidence, "p.requires_grad_(True)  # it wakes by itself", target=target)
-    if not rig.step_count or live.muted:
+    if not rig.step_count or live.status.is_muted:
         return
     silent = [site for site in sites if not site.fired and not site.dormant and site.due]
     if silent:
@@ -132,15 +132,15 @@ def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
 
 def _silent(rig: Rig, silent: list[Site], count: int) -> Finding:
     """Why sites that were due did not fire; if others of the hook did, it is no more than a note."""
-    first, live = silent[0], silent[0].live
+    first, live = silent[0], silent[0].attached
     said = partial(finding, hook=first.hook, target=first.name, point=first.point)
     evidence = f"due {many(first.due, 'time')}, fired 0: {len(silent)} of {count} targets"
     skipped, some = next(iter(first.skipped or {}), None), len(silent) < count
     if skipped is not None and skipped == out_of_phase(live):
         return said("TH215", f"{evidence}; {skipped}", 'th.When(phase="any")')
-    model = rig._rigging.model()
+    model = rig._installer.environment.model.root()
     untouched = model is not None and all(p.grad is None for p in model.parameters())
-    if untouched and not rig._clock.now.index and first.target.kind != "optimizer":
+    if untouched and not rig._clock.passes.now.index and first.target.kind != "optimizer":
         return said(
             "TH206", f"{evidence}; this model ran no forward in {many(rig.step_count, 'step')}",
             "rig = th.attach(model, plan, optimizer=optimizer)  # the model that is trained",

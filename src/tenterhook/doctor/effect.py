@@ -14,7 +14,7 @@ from tenterhook import ranks
 from tenterhook.doctor.rehearsal import rehearsal, silenced, step
 from tenterhook.doctor.rules.no_effect import SCALE_FREE
 from tenterhook.errors import RefusedError
-from tenterhook.resolve.targets import names_of
+from tenterhook.resolve.targets import targets_of
 from tenterhook.rig import Rig
 from tenterhook.text_table import Table
 
@@ -130,9 +130,9 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
         )
     if not loss.requires_grad:
         raise RefusedError("the loss requires no gradient", remedy="give the loss of this model's last forward")
-    parameters = {name: p for name, target in names_of(model, {}).parameters.items()
+    parameters = {name: p for name, target in targets_of(model, {}).parameters.items()
                   if (p := target.parameter()) is not None}  # fmt: skip
-    optimizers = rig._rigging.optimizers()
+    optimizers = rig._installer.environment.model.optimizers()
     holder = {id(p): o for o in optimizers.values() for g in o.param_groups for p in g["params"]}
     runs = [_run(rig, loss, parameters, optimizers, hooked=hooked) for hooked in (True, False)]
     stages = {

@@ -5,23 +5,32 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
-from tenterhook.rig.runtime.attached_hook import LiveHook
-
-if TYPE_CHECKING:
-    from tenterhook.rig.rig import Rig
+from tenterhook.rig import Rig
+from tenterhook.rig.runtime.attached_hook import AttachedHook
+from tenterhook.rig.runtime.status import HookEvent
 
 #: of a site, what firing changes
 _COUNTERS = (
-    "_due_before", "_due_since", "bound", "changed", "dormant", "failed", "fired", "first", "installed", "last",
-    "order", "rebound", "skipped",
-)  # fmt: skip
+    "_due",
+    "bound",
+    "changed",
+    "dormant",
+    "failed",
+    "fired",
+    "first",
+    "installed",
+    "last",
+    "order",
+    "rebound",
+    "skipped",
+)
 
 
 @contextmanager
@@ -49,18 +58,18 @@ def step(optimizer: Optimizer, look: Callable[[], None]) -> None:
 
 @contextmanager
 def silenced(rig: Rig) -> Iterator[None]:
-    """Every hook of the rig is muted, and none forgets that it was not."""
-    lives = list(rig._rigging.lives.values())
-    muted = [live.muted for live in lives]
-    for live in lives:
-        live.muted = True
-    rig._arm()
+    """Mute every hook of the rig for a while."""
+    switched = [hook for hook in rig._installer.hooks.values() if not hook.status.is_muted]
+    for hook in switched:
+        hook.apply(HookEvent.MUTE)
+    rig._apply_schedule()
     try:
         yield
     finally:
-        for live, was in zip(lives, muted, strict=True):
-            live.muted, live.standing = was, None
-        rig._arm()
+        for hook in switched:
+            hook.apply(HookEvent.UNMUTE)
+            rig._installer.environment.outdated.add(hook)
+        rig._apply_schedule()
 
 
 def _leaves(loss: Tensor) -> list[Tensor]:
@@ -83,46 +92,49 @@ def _unique(*tensors: Tensor) -> list[Tensor]:
 
 @contextmanager
 def _rig(rig: Rig) -> Iterator[None]:
-    lives = list(rig._rigging.lives.values())
-    clock, recorder = vars(rig._clock), vars(rig._recorder)
-    hooks = [(live, _hook(live)) for live in lives]
-    then, recorded = {**clock, "forwards": list(clock["forwards"])}, dict(recorder)
-    task = rig._backward_task
+    environment, finalizer = rig._installer.environment, vars(rig._finalizer)
+    objects = [vars(environment.clock), vars(environment.clock.passes), vars(environment.gradients), finalizer]
+    then = [{**one} for one in objects]
+    counts = list(environment.clock.passes.counts)
+    recorder = vars(rig._recorder)
+    hooks = [(hook, _hook(hook)) for hook in rig._installer.hooks.values()]
+    recorded = dict(recorder)
     recorder.update({name: type(value)() for name, value in recorded.items() if name != "rank"})
     try:
         yield
     finally:
-        clock.update(then)
+        for one, was in zip(objects, then, strict=True):
+            one.update(was)
+        environment.clock.passes.counts = counts
         recorder.update(recorded)
-        rig._backward_task = task
-        for live, kept in hooks:
-            _put_back(live, kept)
-        rig._arm()
+        for hook, kept in hooks:
+            _put_back(hook, kept)
+        rig._apply_schedule()
 
 
-def _hook(live: LiveHook) -> dict[str, Any]:
-    state, partials = live.state, live.partials
+def _hook(hook: AttachedHook) -> dict[str, Any]:
+    state, partials = hook.state, hook.partials
     tables: list[dict[Any, Tensor]] = [state.packed, state.pending, state.free, state.pending_free]
     tables += [partials.stores] if partials is not None else []
     return {
-        "counts": (live.due_steps, live.counted, live.muted),
-        "sites": [[getattr(site, name) for name in _COUNTERS] for site in live.sites],
-        "skipped": [dict(site.skipped) if site.skipped else None for site in live.sites],
+        "counts": (hook.due_steps, hook.counted, hook.asleep),
+        "sites": [[getattr(site, name) for name in _COUNTERS] for site in hook.sites],
+        "skipped": [dict(site.skipped) if site.skipped else None for site in hook.sites],
         "tables": [(table, dict(table), {k: t.clone() for k, t in table.items()}) for table in tables],
         "generators": {key: g.get_state() for key, g in state.generators.items()},
         "fired": bytes(partials.fired) if partials is not None else b"",
     }
 
 
-def _put_back(live: LiveHook, kept: dict[str, Any]) -> None:
-    live.due_steps, live.counted, live.muted = kept["counts"]
-    live.standing = None
-    for site, values, skipped in zip(live.sites, kept["sites"], kept["skipped"]):
+def _put_back(hook: AttachedHook, kept: dict[str, Any]) -> None:
+    hook.due_steps, hook.counted, hook.asleep = kept["counts"]
+    hook.environment.outdated.add(hook)
+    for site, values, skipped in zip(hook.sites, kept["sites"], kept["skipped"]):
         for name, value in zip(_COUNTERS, values, strict=True):
             setattr(site, name, value)
         site.skipped = skipped
     packed, pending, free, pending_free = kept["tables"][:4]
-    state = live.state
+    state = hook.state
     # A step's end puts other dicts in place of some of these.
     state.packed, state.pending, state.free, state.pending_free = (t[0] for t in (packed, pending, free, pending_free))
     for table, tensors, values in kept["tables"]:
@@ -135,8 +147,8 @@ def _put_back(live: LiveHook, kept: dict[str, Any]) -> None:
             state.generators[key].set_state(kept["generators"][key])
         else:
             del state.generators[key]
-    if live.partials is not None:
-        live.partials.stores, live.partials.fired = kept["tables"][-1][0], bytearray(kept["fired"])
+    if hook.partials is not None:
+        hook.partials.stores, hook.partials.fired = kept["tables"][-1][0], bytearray(kept["fired"])
 
 
 @contextmanager
@@ -169,8 +181,10 @@ def _gradients(tensors: list[Tensor]) -> Iterator[None]:
 def _optimizer(optimizer: Optimizer) -> Iterator[None]:
     attributes = dict(vars(optimizer))
     state = {p: dict(kept) for p, kept in optimizer.state.items()}
-    values = {p: {k: v.clone() if isinstance(v, Tensor) else copy.copy(v) for k, v in kept.items()}
-              for p, kept in state.items()}  # fmt: skip
+    values = {
+        p: {k: v.clone() if isinstance(v, Tensor) else copy.copy(v) for k, v in kept.items()}
+        for p, kept in state.items()
+    }
     groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     try:
         yield

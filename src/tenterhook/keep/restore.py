@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 from torch import Tensor, nn
@@ -15,15 +15,15 @@ from tenterhook.actions import DEFAULT, Registry
 from tenterhook.errors import ActionError, RefusedError, StateError, TenterhookError
 from tenterhook.plan import Plan
 from tenterhook.record import Sinks
-from tenterhook.resolve.agreement import agreed
-from tenterhook.resolve.model_view import Ground
-from tenterhook.resolve.resolution import Claim, resolve
+from tenterhook.resolve.agreement import lay_out_on_all_ranks
+from tenterhook.resolve.model_view import ModelView
+from tenterhook.resolve.resolution import Resolution, ResolvedHook, resolve
 from tenterhook.resolve.targets import Optimizers, device_of, named_optimizers
-from tenterhook.rig.api.attach import check_module, clock_name, make_room
-from tenterhook.rig.rig import Rig, uncollected
-from tenterhook.rig.saved.format import Room, Saved, read
-from tenterhook.rig.saved.load_report import Kind, Report
-from tenterhook.rig.saved.loader import Kept, compare, compare_clocks, compare_tensors
+from tenterhook.rig.api.attach import check_module, clock_name, free_ids
+from tenterhook.rig.rig import Rig, gc_paused
+from tenterhook.rig.saved.format import SavedState, SizeLimits, read
+from tenterhook.rig.saved.load_report import Kind, LoadReport
+from tenterhook.rig.saved.loader import HookSnapshot, compare, compare_clocks, compare_tensors
 from tenterhook.rig.saved.renaming import Renaming
 
 #: differences after which the rest of a plan is not looked at
@@ -50,69 +50,75 @@ def restore(
     """
     check_module(model)
     ranks.barrier("restore")
-    with uncollected():
+    with gc_paused():
         optimizers = named_optimizers(optimizer)
-        ground = Ground(model, optimizers)
-    saved = ranks.all_or_none(partial(_read, state, ground, model))
-    renaming, report = Renaming(rename), Report()
+        view = ModelView(model, optimizers)
+    saved = ranks.all_or_none(partial(_read, state, view, model))
+    renaming, report = Renaming(rename), LoadReport()
     counted = saved.header.clock.optimizer
     ticking = clock_name(optimizers, counted if clock is None and counted in optimizers else clock)
     compare_clocks(saved, list(optimizers), counted if clock is not None else ticking, report)
     device = device_of(model)
     given = {name: tensor.to(device, copy=True) for name, tensor in saved.tensors.items()} | dict(tensors or {})
     compare_tensors(saved, tensors or {}, report.notes.append)
-    with uncollected():
-        claims = agreed("restore", _resolved(saved, ground, renaming, report, actions, given), ground)
-        kept = ranks.all_or_none(partial(_compared, saved, claims, renaming, report, model, strict=strict))
+    with gc_paused():
+        found = _resolved(saved, view, renaming, report, actions, given)
+        resolution = lay_out_on_all_ranks("restore", found)
+        kept = ranks.all_or_none(partial(_compared, saved, resolution, renaming, report, model, strict=strict))
     if report:
         warnings.warn(f"tenterhook restores what fits: {report}", RuntimeWarning, stacklevel=2)
-    claims = tuple(_ordered(claim, kept.get(claim.hook.id)) for claim in claims)
-    plan = Plan(claim.hook for claim in claims)
-    make_room(model, plan, replace=replace)
-    rig = Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=given)
+    resolution = resolution.map(lambda one: _ordered(one, kept.get(one.hook.id)))
+    plan = Plan(one.hook for one in resolution)
+    free_ids(model, plan, replace=replace)
+    rig = Rig(model, plan, resolution, clock=ticking, sinks=sinks, actions=actions, tensors=given)
     rig._take(saved, kept)
     rig.loaded = report
     return rig
 
 
-def _read(state: Mapping[str, Tensor], ground: Ground, model: nn.Module) -> Saved:
-    saved = read(state, Room(len(ground.names.modules) + len(ground.names.parameters), model))
+def _read(state: Mapping[str, Tensor], view: ModelView, model: nn.Module) -> SavedState:
+    saved = read(state, SizeLimits(len(view.targets.modules) + len(view.targets.parameters), model))
     if saved is None:
         raise StateError("the checkpoint holds no hooks", remedy="begin anew: th.attach(model, plan, ...)")
     return saved
 
 
 def _resolved(
-    saved: Saved, ground: Ground, renaming: Renaming, report: Report, actions: Registry, tensors: Mapping[str, Tensor]
-) -> tuple[Claim, ...]:
-    """What can be attached of the saved plan; of the rest, the report says why not."""
-    claims: list[Claim] = []
+    saved: SavedState,
+    view: ModelView,
+    renaming: Renaming,
+    report: LoadReport,
+    actions: Registry,
+    tensors: Mapping[str, Tensor],
+) -> Resolution:
+    """Resolve what can be attached of the saved plan; the report says why the rest cannot."""
+    found: list[ResolvedHook] = []
     for number, hook in enumerate(saved.plan):
         if len(report.differences) >= ENOUGH:
             report.add("hook", f"{len(saved.plan) - number} more hooks were not looked at")
             break
         try:
-            claims += resolve((renaming.hook(hook),), ground, actions=actions, tensors=tensors)
+            found += resolve((renaming.hook(hook),), view, actions=actions, tensors=tensors)
         except TenterhookError as error:
             told = f"{error.fact}; {error.remedy}" if error.remedy else error.fact
             report.add(_kind(error), told, hook=hook.id, target=error.target, remedy=_remedy(error))
-    return tuple(claims)
+    return Resolution(tuple(found), view)
 
 
 def _compared(
-    saved: Saved, claims: Sequence[Claim], renaming: Renaming, report: Report, model: nn.Module, *, strict: bool
-) -> dict[str, Kept]:
-    here = {c.hook.id: (c.hook, c.definition, c.targets) for c in claims}
+    saved: SavedState, resolution: Resolution, renaming: Renaming, report: LoadReport, model: nn.Module, *, strict: bool
+) -> dict[str, HookSnapshot]:
+    here = {one.hook.id: (one.hook, one.definition, one.targets) for one in resolution}
     kept = compare(saved, here, renaming, report, model)
     if strict:
         report.refuse()
     return kept
 
 
-def _ordered(claim: Claim, kept: Kept | None) -> Claim:
-    """With its targets in the order they had: they fire, and draw random numbers, one after another."""
+def _ordered(one: ResolvedHook, kept: HookSnapshot | None) -> ResolvedHook:
+    """Put its targets in the order they had: they fire, and draw random numbers, one after another."""
     place = {name: i for i, name in enumerate(kept.moves.values())} if kept is not None else {}
-    return dataclasses.replace(claim, targets=tuple(sorted(claim.targets, key=lambda t: place.get(t.name, len(place)))))
+    return dataclasses.replace(one, targets=tuple(sorted(one.targets, key=lambda t: place.get(t.name, len(place)))))
 
 
 def _remedy(error: TenterhookError) -> str | None:

@@ -1,4 +1,4 @@
-"""What all ranks agree on before anything is touched: the plan, the code behind it, and who has which target."""
+"""Cross-rank checks at attach: the same plan, the same code, one owner for each target."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,30 +13,31 @@ from torch import Tensor
 from tenterhook import ranks
 from tenterhook.errors import RanksError
 from tenterhook.plan import Plan
-from tenterhook.resolve.model_view import Ground
-from tenterhook.resolve.resolution import ELSEWHERE, Claim, check_expected, check_targets
-from tenterhook.resolve.sharding import GLOBAL
+from tenterhook.resolve.dormancy import ELSEWHERE
+from tenterhook.resolve.model_view import ModelView
+from tenterhook.resolve.resolution import Resolution, ResolvedHook, check_expected, check_targets
+from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import Target, is_sharded
 
 
-def accord(what: str, resolved: Callable[[], tuple[Claim, ...]], ground: Ground) -> tuple[Claim, ...]:
-    """The claims of this rank, laid out as on all others. All ranks go on, or all raise the same error."""
+def resolve_on_all_ranks(what: str, resolve: Callable[[], Resolution]) -> Resolution:
+    """Resolve on this rank and lay the result out as on all others: all ranks go on, or all raise the same error."""
     if ranks.world_size() == 1:
-        return resolved()
+        return resolve()
     ranks.barrier(what)
-    return agreed(what, ranks.all_or_none(resolved), ground)
+    return lay_out_on_all_ranks(what, ranks.all_or_none(resolve))
 
 
-def agreed(what: str, claims: tuple[Claim, ...], ground: Ground) -> tuple[Claim, ...]:
-    """The same, of claims that were made on every rank."""
+def lay_out_on_all_ranks(what: str, resolution: Resolution) -> Resolution:
+    """Check that all ranks resolved the same hooks, and give them the same targets in the same order."""
     if ranks.world_size() == 1:
-        return claims
-    _compare(what, [f"{claim.hook!r} {claim.definition.fingerprint}" for claim in claims])
-    return _laid_out(claims, ground)
+        return resolution
+    _compare(what, [f"{one.hook!r} {one.definition.fingerprint}" for one in resolution])
+    return _laid_out(resolution)
 
 
-def accord_on(what: str, words: str) -> None:
-    """All ranks do this, with the same words."""
+def same_on_all_ranks(what: str, words: str) -> None:
+    """Wait until all ranks do this, and raise if one does it with other words."""
     if ranks.world_size() > 1:
         ranks.barrier(what)
         _compare(what, [words])
@@ -57,57 +57,60 @@ def _compare(what: str, lines: list[str]) -> None:
     )
 
 
-def _laid_out(claims: tuple[Claim, ...], ground: Ground) -> tuple[Claim, ...]:
-    """With the targets of all ranks, in one order, so that a merge means the same place everywhere."""
-    text = json.dumps([[target.name for target in claim.targets] for claim in claims])
+def _laid_out(resolution: Resolution) -> Resolution:
+    """Give each hook the targets of all ranks, in one order, so that a merge means the same place everywhere."""
+    text = json.dumps([[target.name for target in one.targets] for one in resolution])
     even = ranks.same(_digest(text))
     if even:
-        for claim in claims:  # it says the same everywhere
-            check_targets(claim.hook, ground, claim.targets)
+        for one in resolution:  # the error is the same everywhere
+            check_targets(one.hook, resolution.view, one.targets)
+        hooks = resolution.hooks
     else:
-        layouts = {by: json.loads(found) for by, found in ranks.gathered(text).items()}
-        claims = tuple(_united(claim, {by: names[i] for by, names in layouts.items()})
-                       for i, claim in enumerate(claims))  # fmt: skip
-    parts = ranks.any_of([any(is_sharded(t.parameter()) for t in claim.targets if t.key) for claim in claims])
-    return tuple(
-        replace(claim, merges=_merges(claim, ground, even=even, sharded=sharded))
-        for claim, sharded in zip(claims, parts, strict=True)
+        layouts = {rank: json.loads(found) for rank, found in ranks.gathered(text).items()}
+        hooks = tuple(
+            _united(one, {rank: names[i] for rank, names in layouts.items()}) for i, one in enumerate(resolution)
+        )
+    parts = ranks.any_of([any(is_sharded(t.parameter()) for t in one.targets if t.key) for one in hooks])
+    merged = (
+        replace(one, merges=_merges(one, resolution.view, even=even, sharded=sharded))
+        for one, sharded in zip(hooks, parts, strict=True)
     )
+    return replace(resolution, hooks=tuple(merged))
 
 
-def _merges(claim: Claim, ground: Ground, *, even: bool, sharded: bool) -> bool:
-    definition = claim.definition
+def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) -> bool:
+    definition = one.definition
     if not definition.two_phase:
         return False
-    if claim.hook.at not in GLOBAL:
+    if one.hook.at not in GLOBAL_POINTS:
         # A trigger decides for all ranks; other numbers of a local point are this rank's.
-        return definition.trigger or (sharded and not ground.fully_sharded and not definition.modifies)
-    spread = not even and (not definition.modifies or claim.over_hook)
+        return definition.trigger or (sharded and not view.fsdp2 and not definition.modifies)
+    spread = not even and (not definition.modifies or one.over_hook)
     return sharded or spread
 
 
-def _united(claim: Claim, layouts: Mapping[int, list[str]]) -> Claim:
-    """Of stages, each of which has other targets: all of them. Those of others sleep here."""
+def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook:
+    """Give a hook the targets of all pipeline stages; those of other ranks are dormant here."""
     owners: dict[str, int] = {}
-    for by, names in layouts.items():
+    for rank, names in layouts.items():
         for name in names:
-            owners.setdefault(name, by)
-    check_expected(claim.hook, list(owners))
-    if claim.hook.at not in GLOBAL and not claim.definition.trigger:
-        return claim
-    here = {target.name: target for target in claim.targets}
-    kind = claim.hook.point.on[0]
-    targets = tuple(here.get(name) or Target(name, kind, cast(Any, _nowhere)) for name in owners)
+            owners.setdefault(name, rank)
+    check_expected(one.hook, list(owners))
+    if one.hook.at not in GLOBAL_POINTS and not one.definition.trigger:
+        return one
+    here = {target.name: target for target in one.targets}
+    kind = one.hook.point.on[0]
+    targets = tuple(here.get(name) or Target(name, kind, _nowhere) for name in owners)
     away = {name: ELSEWHERE for name in owners if name not in here}
-    return replace(claim, targets=targets, dormant={**claim.dormant, **away}, owners=owners)
+    return replace(one, targets=targets, dormant={**one.dormant, **away}, owners=owners)
 
 
 def _nowhere() -> None:
-    """The owner of a target that another rank has."""
+    """Stand for the owner of a target that another rank has."""
 
 
 def digest_of(plan: Plan) -> Tensor:
-    """A number and its opposite: the largest of all ranks' are these where all have the same."""
+    """Return a number and its opposite: their maximum over all ranks is the same only if all plans are."""
     number = float(int.from_bytes(_digest("\n".join(map(repr, plan)))[:6], "big"))
     return torch.tensor([number, -number], dtype=torch.float64)
 

@@ -9,27 +9,29 @@ from torch.optim import Optimizer
 
 from tenterhook import ranks
 from tenterhook import torch_internals as private
-from tenterhook.resolve.sharding import flattened, fully_sharded, tensor_parallel
-from tenterhook.resolve.targets import Names, names_of
+from tenterhook.resolve.sharding import is_fsdp1, is_fsdp2, is_tensor_parallel
+from tenterhook.resolve.targets import ModelTargets, targets_of
 
 
-class Ground:
-    """The model as it stands: names, wrappers, who optimizes what."""
+class ModelView:
+    """What resolving asks of a model, read once."""
 
     def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
-        self.names: Names = names_of(model, optimizers)
+        self.targets: ModelTargets = targets_of(model, optimizers)
         self.optimizers = optimizers
-        self.optimized = optimizer_of(optimizers)
+        self.optimizer_of = optimizer_of(optimizers)
         self.ranks = ranks.world_size()
-        self.fully_sharded = self.names.sharded and fully_sharded(model)
-        self.tensor_parallel = self.names.sharded and tensor_parallel(model)
-        self.reduced_apart = self.fully_sharded and private.reduced_apart(model)
-        self.flat = self.ranks > 1 and flattened(model)
-        self.split = self.ranks > 1 and private.splits_backward(model)
+        self.fsdp2 = self.targets.sharded and is_fsdp2(model)
+        self.tensor_parallel = self.targets.sharded and is_tensor_parallel(model)
+        #: FSDP2 reduces gradients in another dtype than they are made in
+        self.reduces_in_other_dtype = self.fsdp2 and private.reduces_in_other_dtype(model)
+        self.fsdp1 = self.ranks > 1 and is_fsdp1(model)
+        #: a pipeline's schedule runs each backward in two halves
+        self.splits_backward = self.ranks > 1 and private.splits_backward(model)
 
 
 def optimizer_of(optimizers: Mapping[str, Optimizer]) -> dict[int, str]:
-    """The name of the optimizer that holds each parameter, by the parameter's id."""
+    """Map the id of each parameter to the name of the optimizer that holds it."""
     held: dict[int, str] = {}
     for name, optimizer in optimizers.items():
         for group in optimizer.param_groups:

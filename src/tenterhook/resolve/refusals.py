@@ -8,7 +8,7 @@ from typing import Any
 from tenterhook.actions import Definition
 from tenterhook.errors import RefusedError
 from tenterhook.plan import Hook
-from tenterhook.resolve.model_view import Ground
+from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.targets import Target, is_sharded
 
 
@@ -26,10 +26,10 @@ def check_action(hook: Hook, definition: Definition, params: Mapping[str, Any]) 
         raise RefusedError("a state_dict is not a tensor", remedy="give a function of the value: do=fn")
 
 
-def _check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...], ground: Ground) -> None:
-    if params.get("over") != "hook" or len(ground.optimizers) < 2:
+def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...], view: ModelView) -> None:
+    if params.get("over") != "hook" or len(view.optimizers) < 2:
         return
-    held = {ground.optimized.get(id(t.parameter())) for t in targets} - {None}
+    held = {view.optimizer_of.get(id(t.parameter())) for t in targets} - {None}
     if len(held) > 1:
         raise RefusedError(
             f'over="hook" spans {len(held)} optimizers, which step one after the other',
@@ -37,24 +37,24 @@ def _check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ..
         )
 
 
-def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
+def check_model(hook: Hook, definition: Definition, view: ModelView) -> None:
     point = hook.point
-    if point.side == "step" and not ground.optimizers:
+    if point.side == "step" and not view.optimizers:
         instead = ", or use grad_accumulated" if hook.at == "grad_final" else ""
         raise RefusedError(
             "there is no optimizer, so there is no such moment", remedy=f"give optimizer=optimizer{instead}"
         )
-    if ground.names.compiled and "tap" in point.on:
+    if view.targets.compiled and "tap" in point.on:
         raise RefusedError(
             "the model is compiled, and a tap cannot be found in compiled code",
             remedy="use output or grad_output of a module, or attach to the plain model",
         )
-    if ground.flat and "parameter" in point.on:
+    if view.fsdp1 and "parameter" in point.on:
         raise RefusedError(
             "FullyShardedDataParallel keeps parts of a flat tensor in place of parameters",
             remedy="shard the model with torch.distributed.fsdp.fully_shard",
         )
-    if ground.split and point.side == "backward":
+    if view.splits_backward and point.side == "backward":
         raise RefusedError(
             "a zero-bubble schedule runs each backward in two halves, and has no such moment",
             remedy="use grad_final, or a schedule that runs whole backwards: GPipe, 1F1B, interleaved 1F1B",
@@ -63,10 +63,10 @@ def _check_ground(hook: Hook, definition: Definition, ground: Ground) -> None:
         raise RefusedError("taps appear as they run, so their number is not known yet", remedy="leave expect out")
 
 
-def _check_graphs(hook: Hook, targets: tuple[Target, ...], ground: Ground) -> None:
-    if hook.at != "grad_input" or not ground.names.compiled:
+def check_compiled(hook: Hook, targets: tuple[Target, ...], view: ModelView) -> None:
+    if hook.at != "grad_input" or not view.targets.compiled:
         return
-    inside = next((target for target in targets if ground.names.in_graph(target)), None)
+    inside = next((target for target in targets if view.targets.in_graph(target)), None)
     if inside is not None:
         raise RefusedError(
             "compiled code calls this module, and what a call adds to its input's gradient cannot be told apart there",
@@ -75,10 +75,10 @@ def _check_graphs(hook: Hook, targets: tuple[Target, ...], ground: Ground) -> No
         )
 
 
-def _check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ...], ground: Ground) -> None:
+def check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ...], view: ModelView) -> None:
     if hook.at in ("grad", "grad_accumulated"):
-        if ground.fully_sharded:
-            _check_gathered(hook, ground)
+        if view.fsdp2:
+            _check_gathered(hook, view)
             return
         if definition.modifies and definition.two_phase:
             raise RefusedError(
@@ -92,21 +92,21 @@ def _check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ..
             remedy="@th.action(..., elementwise=True) if each element depends on itself alone",
         )
     inside = hook.point.side != "state" and ("module" in hook.point.on or "tap" in hook.point.on)
-    if ground.tensor_parallel and inside and not definition.elementwise:
+    if view.tensor_parallel and inside and not definition.elementwise:
         raise RefusedError(
             f"{definition.name!r} is not elementwise, and with tensor parallelism a module may have parts of values",
             remedy="use a point of parameters, or @th.action(..., elementwise=True)",
         )
 
 
-def _check_gathered(hook: Hook, ground: Ground) -> None:
+def _check_gathered(hook: Hook, view: ModelView) -> None:
     """FSDP2 puts a parameter together for the backward: this rank's gradient of it is whole, with two exceptions."""
-    if ground.tensor_parallel:
+    if view.tensor_parallel:
         raise RefusedError(
             "with FSDP2 and tensor parallelism together, this rank's gradient is a part of a part",
             remedy="use grad_final, the reduced gradient",
         )
-    if hook.at == "grad_accumulated" and ground.reduced_apart:
+    if hook.at == "grad_accumulated" and view.reduces_in_other_dtype:
         raise RefusedError(
             "FSDP2 sums this rank's gradients in another dtype, out of sight",
             remedy="use grad, of each backward, or grad_final; or one dtype for gradients and their reduction",

@@ -1,9 +1,9 @@
-"""Resolve: what a plan means on this model. Every claim is checked here; nothing is touched."""
+"""Resolve: what a plan means on this model. Everything is checked here; nothing is touched."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,26 +12,15 @@ from tenterhook.actions import Definition, Registry, plain_definition
 from tenterhook.errors import ActionError, DormantError, ExpectError, NoMatchError, TenterhookError, nearest
 from tenterhook.plan import Action, Hook
 from tenterhook.plan.hook import OnError, Phase
-from tenterhook.resolve.model_view import Ground
-from tenterhook.resolve.refusals import _check_graphs, _check_ground, _check_over, _check_sharded, check_action
+from tenterhook.resolve.dormancy import NO_OPTIMIZER, REMEDIES, why_dormant
+from tenterhook.resolve.model_view import ModelView
+from tenterhook.resolve.refusals import check_action, check_compiled, check_model, check_over, check_sharded
 from tenterhook.resolve.targets import Target, type_names
-
-#: why a site sleeps whose target was taken off the model
-ELSEWHERE = "on another rank"
-
-
-FROZEN = "frozen"
-
-
-NO_OPTIMIZER = "in no optimizer"
-
-
-NEVER_CALLED = "a container that is never called"
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One hook, resolved: its code, its typed parameters, its targets."""
+class ResolvedHook:
+    """One hook on this model: its code, its typed parameters, its targets."""
 
     hook: Hook
     definition: Definition
@@ -46,7 +35,8 @@ class Claim:
     #: the lowest rank that has a target, where that is not the first; targets of other ranks are named here, too
     owners: Mapping[str, int] = field(default_factory=dict)
 
-    def first(self, target: str) -> int:
+    def first_rank(self, target: str) -> int:
+        """Return the lowest rank that has the target."""
         return self.owners.get(target, 0)
 
     @property
@@ -54,38 +44,59 @@ class Claim:
         return self.params.get("over") == "hook"
 
 
-def resolve(
-    hooks: tuple[Hook, ...], ground: Ground, *, actions: Registry, tensors: Mapping[str, Tensor]
-) -> tuple[Claim, ...]:
-    return tuple(_claim(hook, ground, actions, tensors) for hook in hooks)
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a plan means on a model as it stands now."""
+
+    hooks: tuple[ResolvedHook, ...]
+    view: ModelView
+
+    def __iter__(self) -> Iterator[ResolvedHook]:
+        return iter(self.hooks)
+
+    def __len__(self) -> int:
+        return len(self.hooks)
+
+    def map(self, change: Callable[[ResolvedHook], ResolvedHook]) -> Resolution:
+        """Return the same resolution with each hook changed."""
+        return replace(self, hooks=tuple(map(change, self.hooks)))
 
 
-def _claim(hook: Hook, ground: Ground, actions: Registry, tensors: Mapping[str, Tensor]) -> Claim:
+def resolve(hooks: Iterable[Hook], view: ModelView, *, actions: Registry, tensors: Mapping[str, Tensor]) -> Resolution:
+    """Find the code and the targets of each hook, and check that it can act as written."""
+    return Resolution(tuple(_resolve_hook(hook, view, actions, tensors) for hook in hooks), view)
+
+
+def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mapping[str, Tensor]) -> ResolvedHook:
     try:
-        definition, params = defined(hook, actions, tensors)
+        definition, params = find_action(hook, actions, tensors)
         check_action(hook, definition, params)
-        _check_ground(hook, definition, ground)
+        check_model(hook, definition, view)
         # On several ranks another may have what is not here; they look at that together.
-        targets = find_targets(hook, ground, strict=ground.ranks == 1)
-        _check_graphs(hook, targets, ground)
-        _check_over(hook, params, targets, ground)
-        dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, ground.optimized))}
+        targets = find_targets(hook, view, strict=view.ranks == 1)
+        check_compiled(hook, targets, view)
+        check_over(hook, params, targets, view)
+        dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, view.optimizer_of))}
         _check_exact(hook, targets, dormant)
-        if ground.names.sharded:
-            _check_sharded(hook, definition, targets, ground)
+        if view.targets.sharded:
+            check_sharded(hook, definition, targets, view)
     except TenterhookError as error:
         raise error.located(hook=hook.id, point=hook.at) from error.__cause__
     modifies = definition.modifies
     observes = not modifies and not definition.plain
-    return Claim(
-        hook, definition, params, targets, dormant,
+    return ResolvedHook(
+        hook,
+        definition,
+        params,
+        targets,
+        dormant,
         phase=hook.when.phase or ("train" if observes else "any"),
         on_error=hook.on_error or ("mute" if observes else "raise"),
-    )  # fmt: skip
+    )
 
 
-def defined(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
-    """The code behind a hook's action, and its parameters, typed and complete."""
+def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
+    """Return the code behind a hook's action, and its parameters, typed and complete."""
     if not isinstance(hook.do, Action):
         return plain_definition(hook.do, at=hook.at), {}
     definition = actions.get(hook.do.name)
@@ -101,35 +112,36 @@ def defined(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tup
     return definition, params
 
 
-def find_targets(hook: Hook, ground: Ground, *, strict: bool = True) -> tuple[Target, ...]:
-    """What a hook's selector names; `strict` holds it to naming something, and as much as it expects."""
+def find_targets(hook: Hook, view: ModelView, *, strict: bool = True) -> tuple[Target, ...]:
+    """Return what a hook's selector names; `strict` holds it to naming something, and as much as it expects."""
     if hook.point.on == ("tap",):
         return ()
-    candidates = ground.names.of_kinds(hook.point.on)
+    candidates = view.targets.of_kinds(hook.point.on)
     selector = hook.selector
     typed = any("type:" in p for p in selector.patterns)
     found = []
     for name, target in candidates.items():
-        types = type_names(target.owner()) if typed and target.kind != "optimizer" else ()  # type: ignore[arg-type]
+        owner = target.owner() if typed else None
+        types = type_names(owner) if isinstance(owner, nn.Module) else ()
         if selector.matches(name, types) or any(selector.matches(a, types) for a in target.aliases):
             found.append(target)
     if strict:
-        check_targets(hook, ground, found)
+        check_targets(hook, view, found)
     return tuple(found)
 
 
-def check_targets(hook: Hook, ground: Ground, found: Sequence[Target]) -> None:
-    """Whether the selector names something, and as much as the hook expects."""
+def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
+    """Raise if the selector names nothing, or another number of targets than the hook expects."""
     if hook.point.on == ("tap",):
         return
-    candidates, selector = ground.names.of_kinds(hook.point.on), hook.selector
+    candidates, selector = view.targets.of_kinds(hook.point.on), hook.selector
     known = {n for t in candidates.values() for n in (t.name, *t.aliases)} if selector.exact else set()
     unknown = [p for p in selector.exact if p not in known]
     wanted = unknown[0] if unknown else " ".join(selector.patterns)
     if (unknown or not found) and hook.expect != 0:
         kind = " or ".join(hook.point.on)
         close = nearest(wanted, list(candidates))
-        others = ground.names.of_kinds(("module", "parameter"))
+        others = view.targets.of_kinds(("module", "parameter"))
         other = f"; it is a {others[wanted].kind}" if wanted in others else ""
         remedy = f"the nearest names are {', '.join(map(repr, close))}" if close else f"the model has no such {kind}"
         if other and kind == "module":
@@ -154,28 +166,6 @@ def check_expected(hook: Hook, found: Sequence[str]) -> None:
         )
 
 
-def why_dormant(hook: Hook, target: Target, optimized: Mapping[int, str]) -> str | None:
-    if target.kind == "module":
-        forward = target.owner()
-        uncalled = type(forward) in (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
-        return NEVER_CALLED if uncalled and hook.point.side != "state" else None
-    if target.kind != "parameter":
-        return None
-    parameter = target.parameter()
-    if parameter is None or not parameter.requires_grad:
-        return FROZEN
-    if hook.point.side == "step" and id(parameter) not in optimized:
-        return NO_OPTIMIZER
-    return None
-
-
-_REMEDIES = {
-    FROZEN: "set requires_grad, or name it by a pattern: then it sleeps until it is unfrozen",
-    NO_OPTIMIZER: "give its optimizer to attach, or use grad_accumulated",
-    NEVER_CALLED: "name the modules inside it",
-}
-
-
 def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, str]) -> None:
     if not dormant:
         return
@@ -183,7 +173,7 @@ def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, 
     for target in targets:
         why = dormant.get(target.name)
         if why and exact.intersection((target.name, *target.aliases)):
-            raise DormantError(f"it cannot fire: {why}", target=target.name, remedy=_REMEDIES[why])
+            raise DormantError(f"it cannot fire: {why}", target=target.name, remedy=REMEDIES[why])
     if len(dormant) == len(targets) and set(dormant.values()) == {NO_OPTIMIZER}:
         raise DormantError(
             f"none of its {len(targets)} targets is in an optimizer that was given",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ class Target(NamedTuple):
     name: str
     kind: Kind
     #: the module, or the one that owns the parameter, or the optimizer
-    owner: weakref.ref[nn.Module] | weakref.ref[Optimizer]
+    owner: Callable[[], nn.Module | Optimizer | None]
     #: of a parameter: its key in the owner
     key: str = ""
     #: other names of the same object, and of a parameter where they are: owner and key
@@ -35,19 +35,19 @@ class Target(NamedTuple):
 
     @property
     def tied(self) -> bool:
-        """Whether its other names still name the same tensor."""
+        """True if its other names still name the same tensor."""
         own = self.parameter()
         owners = ((ref(), key) for ref, key in self.twins)
         return all(o is not None and private.own_parameters(o).get(key) is own for o, key in owners)
 
     def parameter(self) -> Tensor | None:
-        """The tensor that stands there now."""
-        owner = self.owner()
-        return None if owner is None else private.own_parameters(owner).get(self.key)  # type: ignore[arg-type]
+        """Return the tensor that stands there now."""
+        owner: Any = self.owner()
+        return None if owner is None else private.own_parameters(owner).get(self.key)
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ModelTargets:
     """Every target of a model. Tied parameters and shared modules are one target with aliases."""
 
     modules: dict[str, Target]
@@ -61,7 +61,7 @@ class Names:
     places: list[tuple[weakref.ref[nn.Module], str, int]]
 
     def intact(self) -> bool:
-        """Whether every module is still where it was."""
+        """True if every module is still where it was."""
         for ref, key, child in self.places:
             parent = ref()
             if parent is None or id(private.child_modules(parent).get(key)) != child:
@@ -69,7 +69,7 @@ class Names:
         return True
 
     def in_graph(self, target: Target) -> bool:
-        """Whether it is a module whose calls compiled code makes; what was compiled is itself called from outside."""
+        """True for a module that compiled code calls; what was compiled is itself called from outside."""
         return target.kind == "module" and bool(self.compiled_around(target))
 
     def compiled_around(self, target: Target) -> list[str]:
@@ -84,7 +84,7 @@ class Names:
         return found
 
 
-def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
+def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTargets:
     modules: dict[int, tuple[str, nn.Module, list[str]]] = {}
     parameters: dict[int, tuple[str, nn.Module, str, list[tuple[str, nn.Module, str]]]] = {}
     places: list[tuple[weakref.ref[nn.Module], str, int]] = []
@@ -104,13 +104,13 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
             if parameter is None:
                 continue
             sharded = sharded or is_sharded(parameter)
-            full = _parameter_name(name, key)
+            full = parameter_name(name, key)
             if id(parameter) in parameters:
                 if full != parameters[id(parameter)][0]:
                     parameters[id(parameter)][3].append((full, module, key))
             else:
                 parameters[id(parameter)] = (full, module, key, [])
-    found = Names({}, {}, {}, tuple(compiled), sharded, places)
+    found = ModelTargets({}, {}, {}, tuple(compiled), sharded, places)
     for name, module, aliases in modules.values():
         # A wrapper and what it wraps share a name; the walk gives the inner one last.
         also = tuple(a for a in aliases if a != name) if aliases else ()
@@ -125,7 +125,7 @@ def names_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> Names:
 
 
 def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Every module under every name it has, parents first, wrappers before what they wrap."""
+    """Yield every module under every name it has, parents first, wrappers before what they wrap."""
     pending: list[tuple[str, nn.Module]] = [(ROOT, model)]
     seen: dict[int, list[str]] = {}
     while pending:
@@ -147,7 +147,7 @@ def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The module that wrappers stand for."""
+    """Return the module inside all wrappers."""
     return list(takewhile(lambda found: found[0] == ROOT, walk(model)))[-1][1]
 
 
@@ -155,8 +155,8 @@ def _is_parallel(module: nn.Module) -> bool:
     return isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel)
 
 
-def _parameter_name(module: str, key: str) -> str:
-    """`layer.parametrizations.weight` + `original` is `layer.weight`."""
+def parameter_name(module: str, key: str) -> str:
+    """Return the canonical name: `layer.parametrizations.weight` + `original` is `layer.weight`."""
     if module == ROOT:
         return key
     before, found, after = f".{module}".rpartition(".parametrizations.")
@@ -185,7 +185,7 @@ def _type_names(cls: type, _known: dict[type, tuple[str, ...]] = {}) -> tuple[st
 
 
 def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
-    """One optimizer is `optimizer`; several are `optimizer.0`, ... or `optimizer.<key>`."""
+    """Name the optimizers: one is `optimizer`, several are `optimizer.0`, ... or `optimizer.<key>`."""
     if optimizers is None:
         return {}
     if isinstance(optimizers, Mapping):
@@ -204,7 +204,7 @@ def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model is; of one on several devices, where it begins."""
+    """Return the model's device, or the first one if it is on several."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
@@ -213,7 +213,7 @@ def devices_of(model: nn.Module) -> set[str]:
 
 
 def kinds_of(targets: Sequence[Target]) -> list[str | None]:
-    """What stands at each target: of a parameter `float32[4, 8]`, of a module its class."""
+    """Describe what stands at each target: a parameter as `float32[4, 8]`, a module by its class."""
     known: dict[tuple[torch.dtype, torch.Size], str] = {}
     kinds: list[str | None] = []
     for target in targets:
@@ -234,11 +234,11 @@ def kinds_of(targets: Sequence[Target]) -> list[str | None]:
 
 
 def class_name(cls: type) -> str:
-    """As it was written: FSDP2 gives its modules a class of their own, which comes before."""
+    """Return the name of a class as the program wrote it, without the one that FSDP2 puts before it."""
     own, *above = cls.__mro__
     return above[1].__name__ if above[0].__name__ == "FSDPModule" else own.__name__
 
 
 def kind_of(tensor: Tensor) -> str:
-    """`float32[4, 8]`."""
+    """Describe a tensor as `float32[4, 8]`."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -1,28 +1,24 @@
-"""The ledger: of every site, where it is installed, how often it fired, what came of it."""
+"""The ledger: for every site its state, how often it was due, fired, changed something, was skipped or failed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from tenterhook.errors import nearest
 from tenterhook.plan import Hook
-from tenterhook.rig.runtime.attached_hook import Site
+from tenterhook.rig.compiled.graph_cache import Graphs
+from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.text_table import MOST, Table
-
-if TYPE_CHECKING:
-    from tenterhook.rig.compiled.graph_cache import Graphs
-    from tenterhook.rig.runtime.attached_hook import LiveHook
 
 
 class Account(Mapping[str, Site]):
     """A hook's sites by target."""
 
-    def __init__(self, live: LiveHook) -> None:
-        self._live = live
+    def __init__(self, attached: AttachedHook) -> None:
+        self._attached = attached
 
     def __getitem__(self, target: str) -> Site:
-        sites = self._live.sites
+        sites = self._attached.sites
         found = next((s for s in sites if s.name == target), None)
         found = found or next((s for s in sites if target in s.target.aliases), None)
         if found is None:
@@ -33,46 +29,57 @@ class Account(Mapping[str, Site]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return (site.name for site in self._live.sites)
+        return (site.name for site in self._attached.sites)
 
     def __len__(self) -> int:
-        return len(self._live.sites)
+        return len(self._attached.sites)
 
     @property
     def fired(self) -> int:
-        return sum(site.fired for site in self._live.sites)
+        return sum(site.fired for site in self._attached.sites)
 
     @property
     def changed(self) -> int:
-        return sum(site.changed for site in self._live.sites)
+        return sum(site.changed for site in self._attached.sites)
 
     @property
     def hook(self) -> Hook:
-        return self._live.hook
+        return self._attached.hook
+
+    @property
+    def state(self) -> str:
+        """One word: muted, dormant, installed, or idle (attached, not due in this step)."""
+        asleep = [site for site in self._attached.sites if site.dormant]
+        everything = bool(asleep) and len(asleep) == len(self)
+        if self._attached.status.is_muted or (everything and all(site.muted_itself for site in asleep)):
+            return "muted"
+        if everything:
+            return "dormant"
+        return "installed" if self._attached.active else "idle"
 
     @property
     def measured(self) -> str:
         """How its sites are measured: together, and by what; or one by one, as they fire."""
-        gauge = self._live.gauge
+        gauge = self._attached.gauge
         return "one by one" if gauge is None else f"together, {gauge.engine}"
 
     @property
     def failed(self) -> int:
-        return sum(site.failed for site in self._live.sites)
+        return sum(site.failed for site in self._attached.sites)
 
     @property
     def due(self) -> int:
         """Steps in which the hook was due."""
-        return self._live.due_steps
+        return self._attached.due_steps
 
     @property
     def dormant(self) -> dict[str, str]:
-        return {site.name: site.dormant for site in self._live.sites if site.dormant}
+        return {site.name: site.dormant for site in self._attached.sites if site.dormant}
 
     @property
     def skipped(self) -> dict[str, int]:
         total: dict[str, int] = {}
-        for site in self._live.sites:
+        for site in self._attached.sites:
             for why, count in (site.skipped or {}).items():
                 total[why] = total.get(why, 0) + count
         return total
@@ -87,8 +94,8 @@ class Account(Mapping[str, Site]):
 class Ledger(Mapping[str, Account]):
     """The accounts of a rig by hook id, in plan order."""
 
-    def __init__(self, lives: Mapping[str, LiveHook], graphs: Callable[[], Graphs]) -> None:
-        self._lives = lives
+    def __init__(self, hooks: Mapping[str, AttachedHook], graphs: Callable[[], Graphs]) -> None:
+        self._hooks = hooks
         self._graphs = graphs
 
     @property
@@ -97,23 +104,23 @@ class Ledger(Mapping[str, Account]):
         return self._graphs()
 
     def __getitem__(self, id: str) -> Account:
-        if id not in self._lives:
-            close = nearest(id, list(self._lives))
+        if id not in self._hooks:
+            close = nearest(id, list(self._hooks))
             raise KeyError(f"no hook {id!r} on the rig" + (f"; the nearest is {close[0]!r}" if close else ""))
-        return Account(self._lives[id])
+        return Account(self._hooks[id])
 
     def __repr__(self) -> str:
-        return f"<ledger of {', '.join(self._lives) or 'no hooks'}>"
+        return f"<ledger of {', '.join(self._hooks) or 'no hooks'}>"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._lives)
+        return iter(self._hooks)
 
     def __len__(self) -> int:
-        return len(self._lives)
+        return len(self._hooks)
 
     def order(self) -> list[Site]:
         """The sites that fired in the last step, in the order of their last firing; of this process alone."""
-        sites = [s for live in self._lives.values() for s in live.sites if s.order >= 0]
+        sites = [s for attached in self._hooks.values() for s in attached.sites if s.order >= 0]
         last = max((s.last for s in sites), default=-1)
         return sorted((s for s in sites if s.last == last), key=lambda s: s.order)
 

@@ -1,12 +1,13 @@
-"""The root's own hooks: where a forward begins and ends, and where steps without an optimizer end."""
+"""The root's own hooks: where a forward begins and ends, and where its backward begins."""
 
 from __future__ import annotations
 
 import sys
 import warnings
 import weakref
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,67 +15,92 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
-from tenterhook.rig.compiled.graph_ops import CallDoor, operations
+from tenterhook.rig.compiled.graph_ops import EntryCallback, operations
+from tenterhook.rig.compiled.graph_tracker import GraphTracker
+from tenterhook.rig.runtime.forward_pass import ForwardPasses
 from tenterhook.rig.runtime.registration import Dispatch, inert
 from tenterhook.rig.runtime.tensor_tree import leaves
 from tenterhook.torch_internals import compiler as dynamo
 
-if TYPE_CHECKING:
-    from tenterhook.rig.rig import Rig
+
+class RootEvents(NamedTuple):
+    """What is called when something happens to the root."""
+
+    #: a forward begins; returns True if parts of the model were found to be others
+    begin_forward: Callable[[], bool]
+    #: a forward that was watched has ended
+    end_forward: Callable[[], None]
+    #: the backward of a forward begins
+    begin_backward: Callable[[], None]
+    #: a forward has ended that has no backward
+    no_backward: Callable[[], None]
 
 
-class Root:
-    """Put up for as long as the rig is attached; it also keeps the rig alive with the model."""
+class RootHooks:
+    """Registered for as long as the rig is attached; they also keep the rig alive with the model."""
 
-    def __init__(self, rig: Rig, model: nn.Module) -> None:
-        self.rig = rig
-        self.stays = False
+    def __init__(
+        self, owner: object, model: nn.Module, passes: ForwardPasses, graphs: GraphTracker, events: RootEvents
+    ) -> None:
+        #: the rig, for those who look for it on a model
+        self.owner = owner
+        self.events = events
+        self.passes = passes
+        #: the rig is detached: the hooks are still there, and do nothing
+        self.silent = False
         self._model = weakref.ref(model)
-        rig._rigging.touched.append((self, model))
-        self._beginning = CallDoor(self._begin_in_graph)
-        self._ending = EndDoor(rig)
+        self._graphs = graphs
+        graphs.touched.append((self, model))
+        self._begin_callback = EntryCallback(self._begin_in_graph)
+        self._end_callback = RootEndCallback(self)
         self._begin = model.register_forward_pre_hook(RootDispatch(self), prepend=True)
         self._end: RemovableHandle | None = None
+        #: compiled code calls the root, with its end in the graph
+        self._end_is_pinned = False
+
+    def expect(self) -> None:
+        """Stay registered from now on: compiled code calls the root."""
+        self._end_is_pinned = True
 
     def watch_end(self, wanted: bool) -> None:
-        """The end of the forward matters only to modifiers of it, and where nothing else ends a step."""
+        """Watch the end of the forward, which matters to its modifiers, and where no optimizer ends a step."""
         if wanted and self._end is None:
             model = self._model()
             if model is not None:
                 self._end = model.register_forward_hook(Dispatch(self.end), always_call=True)
-                self.rig._rigging.touched.append((self, model))
-        elif not wanted and not self.stays:
-            self._leave_end()
+                self._graphs.touched.append((self, model))
+        elif not wanted and not self._end_is_pinned:
+            self._remove_end()
 
-    def _leave_end(self) -> None:
+    def _remove_end(self) -> None:
         if self._end is not None:
             self._end.remove()
             self._end = None
 
     @property
-    def watches_end(self) -> bool:
-        return self._end is not None
+    def end_handle(self) -> RemovableHandle | None:
+        """Return the handle of the hook at the end of the forward, if it is watched."""
+        return self._end
 
     def remove(self) -> None:
         self._begin.remove()
-        self._leave_end()
+        self._remove_end()
         model = self._model()
         if model is not None:
-            self.rig._rigging.touched.append((self, model))
-        self.rig._rigging.tell_graphs()
+            self._graphs.touched.append((self, model))
+        self._graphs.update()
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def begin(self, module: nn.Module, args: Any) -> None:
+        """Begin a forward; a recomputation is none."""
         if is_dynamo_compiling():
-            operations.enter(self._beginning.token)
+            operations.enter(self._begin_callback.token)
         elif private.graph_task_id() == -1:
-            self.rig._begin_forward()
+            self.events.begin_forward()
 
     def _begin_in_graph(self) -> None:
-        """Compiled code calls the root, and was chosen before anybody could look at the model."""
-        resolved = self.rig._rigging.resolved
-        self.rig._begin_forward()
-        if self.rig._rigging.resolved != resolved:
+        """Begin a forward that compiled code runs: it was chosen before anybody could look at the model."""
+        if self.events.begin_forward():
             warnings.warn(
                 "tenterhook: a part of the model was replaced, and this forward was compiled without its hooks\n"
                 "  remedy: nothing to do from the next forward on; compile the model itself, torch.compile(model)",
@@ -82,80 +108,79 @@ class Root:
                 stacklevel=2,
             )
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def end(self, module: nn.Module, args: Any, output: Any) -> None:
+        """End a forward, also one that raised."""
         if is_dynamo_compiling():
-            self._ending.traced(output)
+            self._end_callback.traced(output)
             return
-        if private.graph_task_id() != -1 or not self.rig.attached:
+        if private.graph_task_id() != -1 or self.silent:
             return
-        self.rig._clock.in_forward = False
+        self.passes.under_way = False
         if sys.exc_info()[0] is None:
-            self._hook(output)  # otherwise the forward raised, and nothing has ended
-        if self.rig._leaving:
-            self.rig.detach()
+            self._hook_output(output)  # otherwise the forward raised, and nothing has ended
+        self.events.end_forward()
 
-    def _hook(self, output: Any) -> None:
+    def _hook_output(self, output: Any) -> None:
         """See the graph of this forward run backward."""
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         if not tensors:
-            self.rig._ended_without_optimizer()
-        on_backward = Backward(self.rig)
+            self.events.no_backward()
+        begin_backward = BackwardStart(self)
         for tensor in tensors:
             base = private.view_base(tensor)  # a view loses its hooks when it is changed in place, its base does not
             hooked = tensor if base is None else base
             if hooked.grad_fn is not None:
-                hooked.register_hook(on_backward)
+                hooked.register_hook(begin_backward)
 
 
-def _seen(ticket: Tensor, grad: Tensor) -> Tensor:
-    passed: Tensor = operations.turn(grad, ticket, 0, None)
+def _gradient_passed(ticket: Tensor, grad: Tensor) -> Tensor:
+    passed: Tensor = operations.on_gradient(grad, ticket, 0, None)
     return passed
 
 
-class EndDoor(CallDoor):
-    """Where compiled code calls the root itself: the end of its forward, and the beginning of its backward."""
+class RootEndCallback(EntryCallback):
+    """Called where compiled code runs the root itself: at the end of its forward, at the beginning of its backward."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, root: RootHooks) -> None:
         super().__init__(self._ended)
-        self._rig = weakref.ref(rig)
+        self._root = weakref.ref(root)
 
     def traced(self, output: Any) -> None:
-        """What is compiled in place of the dispatch."""
+        """Stand in the compiled graph in place of the dispatch."""
         ticket = operations.enter(self.token)
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         for tensor in tensors:
-            tensor.register_hook(partial(_seen, ticket))
+            tensor.register_hook(partial(_gradient_passed, ticket))
         if not tensors:
             operations.skip(self.token, "")
 
     def _ended(self) -> None:
-        rig = self._rig()
-        if rig is not None and rig.attached:
-            rig._clock.in_forward = False
-            if rig._leaving:
-                rig.detach()
+        root = self._root()
+        if root is not None and not root.silent:
+            root.passes.under_way = False
+            root.events.end_forward()
 
-    def turn(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> None:
-        rig = self._rig()
-        if rig is not None:
-            end_with_backward(rig)
+    def on_gradient(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> None:
+        root = self._root()
+        if root is not None:
+            root.events.begin_backward()
 
     def skip(self, why: str) -> None:
-        rig = self._rig()
-        if rig is not None and private.graph_task_id() == -1:
-            rig._ended_without_optimizer()
+        root = self._root()
+        if root is not None and private.graph_task_id() == -1:
+            root.events.no_backward()
 
 
 class RootDispatch(Dispatch):
-    """How a rig is found on a model."""
+    """The root's forward pre-hook, by which a rig is found on a model."""
 
-    def __new__(cls, root: Root | None = None) -> RootDispatch:
+    root: RootHooks | None
+
+    def __new__(cls, root: RootHooks | None = None) -> RootDispatch:
         made = super().__new__(cls, root.begin if root is not None else _nothing)
         made.root = root
         return made
-
-    root: Root | None
 
     def __copy__(self) -> Dispatch:
         return RootDispatch()
@@ -168,39 +193,45 @@ class RootDispatch(Dispatch):
 
 
 def _nothing(*args: Any) -> None:
-    """A copy's root belongs to no rig."""
+    """Do nothing: the root of a copy belongs to no rig."""
 
 
-class Backward:
-    """A hook on the root's output: its graph runs backward now. Holds the pass for as long as the graph lives."""
+class BackwardStart:
+    """A tensor hook on the root's output: its graph runs backward now. It keeps the pass alive as long as the graph."""
 
-    def __init__(self, rig: Rig) -> None:
-        self._rig = weakref.ref(rig)
-        self._clock = rig._clock
-        self._forward = rig._clock.now
+    def __init__(self, root: RootHooks) -> None:
+        self._root = weakref.ref(root)
+        self._passes = root.passes
+        self._forward = root.passes.now
 
     @dynamo.breaks_graph
     def __call__(self, grad: Tensor | None) -> None:
-        self._clock.replayed = self._forward
-        self._clock.task = private.graph_task_id()
-        private.at_end_of_backward(self._clock.backward_ended)
-        rig = self._rig()
-        if rig is not None:
-            end_with_backward(rig)
+        passes = self._passes
+        passes.replayed = self._forward
+        passes.task = private.graph_task_id()
+        private.at_end_of_backward(passes.backward_ended)
+        root = self._root()
+        if root is not None:
+            root.events.begin_backward()
 
 
-def end_with_backward(rig: Rig) -> None:
-    """Where there is no optimizer, the step ends when this backward does."""
-    if not rig.attached or rig._steps:
-        return
-    task = private.graph_task_id()
-    if task != rig._backward_task:  # several outputs, several forwards: one backward
-        rig._backward_task = task
-        # Queued at the end again, so that it comes after whatever else waits for the end.
-        private.at_end_of_backward(lambda: private.at_end_of_backward(rig._ended_without_optimizer))
+def roots_on(model: nn.Module) -> list[RootHooks]:
+    """Return the root hooks of all rigs on a model or on a part of it."""
+    found: list[RootHooks] = []
+    seen: set[int] = set()
+    pending: list[nn.Module] = [model]
+    while pending:
+        module = pending.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        pending += [child for child in private.child_modules(module).values() if child is not None]
+        hooks = private.hooks_in(module, "_forward_pre_hooks").values()
+        found += [hook.root for hook in hooks if isinstance(hook, RootDispatch) and hook.root is not None]
+    return found
 
 
-def sweep(model: nn.Module) -> None:
+def remove_inert_hooks(model: nn.Module) -> None:
     """Remove the inert hooks that a copy of an attached model carries."""
     for module in model.modules():
         for slot in private.MODULE_SLOTS:
@@ -210,20 +241,3 @@ def sweep(model: nn.Module) -> None:
                 ours = isinstance(inner, Dispatch) and inner.func in (inert, _nothing)
                 if ours and not hasattr(inner, "place"):
                     private.forget_hook(module, slot, key)
-
-
-def rigs_on(model: nn.Module) -> list[Rig]:
-    """The rigs attached to a model or to a part of it, in attach order."""
-    found: dict[int, Rig] = {}
-    seen: set[int] = set()
-    pending: list[nn.Module] = [model]
-    while pending:
-        module = pending.pop()
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        pending += [child for child in private.child_modules(module).values() if child is not None]
-        for hook in private.hooks_in(module, "_forward_pre_hooks").values():
-            if isinstance(hook, RootDispatch) and hook.root is not None and hook.root.rig.attached:
-                found[hook.root.rig._number] = hook.root.rig
-    return [found[number] for number in sorted(found)]

@@ -1,65 +1,62 @@
-"""What a rig tells those who record: its plan and ledger, why it tripped, what they cannot see."""
+"""What a rig hands to those who record: its plan, its ledger, and a snapshot of the model for a flight report."""
 
 from __future__ import annotations
 
 import json
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Plan
 from tenterhook.record import Scene
-from tenterhook.resolve.targets import names_of
+from tenterhook.resolve.targets import targets_of
+from tenterhook.rig.installer import Installer
 from tenterhook.rig.ledger import Ledger
-from tenterhook.rig.runtime.attached_hook import LiveHook
-
-if TYPE_CHECKING:
-    from tenterhook.rig.rig import Rig
-
-
-def why(trips: list[tuple[LiveHook, Tensor]]) -> str:
-    where = [(live, live.names[int(trip.nonzero()[0])]) for live, trip in trips if bool(trip.any())]
-    live, target = where[0]
-    return f"{live.definition.name} {live.hook.id!r} tripped at {target!r}"
 
 
 @torch.no_grad()
-def scene(ref: weakref.ref[Rig]) -> Scene | None:
-    """What the flight recorder is told of the model: where its hooks are, when they fired, how large the weights."""
-    rig = ref()
-    model = rig._rigging.model() if rig is not None else None
-    if rig is None or model is None:
+def model_snapshot(ref: weakref.ref[Installer]) -> Scene | None:
+    """Return where the hooks are, when they fired and how large the weights are; None if the model is gone."""
+    installer = ref()
+    model = installer.environment.model.root() if installer is not None else None
+    if installer is None or model is None:
         return None
-    lives = rig._rigging.lives
-    parameters = {n: p for n, t in names_of(model, {}).parameters.items() if (p := t.parameter()) is not None}
+    hooks = installer.hooks
+    parameters = {n: p for n, t in targets_of(model, {}).parameters.items() if (p := t.parameter()) is not None}
     norms = [float(norm) for norm in torch._foreach_norm([p.detach().float() for p in parameters.values()])]
     return Scene(
-        rig.step_count,
-        {id: live.hook.at for id, live in lives.items()},
-        {id: {site.name: site.order for site in live.sites} for id, live in lives.items()},
+        installer.environment.clock.step,
+        {id: hook.hook.at for id, hook in hooks.items()},
+        {id: {site.name: site.order for site in hook.sites} for id, hook in hooks.items()},
         dict(zip(parameters, norms, strict=True)),
     )
 
 
-def accounts(ledger: Ledger) -> str:
-    """Of each hook, what came of it: in sums, for there may be a hundred thousand sites."""
+def ledger_json(ledger: Ledger) -> str:
+    """Write down each hook's totals; not each site's, for there may be a hundred thousand."""
     rows = [
         {
-            "hook": id, "at": account.hook.at, "do": account.hook.doing, "sites": len(account), "due": account.due,
-            "fired": account.fired, "changed": account.changed, "failed": account.failed, "skipped": account.skipped,
-            "dormant": dict(Counter(account.dormant.values())), "measured": account.measured,
+            "hook": id,
+            "at": account.hook.at,
+            "do": account.hook.doing,
+            "sites": len(account),
+            "due": account.due,
+            "fired": account.fired,
+            "changed": account.changed,
+            "failed": account.failed,
+            "skipped": account.skipped,
+            "dormant": dict(Counter(account.dormant.values())),
+            "measured": account.measured,
         }
         for id, account in ledger.items()
-    ]  # fmt: skip
+    ]
     return json.dumps({"tenterhook": 1, "ledger": rows}, indent=1)
 
 
-def written(plan: Plan) -> str:
-    """As a plan file; or what it would have been, and why it is none."""
+def plan_json(plan: Plan) -> str:
+    """Write the plan as a plan file; if it cannot be one, write why, and the hooks as text."""
     try:
         return plan.to_json()
     except TenterhookError as error:

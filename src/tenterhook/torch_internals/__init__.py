@@ -14,6 +14,7 @@ from tenterhook.torch_internals.autograd import is_functorch as is_functorch
 from tenterhook.torch_internals.autograd import keeps_graph as keeps_graph
 from tenterhook.torch_internals.autograd import memory_users as memory_users
 from tenterhook.torch_internals.autograd import node_number as node_number
+from tenterhook.torch_internals.autograd import read_version as read_version
 from tenterhook.torch_internals.autograd import saved_tensors_hooks as saved_tensors_hooks
 from tenterhook.torch_internals.autograd import sequence_number as sequence_number
 from tenterhook.torch_internals.autograd import set_versions as set_versions
@@ -23,7 +24,7 @@ from tenterhook.torch_internals.autograd import versions as versions
 from tenterhook.torch_internals.autograd import view_base as view_base
 from tenterhook.torch_internals.distributed import default_store as default_store
 from tenterhook.torch_internals.distributed import infers_shapes as infers_shapes
-from tenterhook.torch_internals.distributed import reduced_apart as reduced_apart
+from tenterhook.torch_internals.distributed import reduces_in_other_dtype as reduces_in_other_dtype
 from tenterhook.torch_internals.distributed import shard_groups as shard_groups
 from tenterhook.torch_internals.distributed import splits_backward as splits_backward
 from tenterhook.torch_internals.distributed import syncs as syncs

@@ -10,8 +10,6 @@ from torch import Tensor
 
 #: the number of the running backward, -1 outside of one; inside a forward it means a checkpoint recomputes
 graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
-
-
 #: whether the running backward leaves its graph for another one. 2.13
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 
@@ -63,6 +61,8 @@ def version_counter(tensor: Tensor) -> Tensor:
 
 #: whether a tensor belongs to torch.func (vmap, grad), where nothing may be kept. 2.13
 is_functorch: Callable[[Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
+#: how often a tensor was changed in place; raises for an inference tensor. Its C getter, without a Python call. 2.13
+read_version: Callable[[Tensor], int] = vars(torch._C.TensorBase)["_version"].__get__
 
 
 def version(tensor: Tensor) -> int | None:

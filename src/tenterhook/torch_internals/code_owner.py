@@ -14,9 +14,7 @@ _LIBRARIES = tuple(
     | {str(Path(torch.__file__).parent.parent)}
 )
 
-
 _OURS = str(Path(__file__).parents[1])
-
 
 #: parts of torch that people know by another name, by the module their hooks are from
 _PARTS = {
@@ -28,7 +26,6 @@ _PARTS = {
     "torch.distributed.pipelining": "pipeline parallel",
     "torch.nn.utils.prune": "prune",
 }
-
 
 PROGRAM = "the program"
 

@@ -22,18 +22,16 @@ def is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
-_AS_IT_IS = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.SKIP)
+_SKIP_ALL = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.SKIP)
+_SKIP_ITSELF = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
 
 
-_ITSELF = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
-
-
-def as_it_is(fn: F) -> F:
+def skip_dynamo(fn: F) -> F:
     """Beside compiled code `fn` runs as it was written, and all that it calls; inside of it, it is traced.
 
     torch 2.13: `torch.compiler.disable` would break the graph that it is traced into.
     """
-    _frames.set_code_exec_strategy(fn.__code__, _AS_IT_IS)
+    _frames.set_code_exec_strategy(fn.__code__, _SKIP_ALL)
     return fn
 
 
@@ -44,7 +42,7 @@ def breaks_graph(fn: F) -> F:
     """
     fn._torchdynamo_disable = True  # type: ignore[attr-defined]
     fn._torchdynamo_disable_msg = _OUTSIDE  # type: ignore[attr-defined]
-    return as_it_is(fn)
+    return skip_dynamo(fn)
 
 
 _OUTSIDE = "tenterhook has grad_input, taps, optimizer steps and compiled autograd's gradients outside of graphs only"
@@ -105,8 +103,6 @@ def classes_in(code: CodeType, conditions: Any) -> frozenset[int]:
 
 
 _FORWARD = re.compile(r"(torch_dynamo_resume_in_forward_at_.*|forward)\Z")
-
-
 _CLASS = re.compile(r"TYPE_MATCH: ___check_type_id\((.+?), (\d+)\), type=")
 
 
@@ -125,7 +121,7 @@ def recording_again() -> Any:
 
 def never_compile_itself(code: CodeType) -> None:
     """Have dynamo leave a frame of this code alone, but not those it calls; it is inlined as before. 2.13."""
-    _frames.set_code_exec_strategy(code, _ITSELF)
+    _frames.set_code_exec_strategy(code, _SKIP_ITSELF)
 
 
 #: what compiles the frames to come, None where they run as they are; gives what did so far. Itself no frame. 2.13

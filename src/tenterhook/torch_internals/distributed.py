@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 
-def reduced_apart(model: nn.Module) -> bool:
+def reduces_in_other_dtype(model: nn.Module) -> bool:
     """Whether FSDP2 reduces gradients in another dtype than they are made in.
 
     torch 2.13: its policy has no public name.

@@ -95,7 +95,6 @@ def insert_hook(hooks: dict[int, Any], fn: Callable[..., Any]) -> Callable[[], N
 #: the hooks on every module's call. 2.13
 EVERY_CALL: dict[int, Any] = module_module._global_forward_pre_hooks
 
-
 #: the hooks on every optimizer's step, before it and after it. 2.13
 EVERY_STEP: tuple[dict[int, Any], dict[int, Any]] = (
     optimizer_module._global_optimizer_pre_hooks,

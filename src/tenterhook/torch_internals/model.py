@@ -17,8 +17,6 @@ def own_parameters(module: nn.Module) -> dict[str, Tensor | None]:
 
 #: where `clip_grad_norm_` scales the gradients, however it was imported. 2.13
 CLIP_ENTRY = (torch.nn.utils.clip_grad, "_clip_grads_with_norm_")
-
-
 #: where `torch.func.functional_call` puts other tensors in. 2.13
 FUNCTIONAL_ENTRY = (torch.nn.utils.stateless, "_functional_call")
 

@@ -18,15 +18,13 @@ from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.hook_owner import is_parts
 from tenterhook.doctor.observe.model_index import Place, caller
 from tenterhook.ranks import Board
-from tenterhook.resolve.sharding import fully_sharded
+from tenterhook.resolve.sharding import is_fsdp2
 
 if TYPE_CHECKING:
     from tenterhook.doctor.observe.hook_owner import Owner
     from tenterhook.doctor.observe.hook_record import Watched
 
 DDP, FSDP, PARTS = "DDP", "FSDP2", "a DTensor"
-
-
 #: methods of a tensor that give a number of Python's
 _READS = ("item", "tolist", "__float__", "__int__", "__bool__")
 
@@ -163,7 +161,7 @@ class Spread:
     def shards(owner: Owner) -> bool:
         """Whether FSDP2 has the model that a parameter is of."""
         root = owner.place.root() if owner.place is not None else None
-        return root is not None and "torch.distributed.fsdp" in sys.modules and fully_sharded(root)
+        return root is not None and "torch.distributed.fsdp" in sys.modules and is_fsdp2(root)
 
     def look_at_gradients(self) -> None:
         for replica in self.replicas:

@@ -1,4 +1,4 @@
-"""Attach: a plan is resolved, room is made, a rig is put up."""
+"""`attach`: resolve a plan, check that its ids are free, install it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from tenterhook.actions import DEFAULT, Registry
 from tenterhook.errors import AttachedError, ResolveError
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import Sinks
-from tenterhook.resolve.agreement import accord
-from tenterhook.resolve.model_view import Ground
+from tenterhook.resolve.agreement import resolve_on_all_ranks
+from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import resolve
 from tenterhook.resolve.targets import Optimizers, named_optimizers
-from tenterhook.rig.rig import Rig, uncollected
-from tenterhook.rig.root_hooks import rigs_on
+from tenterhook.rig.rig import Rig, gc_paused, rigs_on
 
 
 def attach(
@@ -42,12 +41,13 @@ def attach(
         raise ResolveError(f"the plan is the text {str(plan)!r}", remedy="read the file: th.Plan.load(path)")
     plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
     optimizers = named_optimizers(optimizer)
-    ticking = clock_name(optimizers, clock)
-    with uncollected():
-        ground = Ground(model, optimizers)
-        claims = accord("attach", partial(resolve, plan.hooks, ground, actions=actions, tensors=tensors or {}), ground)
-    make_room(model, plan, replace=replace)
-    return Rig(model, plan, claims, ground, clock=ticking, sinks=sinks, actions=actions, tensors=tensors)
+    clock = clock_name(optimizers, clock)
+    with gc_paused():
+        view = ModelView(model, optimizers)
+        find = partial(resolve, plan.hooks, view, actions=actions, tensors=tensors or {})
+        resolution = resolve_on_all_ranks("attach", find)
+    free_ids(model, plan, replace=replace)
+    return Rig(model, plan, resolution, clock=clock, sinks=sinks, actions=actions, tensors=tensors)
 
 
 def check_module(model: object) -> None:
@@ -55,7 +55,8 @@ def check_module(model: object) -> None:
         raise ResolveError(f"a {type(model).__name__} is not a module", remedy="th.attach(model, plan, optimizer=...)")
 
 
-def make_room(model: nn.Module, plan: Plan, *, replace: bool) -> None:
+def free_ids(model: nn.Module, plan: Plan, *, replace: bool) -> None:
+    """Raise if a rig on the model has a hook of the same id, or remove that hook."""
     wanted = {hook.id for hook in plan}
     for rig in rigs_on(model):
         for id in wanted.intersection(rig.ledger):
@@ -69,6 +70,7 @@ def make_room(model: nn.Module, plan: Plan, *, replace: bool) -> None:
 
 
 def clock_name(optimizers: Mapping[str, Optimizer], clock: str | Optimizer | None) -> str | None:
+    """Return the name of the optimizer whose steps are counted: the one given, else the last."""
     if clock is None:
         return next(reversed(list(optimizers)), None)
     for name, optimizer in optimizers.items():

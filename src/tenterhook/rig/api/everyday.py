@@ -15,15 +15,16 @@ from tenterhook.errors import RefusedError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When, callable_name
 from tenterhook.record import Flight, Sinks
 from tenterhook.resolve.refusals import check_action
-from tenterhook.resolve.resolution import Claim, defined
+from tenterhook.resolve.resolution import ResolvedHook, find_action
 from tenterhook.resolve.targets import Optimizers, Target
 from tenterhook.rig.api.attach import attach
 from tenterhook.rig.api.nonfinite import _in_place
 from tenterhook.rig.points.calling import Fire, make_fire
-from tenterhook.rig.rig import Rig
-from tenterhook.rig.root_hooks import rigs_on, sweep
-from tenterhook.rig.runtime.attached_hook import LiveHook, Site
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.rig import Rig, rigs_on
+from tenterhook.rig.root_hooks import remove_inert_hooks
+from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.runtime.environment import Environment
+from tenterhook.rig.runtime.status import HookEvent
 
 
 class Handle:
@@ -88,11 +89,11 @@ def hook(
         on = "."
     one = Hook(id or _fresh_id(where, do), on=on, at=at or "output", do=do, when=when or When(), expect=expect)
     rig = attach(where, Plan([one]), optimizer=optimizer, tensors=tensors, actions=actions)
-    return Handle(rig._live(one.id).sites, rig.detach, rig)
+    return Handle(rig._attached_hook(one.id).sites, rig.detach, rig)
 
 
 def _fresh_id(model: nn.Module, do: Action | Callable[..., Any]) -> str:
-    bare = getattr(do, "name", None) or callable_name(do).rpartition(".")[2]  # type: ignore[arg-type]
+    bare = do.name if isinstance(do, Action) else getattr(do, "name", None) or callable_name(do).rpartition(".")[2]
     name = "".join(c if c.isalnum() or c == "_" else "" for c in bare)[:40] or "hook"
     taken = {id for rig in rigs_on(model) for id in rig.ledger}
     return next(id for n in range(len(taken) + 1) if (id := name if not n else f"{name}#{n + 1}") not in taken)
@@ -105,20 +106,24 @@ def _hook_tensor(
     if not tensor.requires_grad:
         raise RefusedError(
             "the tensor does not require a gradient, so it never gets one",
-            hook=one.doing, point="value_grad",
+            hook=one.doing,
+            point="value_grad",
             remedy="call requires_grad_() on it before it is used",
-        )  # fmt: skip
-    definition, params = defined(one, actions, tensors)
+        )
+    definition, params = find_action(one, actions, tensors)
     check_action(one, definition, params)
     if not definition.modifies and (definition.two_phase or definition.name == "capture"):
         raise RefusedError(
-            "it records, and a bare tensor has no rig to read from", hook=one.doing, point="value_grad",
+            "it records, and a bare tensor has no rig to read from",
+            hook=one.doing,
+            point="value_grad",
             remedy="give a function of the gradient, or name the tensor with th.tap and attach to the model",
-        )  # fmt: skip
+        )
     target = Target("tensor", "tap", weakref.ref(_nowhere))
-    live = LiveHook(Claim(one, definition, params, (target,), {}, "any", "raise"), Clock(), None)
-    live.active = True
-    site = live.sites[0]
+    resolved = ResolvedHook(one, definition, params, (target,), {}, "any", "raise")
+    attached = AttachedHook(resolved, Environment.of(_nowhere, {}))
+    attached.apply(HookEvent.DUE)
+    site = attached.sites[0]
     fire = make_fire(site)
     if site.ctx is not None:
         fire = _with_value(site.ctx, tensor.detach(), fire)
@@ -187,5 +192,5 @@ def detach(model: nn.Module) -> int:
     rigs = rigs_on(model)
     for rig in rigs:
         rig.detach()
-    sweep(model)
+    remove_inert_hooks(model)
     return len(rigs)

@@ -10,11 +10,11 @@ from torch import nn
 
 from tenterhook import torch_internals as private
 from tenterhook.plan import callable_name, callable_place
-from tenterhook.resolve.targets import Optimizers, named_optimizers, names_of, walk
-from tenterhook.rig.points.parameter_grads import ParameterFixture
-from tenterhook.rig.root_hooks import RootDispatch, rigs_on
-from tenterhook.rig.runtime.registration import Dispatch, Fixture
-from tenterhook.rig.step.optimizer_step import Steps
+from tenterhook.resolve.targets import Optimizers, named_optimizers, targets_of, walk
+from tenterhook.rig.rig import rigs_on
+from tenterhook.rig.root_hooks import RootDispatch
+from tenterhook.rig.runtime.registration import Dispatch
+from tenterhook.rig.step.optimizer_step import OptimizerStep
 from tenterhook.text_table import Table
 from tenterhook.torch_internals.code_owner import owner_of
 
@@ -68,7 +68,7 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
     for name, module in walk(model):
         for slot, by in private.registered_by(module).items():
             found += [_found(name, by, fn, key, ours) for key, fn in private.hooks_in(module, slot).items()]
-    for name, target in names_of(model, {}).parameters.items():
+    for name, target in targets_of(model, {}).parameters.items():
         parameter = target.parameter()
         for slot, by in zip(private.HOOK_SLOTS, ("register_hook", "register_post_accumulate_grad_hook"), strict=True):
             hooks = private.tensor_hooks(parameter, slot) if parameter is not None else None
@@ -80,21 +80,20 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
 
 
 def _ours(model: nn.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Handle ids are unique in a process, so they tell which fixture a registration belongs to."""
+    """Yield the handle ids of our registrations, each with the ids of its hooks. Handle ids are unique in a process."""
     for rig in rigs_on(model):
-        if rig._root._end is not None:
-            yield rig._root._end.id, ("the rig's root",)
-        fixtures: list[Fixture | ParameterFixture] = list(rig._rigging.fixtures.values())
-        for fixture in fixtures:
-            if fixture.handle is not None:
-                yield fixture.handle.id, tuple(s.hook for s in fixture.sites if s.installed)
+        if rig._root.end_handle is not None:
+            yield rig._root.end_handle.id, ("the rig's root",)
+        for registration in rig._installer.registrations:
+            if registration.handle is not None:
+                yield registration.handle.id, tuple(s.hook for s in registration.sites if s.installed)
 
 
 def _found(target: str, by: str, fn: Any, key: int, ours: dict[int, tuple[str, ...]]) -> Found:
     fn = getattr(fn, "hook", fn)
     if isinstance(fn, RootDispatch) and fn.root is not None:
         return Found(target, by, "root", "tenterhook", "tenterhook", ("the rig's root",))
-    if isinstance(getattr(fn, "__self__", None), Steps):
+    if isinstance(getattr(fn, "__self__", None), OptimizerStep):
         return Found(target, by, "step", "tenterhook", "tenterhook", ("the rig's step",))
     if key in ours or isinstance(fn, Dispatch):
         return Found(target, by, "tenterhook", "tenterhook", "tenterhook", ours.get(key) or ("tenterhook, inert",))

@@ -98,6 +98,8 @@ def _nonfinite(fact: str, ctx: Context, x: Tensor, inputs: tuple[Tensor, ...]) -
     }
     return NonFiniteError(
         f"{fact} ({nan} NaN and {inf} infinite of {flat.numel()}){went_in}",
-        inputs=inputs, target=ctx.target, point=ctx.point,
+        inputs=inputs,
+        target=ctx.target,
+        point=ctx.point,
         remedy=remedies.get(ctx.point, "look at what this module computes: a root, a logarithm or a quotient at zero"),
-    )  # fmt: skip
+    )

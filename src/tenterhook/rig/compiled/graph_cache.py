@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from tenterhook.resolve.model_view import Ground
-from tenterhook.resolve.resolution import Claim
-from tenterhook.resolve.targets import names_of
+from tenterhook.resolve.model_view import ModelView
+from tenterhook.resolve.resolution import ResolvedHook
+from tenterhook.resolve.targets import targets_of
 from tenterhook.rig.compiled.graph_ops import KINDS
 from tenterhook.torch_internals import compiler as dynamo
 
@@ -51,8 +51,8 @@ class Cost:
         return bool(self.doors or self.dropped)
 
 
-def cost(claim: Claim, ground: Ground) -> Cost:
-    hook, names = claim.hook, ground.names
+def cost(claim: ResolvedHook, view: ModelView) -> Cost:
+    hook, names = claim.hook, view.targets
     modules = [(t, m) for t in claim.targets if isinstance(m := t.owner(), nn.Module) and t.kind == "module"]
     if hook.point.side == "state":
         modules = []
@@ -70,8 +70,6 @@ def cost(claim: Claim, ground: Ground) -> Cost:
 
 #: whose hooks compiled code must not miss, by id
 _watched: dict[int, weakref.finalize[Any, Any]] = {}
-
-
 #: whether it looked for new hooks before anyone asked
 _looked = False
 
@@ -110,7 +108,7 @@ def drop(modules: Iterable[nn.Module]) -> int:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether it was compiled, or a part of it, or compiled code runs modules like its own."""
-    return bool(names_of(model, {}).compiled or _void(model.modules()))
+    return bool(targets_of(model, {}).compiled or _void(model.modules()))
 
 
 def in_graphs(module: nn.Module) -> bool:
@@ -138,8 +136,6 @@ def _graphs_with(kinds: set[int]) -> dict[CodeType, list[Any]]:
 
 
 _known: weakref.WeakKeyDictionary[Any, frozenset[int]] = weakref.WeakKeyDictionary()
-
-
 _met: set[int] = set()
 
 

@@ -1,7 +1,7 @@
-"""Doors: where compiled code calls on a rig.
+"""Our operations inside compiled graphs: where compiled code calls a rig.
 
-torch.compile takes a door for one operation and does not look inside. So what is behind it may be any Python, and may
-change from step to step: the graph stays as it is, in one piece.
+torch.compile sees one opaque operation and does not look inside. So what it calls may be any Python, and may change
+from step to step: the graph stays as it is, in one piece.
 """
 
 from __future__ import annotations
@@ -18,69 +18,71 @@ from tenterhook import torch_internals as private
 from tenterhook.torch_internals import compiler as dynamo
 
 _numbers = itertools.count()
-
-
-_doors: weakref.WeakValueDictionary[int, Door] = weakref.WeakValueDictionary()
-
-
+_callbacks: weakref.WeakValueDictionary[int, GraphCallback] = weakref.WeakValueDictionary()
 #: no call, or nothing kept
 NONE = -1
 
 
 class Change(NamedTuple):
-    """What took the place of a value: what is passed on; and if it has a derivative, of what and by what graph."""
+    """What replaces a value: what is passed on and, if it has a derivative, the input and the output of its graph."""
 
     new: Tensor
     given: Tensor | None
     made: Tensor
 
 
-#: by number, for as long as a graph may run backward: the memory of what it holds on to is watched
+#: by number, for as long as a graph may run backward: freeing the number that it holds removes the entry
 _changes: dict[int, Change] = {}
+#: all classes of callbacks
+KINDS: list[type[GraphCallback]] = []
 
 
-#: the kinds of doors that there are
-KINDS: list[type[Door]] = []
+class GraphCallback:
+    """One place in compiled code that calls a rig.
 
-
-class Door:
-    """One place in compiled code. A graph holds its token, whose first number finds the door when the graph runs, so
-    modules of one kind share a graph, each with its own door."""
+    A graph holds its token, whose first number finds the callback when the graph runs. So modules of one class share a
+    graph, each with its own callback.
+    """
 
     def __init_subclass__(cls) -> None:
         KINDS.append(cls)
 
     def __init__(self) -> None:
         self.number = next(_numbers)
-        #: what it does is said to change it, so that no compiler takes it for dead code, or two calls for one
+        #: declared mutated by each operation, so that the compiler cannot drop or deduplicate a call
         self.token = torch.tensor([self.number, NONE])
-        #: compiled code has come by
+        #: compiled code has called it
         self.used = False
-        _doors[self.number] = self
+        _callbacks[self.number] = self
 
     def enter(self) -> int:
-        """A call begins: its number."""
+        """Begin a call and return its number."""
         return 0
 
     def observe(self, x: Tensor, leaf: int) -> None:
-        """A value passes."""
+        """Observe a value."""
 
     def change(self, x: Tensor, call: int, leaf: int, *, records: bool, needs_grad: bool) -> Change | None:
-        """A value passes that may be replaced. Compiled code has shut autograd out: `records` says whether it recorded,
-        `needs_grad` whether it would come by here."""
+        """Return what replaces a value, or None.
+
+        Autograd is switched off inside an operation: `records` is True if it recorded outside, `needs_grad` if a
+        gradient will come back through here.
+        """
         return None
 
-    def turn(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
-        """A gradient passes, and may be replaced. It is always passed on by a copy: what a backward would change of its
-        forward's is looked at by autograd, which forbids it."""
+    def on_gradient(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
+        """Return what replaces a gradient, or None.
+
+        The operation always returns a copy: autograd forbids a backward that changes what its forward made.
+        """
         return None
 
     def skip(self, why: str) -> None:
-        """There is nothing to pass."""
+        """Skip a call that has no tensor, or none that requires a gradient."""
 
 
-class CallDoor(Door):
-    """Nothing passes, but something is to happen when compiled code comes by; not if a backward runs it once more."""
+class EntryCallback(GraphCallback):
+    """Runs a function when compiled code enters a module, but not when a backward recomputes the call."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()
@@ -92,10 +94,8 @@ class CallDoor(Door):
         return 0
 
 
-#: in place of one whose rig has left: everything passes
-_GONE = Door()
-
-
+#: stands for a callback whose rig has left: it changes nothing
+_GONE = GraphCallback()
 _library = torch.library.Library("tenterhook", "DEF")
 
 
@@ -105,7 +105,7 @@ for _schema in (
     "change(Tensor x, Tensor ticket, int leaf, bool records, bool needs_grad) -> (Tensor, Tensor)",
     "changed(Tensor change, Tensor(a!) token) -> ()",  # what nobody uses would be left out, and was to be seen
     "change_back(Tensor grad, Tensor change) -> Tensor",
-    "turn(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor",
+    "on_gradient(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor",
     "skip(Tensor(a!) token, str why) -> ()",
 ):
     _library.define(_schema, tags=torch.Tag.cudagraph_unsafe)  # a replayed graph would pass by without calling
@@ -114,17 +114,17 @@ for _schema in (
 operations = torch.ops.tenterhook
 
 
-def _found(ticket: Tensor) -> tuple[Door, int]:
-    """The door, and the number beside its own."""
-    number, beside = ticket.tolist()
-    door = _doors.get(number, _GONE)
-    door.used = True
-    return door, beside
+def _found(ticket: Tensor) -> tuple[GraphCallback, int]:
+    """Return the callback of a ticket, and the number of the call."""
+    number, call = ticket.tolist()
+    callback = _callbacks.get(number, _GONE)
+    callback.used = True
+    return callback, call
 
 
 def _enter(token: Tensor) -> Tensor:
-    door, _ = _found(token)
-    return torch.tensor([door.number, door.enter()])
+    callback, _ = _found(token)
+    return torch.tensor([callback.number, callback.enter()])
 
 
 def _observe(x: Tensor, token: Tensor, leaf: int) -> None:
@@ -132,8 +132,8 @@ def _observe(x: Tensor, token: Tensor, leaf: int) -> None:
 
 
 def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: bool) -> tuple[Tensor, Tensor]:
-    door, call = _found(ticket)
-    change = door.change(x, call, leaf, records=records, needs_grad=needs_grad)
+    callback, call = _found(ticket)
+    change = callback.change(x, call, leaf, records=records, needs_grad=needs_grad)
     if change is None or change.given is None:
         return _own(None if change is None else change.new, x), torch.tensor(NONE)
     number = next(_numbers)
@@ -144,7 +144,7 @@ def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: boo
 
 
 def _change_back(grad: Tensor, change: Tensor) -> Tensor:
-    """The derivative of what the hooks did, by the graph that they made; what else they used gets its gradient, too."""
+    """Run backward through the graph that the hooks made; what else they used gets its gradient, too."""
     number = int(change)
     if number == NONE:
         return _own(None, grad)
@@ -158,9 +158,9 @@ def _change_back(grad: Tensor, change: Tensor) -> Tensor:
     return torch.zeros_like(grad) if back is None else _own(back, grad)
 
 
-def _turn(grad: Tensor, ticket: Tensor, leaf: int, value: Tensor | None) -> Tensor:
-    door, call = _found(ticket)
-    return _own(door.turn(grad, call, leaf, value), grad)
+def _on_gradient(grad: Tensor, ticket: Tensor, leaf: int, value: Tensor | None) -> Tensor:
+    callback, call = _found(ticket)
+    return _own(callback.on_gradient(grad, call, leaf, value), grad)
 
 
 def _skip(token: Tensor, why: str) -> None:
@@ -172,7 +172,7 @@ def _nothing(*given: object) -> None:
 
 
 def _own(new: Tensor | None, x: Tensor) -> Tensor:
-    """What an operation may give back: memory of its own, laid out as it was promised."""
+    """Return memory that the operation owns, laid out as its fake promised."""
     promised = torch.empty_like(x)
     if new is None:
         return promised.copy_(x)
@@ -181,9 +181,14 @@ def _own(new: Tensor | None, x: Tensor) -> Tensor:
 
 
 for _name, _fn in {
-    "enter": _enter, "observe": _observe, "change": _change, "changed": _nothing, "change_back": _change_back,
-    "turn": _turn, "skip": _skip,
-}.items():  # fmt: skip
+    "enter": _enter,
+    "observe": _observe,
+    "change": _change,
+    "changed": _nothing,
+    "change_back": _change_back,
+    "on_gradient": _on_gradient,
+    "skip": _skip,
+}.items():
     _library.impl(_name, _fn, "CompositeExplicitAutograd")
 
 
@@ -209,5 +214,5 @@ torch.library.register_autograd(
 )
 
 
-for _name in ("change_back", "turn"):
+for _name in ("change_back", "on_gradient"):
     torch.library.register_fake(f"tenterhook::{_name}", lambda x, *given: torch.empty_like(x), lib=_library)

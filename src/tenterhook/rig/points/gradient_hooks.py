@@ -10,28 +10,27 @@ from torch import Tensor
 from tenterhook import torch_internals as private
 from tenterhook.errors import ContractError, RefusedError
 from tenterhook.rig.points.calling import Fire, chain, make_fire
-from tenterhook.rig.points.visitor import Calls, graph_task_id, may_keep
+from tenterhook.rig.points.leaf_dispatcher import CallCounter, graph_task_id, may_keep
 from tenterhook.rig.runtime.attached_hook import Site
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
 
 NO_GRAD = "gradients are switched off (in a reentrant checkpoint it fires on recomputing)"
-
-
 NOTHING_NEEDS_GRAD = "no tensor of this call requires a gradient"
 
 
 class GradientHooks:
     """Makes the tensor hooks of some sites, one for each leaf of each call."""
 
-    def __init__(self, sites: Sequence[Site], clock: Clock) -> None:
+    def __init__(self, sites: Sequence[Site], clock: StepClock) -> None:
         self.sites = sites
         self._fire = chain([make_fire(s, captured=True) for s in sites])
-        self._calls = Calls(clock, sites)
-        self._keeps = [s for s in sites if s.live.definition.needs_value]
+        self._calls = CallCounter(clock, sites)
+        self._keeps = [s for s in sites if s.attached.definition.needs_value]
         self._may_keep = any(map(may_keep, sites))
 
-    def lent(self, grad: Tensor) -> Tensor:
+    def safe_copy(self, grad: Tensor) -> Tensor:
+        """Return a copy if an action might keep the gradient: compiled code uses its memory again."""
         return grad.clone() if self._may_keep else grad
 
     def begin(self) -> int | None:
@@ -41,61 +40,65 @@ class GradientHooks:
         return self._calls.begin() if graph_task_id() == -1 else self._calls.recomputed()
 
     def on(self, tensor: Tensor, call: int | None, leaf: int) -> Fire:
+        """Return the hook for one leaf of a call."""
         if not self._calls.contexts:
             return self._fire
         keeps = self._keeps
-        value, version = (tensor.detach(), tensor._version) if keeps else (None, 0)
+        value, version = (tensor.detach(), private.read_version(tensor)) if keeps else (None, 0)
 
         @dynamo.breaks_graph
         def on_gradient(grad: Tensor | None) -> Tensor | None:
             for site in keeps:
                 assert value is not None
-                if value._version != version:
-                    site.live.failed(site, _overwritten())
+                if private.read_version(value) != version:
+                    site.attached.fail(site, _overwritten())
             return self.at(grad, call, leaf, value)
 
         return on_gradient
 
     def at(self, grad: Tensor | None, call: int | None, leaf: int, value: Tensor | None) -> Tensor | None:
-        """The gradient of one leaf of a call has come."""
+        """Fire for the gradient of one leaf of a call."""
         self._calls.place(call, leaf)
-        for site in self._keeps:
-            site.ctx._value = value  # type: ignore[union-attr]
+        contexts = [site.ctx for site in self._keeps if site.ctx is not None]
+        for ctx in contexts:
+            ctx._value = value
         try:
-            return self._fire(grad)  # type: ignore[no-any-return]
+            new: Tensor | None = self._fire(grad)
+            return new
         finally:
-            for site in self._keeps:
-                site.ctx._value = None  # type: ignore[union-attr]
+            for ctx in contexts:
+                ctx._value = None
 
-    def attach(self, tensor: Tensor, fire: Fire) -> None:
+    def hook(self, tensor: Tensor, fire: Fire) -> None:
         """Hook the tensor itself: right for one that this call made and returned alone."""
         if private.view_base(tensor) is None:
             tensor.register_hook(fire)
         else:
-            self._watched(tensor, tensor, fire)
+            self._hook_with_base(tensor, tensor, fire)
 
     def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
-        """A view of the tensor whose gradient is that of the view's own uses.
+        """Return a view of the tensor whose gradient is that of the view's own uses.
 
         `key` is the call's module and point: of two rigs at one place the second hooks the first one's view.
         """
         if getattr(tensor, "_tenterhook", None) == key:
-            self._watched(tensor, tensor, fire)
+            self._hook_with_base(tensor, tensor, fire)
             return tensor
-        view = tensor.view_as(tensor)
-        view._tenterhook = key  # type: ignore[attr-defined]
-        self._watched(view, tensor, fire)
-        return view
+        view: Any = tensor.view_as(tensor)
+        view._tenterhook = key
+        self._hook_with_base(view, tensor, fire)
+        alias: Tensor = view
+        return alias
 
-    def _watched(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
-        """Autograd forgets a view that is changed in place, and its hook with it; the hook on its base tells."""
+    def _hook_with_base(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
+        """Hook a tensor and its base: autograd forgets a view that is changed in place, and its hook with it."""
         base = private.view_base(hooked)
         # A leaf cannot be changed in place through a view, and torch.func lets no version be kept.
         if base is None or base.grad_fn is None or private.is_functorch(tensor):
             hooked.register_hook(fire)
             return
         fired, counter = False, private.version_counter(tensor)
-        version = counter._version
+        version = private.read_version(counter)
 
         @dynamo.breaks_graph
         def on_view(grad: Tensor | None) -> Any:
@@ -105,10 +108,10 @@ class GradientHooks:
 
         @dynamo.breaks_graph
         def on_base(grad: Tensor | None) -> None:
-            if not fired and counter._version != version:
+            if not fired and private.read_version(counter) != version:
                 for site in self.sites:
-                    if site.live.active and site.dormant is None:
-                        site.live.failed(site, _lost(site))
+                    if site.attached.active and site.dormant is None:
+                        site.attached.fail(site, _lost(site))
 
         hooked.register_hook(on_view)
         base.register_hook(on_base)
@@ -130,8 +133,9 @@ def _overwritten() -> ContractError:
     )
 
 
-def skipped(sites: Sequence[Site], why: str) -> None:
+def skip_call(sites: Sequence[Site], why: str) -> None:
+    """Count a call in which nothing can be hooked; a recomputation does not count."""
     if graph_task_id() == -1:
         for site in sites:
-            if site.live.active:
+            if site.attached.active:
                 site.skip(why)

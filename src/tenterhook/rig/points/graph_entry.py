@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from tenterhook.rig.compiled.graph_ops import Change, Door, operations
-from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skipped
-from tenterhook.rig.points.visitor import Visitor, graph_task_id, is_grad_enabled, no_tensor
+from tenterhook.rig.compiled.graph_ops import Change, GraphCallback, operations
+from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skip_call
+from tenterhook.rig.points.leaf_dispatcher import LeafDispatcher, graph_task_id, is_grad_enabled, no_tensor
 from tenterhook.rig.runtime.attached_hook import Site
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
 
 
 def _copied(x: Tensor) -> Tensor:
-    """Compiled code uses its memory again, so what a derivative needs of it is copied."""
+    """Copy what a derivative needs: compiled code uses its memory again."""
     return x.detach().clone()
 
 
@@ -28,24 +28,24 @@ def _as_it_was(x: Tensor) -> Tensor:
     return x
 
 
-class ValueDoor(Door):
-    """For `input` and `output`: what fires behind it is the visitor's."""
+class ValueCallback(GraphCallback):
+    """Calls the hooks at `input` and `output`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: StepClock) -> None:
         super().__init__()
-        self._visitor = Visitor((), (), clock)
+        self._dispatcher = LeafDispatcher((), (), clock)
         self._call = 0
-        #: a graph with room for changes keeps it
+        #: True once a hook may change the value: a graph that allows for changes stays as it is
         self.changes = False
 
-    def serve(self, visitor: Visitor) -> None:
-        self._visitor = visitor
+    def set_hooks(self, dispatcher: LeafDispatcher) -> None:
+        self._dispatcher = dispatcher
 
-    def make_room(self, sites: Sequence[Site]) -> None:
-        self.changes = self.changes or any(s.live.definition.modifies for s in sites)
+    def allow_for(self, sites: Sequence[Site]) -> None:
+        self.changes = self.changes or any(s.attached.definition.modifies for s in sites)
 
     def traced(self, tree: Any, where: str) -> Any:
-        """What is compiled in place of the dispatch."""
+        """Stand in the compiled graph in place of the dispatch."""
         if not self.changes:
             found = leaves(tree)
             for leaf, x in enumerate(found):
@@ -62,7 +62,8 @@ class ValueDoor(Door):
             records = torch.is_grad_enabled()
             new, change = operations.change(x, ticket, leaf, records, records and x.requires_grad)
             operations.changed(change, self.token)
-            return new  # type: ignore[no-any-return]
+            replaced: Tensor = new
+            return replaced
 
         new = map_leaves(tree, visit)
         if leaf < 0:
@@ -70,72 +71,70 @@ class ValueDoor(Door):
         return new
 
     def enter(self) -> int:
-        return self._visitor.enter() if graph_task_id() == -1 else 0
+        return self._dispatcher.enter() if graph_task_id() == -1 else 0
 
     def observe(self, x: Tensor, leaf: int) -> None:
-        visitor = self._visitor
-        if graph_task_id() != -1 or visitor.idle:
+        dispatcher = self._dispatcher
+        if graph_task_id() != -1 or dispatcher.idle:
             return
         if leaf == 0:
-            self._call = visitor.enter()
-        visitor.at(self._call, leaf)(visitor.lent(x))
+            self._call = dispatcher.enter()
+        dispatcher.at(self._call, leaf)(dispatcher.safe_copy(x))
 
     def change(self, x: Tensor, call: int, leaf: int, *, records: bool, needs_grad: bool) -> Change | None:
-        visitor = self._visitor
+        dispatcher = self._dispatcher
         again = graph_task_id() != -1
-        fire = visitor.recompute(first=leaf) if again else None if visitor.idle else visitor.at(call, leaf)
+        fire = dispatcher.recompute(first=leaf) if again else None if dispatcher.idle else dispatcher.at(call, leaf)
         if fire is None:
             return None
-        given = visitor.lent(x).requires_grad_(needs_grad)
+        given = dispatcher.safe_copy(x).requires_grad_(needs_grad)
         with dynamo.recording_again(), torch.set_grad_enabled(records), saved_tensors_hooks(_copied, _as_it_was):
             made = fire(given)
         if made is None:
             return None
         if made.requires_grad and not needs_grad:
-            visitor.refuse_gradient()
+            dispatcher.refuse_gradient()
         if not again:
-            visitor.changed(made.detach())
-        return Change(visitor.lent(made), given if needs_grad else None, made)
+            dispatcher.changed(made.detach())
+        return Change(dispatcher.safe_copy(made), given if needs_grad else None, made)
 
     def skip(self, why: str) -> None:
-        self._visitor.skip(why)
+        self._dispatcher.skip(why)
 
 
-def _turned(ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> Tensor:
-    new: Tensor = operations.turn(grad, ticket, leaf, value)
+def _gradient_passed(ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> Tensor:
+    new: Tensor = operations.on_gradient(grad, ticket, leaf, value)
     return new
 
 
 #: how many changes of the hooks may lie between a forward and its backward
 KEPT = 64
-
-
 #: more calls than a step has
 CALLS = 2**32
 
 
-class GradientDoor(Door):
-    """For `grad_output`."""
+class GradientCallback(GraphCallback):
+    """Calls the hooks at `grad_output`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: StepClock) -> None:
         super().__init__()
         self._hooks = GradientHooks((), clock)
         self._generation = 0
         self._served: dict[int, GradientHooks] = {}
-        #: a graph with room for the values that actions ask for keeps it
+        #: True once an action asks for values: a graph that keeps them stays as it is
         self.keeps = False
 
-    def serve(self, hooks: GradientHooks) -> None:
-        """A graph runs backward with the hooks of its forward, so the last ones are kept."""
+    def set_hooks(self, hooks: GradientHooks) -> None:
+        """Use these hooks from now on. A graph runs backward with the hooks of its forward, so the last are kept."""
         self._generation += 1
         self._served[self._generation] = self._hooks = hooks
         self._served.pop(self._generation - KEPT, None)
 
-    def make_room(self, sites: Sequence[Site]) -> None:
-        self.keeps = self.keeps or any(s.live.definition.needs_value for s in sites)
+    def allow_for(self, sites: Sequence[Site]) -> None:
+        self.keeps = self.keeps or any(s.attached.definition.needs_value for s in sites)
 
     def traced(self, module: nn.Module, output: Any) -> Any:
-        """What is compiled in place of the dispatch."""
+        """Stand in the compiled graph in place of the dispatch."""
         ticket = operations.enter(self.token)
         if not is_grad_enabled():
             operations.skip(self.token, NO_GRAD)
@@ -150,11 +149,12 @@ class GradientDoor(Door):
             found = True
             # A copy, not a view: autograd forgets a view that is changed in place, and its hook with it. Of two rigs at
             # one place the second hooks the first one's copy.
-            alias = x if getattr(x, "_tenterhook_owner", None) is module else x.clone()
-            alias._tenterhook_owner = module  # type: ignore[attr-defined]
+            alias: Any = x if getattr(x, "_tenterhook_owner", None) is module else x.clone()
+            alias._tenterhook_owner = module
             value = x.detach() if self.keeps else None
-            alias.register_hook(partial(_turned, ticket, leaf, value))
-            return alias
+            alias.register_hook(partial(_gradient_passed, ticket, leaf, value))
+            hooked: Tensor = alias
+            return hooked
 
         new = map_leaves(output, visit)
         if not found:
@@ -165,14 +165,14 @@ class GradientDoor(Door):
         call = self._hooks.begin()
         return self._generation * CALLS + (0 if call is None else call + 1)
 
-    def turn(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
+    def on_gradient(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
         generation, number = divmod(call, CALLS)
         hooks = self._served.get(generation, self._hooks)
         if not hooks.sites:
             return None
         value = None if value is None else value.clone()
-        new = hooks.at(hooks.lent(grad), number - 1 if number else None, leaf, value)
-        return None if new is None else hooks.lent(new)
+        new = hooks.at(hooks.safe_copy(grad), number - 1 if number else None, leaf, value)
+        return None if new is None else hooks.safe_copy(new)
 
     def skip(self, why: str) -> None:
-        skipped(self._hooks.sites, why)
+        skip_call(self._hooks.sites, why)

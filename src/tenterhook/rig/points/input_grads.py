@@ -1,8 +1,9 @@
-"""`grad_input` for observers: a call's contribution to the gradient of its inputs, beside the graph.
+"""The point `grad_input`: a call's contribution to the gradient of its inputs.
 
-An alias of an input would do, but autograd then sums the call's uses apart from the others', and three terms summed
-in another order are not the same bits. So the nodes of this call that use the input are found when it returns, and what
-they send to it is added up on the side. Only an input that is passed on as it is gets a view, for it has no node.
+A modifier hooks an alias of each input. Observers must not: autograd then sums the call's uses apart from the others',
+and three terms summed in another order are not the same bits. So when the call returns, its nodes that use the input
+are found, and what they send to it is added up beside the graph. Only an input that is passed on unchanged gets a view,
+for it has no node.
 """
 
 from __future__ import annotations
@@ -19,21 +20,17 @@ from torch.utils.hooks import RemovableHandle
 from tenterhook import torch_internals as private
 from tenterhook.resolve.targets import Target
 from tenterhook.rig.points.calling import Fire
-from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skipped
-from tenterhook.rig.points.module_registration import ModuleFixture
-from tenterhook.rig.points.visitor import is_grad_enabled
+from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skip_call
+from tenterhook.rig.points.leaf_dispatcher import is_grad_enabled
+from tenterhook.rig.points.module_registration import ModuleRegistration
 from tenterhook.rig.runtime.attached_hook import Site
 from tenterhook.rig.runtime.registration import Dispatch, Touched
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
 
 NOT_USED = "nothing that came out of this call was computed from its input"
-
-
 Edge = tuple[Node, int]
-
-
 #: a node, and the place of the edge among those it sends gradients along
 Use = tuple[Node, int]
 
@@ -114,7 +111,7 @@ class Contribution:
             total = part if total is None else total if part is None else _sum(total, part)
         except Exception as error:
             for site in self._sites:
-                site.live.failed(site, error)
+                site.attached.fail(site, error)
         self._running[task] = (missing - 1, total)
         if missing == 1 and not self._waits:
             self.finish(task)
@@ -146,7 +143,7 @@ class Waiting:
 class Consumers:
     """The two hooks around a call: before it, where its inputs come from; after it, which of its nodes use them."""
 
-    def __init__(self, sites: Sequence[Site], clock: Clock) -> None:
+    def __init__(self, sites: Sequence[Site], clock: StepClock) -> None:
         self._sites = sites
         self._hooks = GradientHooks(sites, clock)
         self._calls = threading.local()
@@ -156,13 +153,13 @@ class Consumers:
         number = self._hooks.begin()
         inputs: dict[int, Given] = {}
         if not is_grad_enabled():
-            skipped(self._sites, NO_GRAD)
+            skip_call(self._sites, NO_GRAD)
         else:
             for leaf, tensor in enumerate((*leaves(args), *leaves(kwargs))):
                 if tensor.requires_grad and id(tensor) not in inputs:
-                    inputs[id(tensor)] = Given(tensor, leaf, _edge(tensor), tensor._version)
+                    inputs[id(tensor)] = Given(tensor, leaf, _edge(tensor), private.read_version(tensor))
             if not inputs:
-                skipped(self._sites, NOTHING_NEEDS_GRAD)
+                skip_call(self._sites, NOTHING_NEEDS_GRAD)
         self._under_way.append(Call(number, private.sequence_number(), list(inputs.values())))
 
     @dynamo.breaks_graph
@@ -183,20 +180,21 @@ class Consumers:
         uses = uses_of(edges, [*leaves(output), *_kept(module)], call.start)
         for given in call.inputs:
             if not uses[given.edge]:
-                skipped(self._sites, NOT_USED)
+                skip_call(self._sites, NOT_USED)
                 continue
             fire = self._hooks.on(given.tensor, call.number, given.leaf)
             one = Contribution(fire, given.edge, uses[given.edge], self._sites)
-            if given.tensor._version == given.version:
+            if private.read_version(given.tensor) == given.version:
                 one.wait_for(given.tensor)
         return output
 
     @property
     def _under_way(self) -> list[Call]:
-        """The calls of this thread; a module may call itself."""
-        if not hasattr(self._calls, "stack"):
-            self._calls.stack = []
-        return self._calls.stack  # type: ignore[no-any-return]
+        """Return the calls of this thread; a module may call itself."""
+        stack: list[Call] | None = getattr(self._calls, "stack", None)
+        if stack is None:
+            stack = self._calls.stack = []
+        return stack
 
 
 def _edge(tensor: Tensor) -> Edge:
@@ -205,7 +203,7 @@ def _edge(tensor: Tensor) -> Edge:
 
 
 def _kept(module: nn.Module) -> Iterator[Tensor]:
-    """Tensors that a call left on the module or its parts, such as an auxiliary loss."""
+    """Yield tensors that a call left on the module or its parts, such as an auxiliary loss."""
     for part in module.modules():
         for value in vars(part).values():
             if isinstance(value, Tensor) and value.grad_fn is not None:
@@ -213,7 +211,7 @@ def _kept(module: nn.Module) -> Iterator[Tensor]:
 
 
 def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, list[Use]]:
-    """Of the nodes that made these tensors since `start`: which send a gradient along an edge, and at which place."""
+    """Find the nodes made since `start` that send a gradient along an edge, and at which place."""
     uses: dict[Edge, list[Use]] = {edge: [] for edge in edges}
     pending = [t.grad_fn for t in tensors if t.grad_fn is not None]
     seen: set[Node] = set()
@@ -232,14 +230,15 @@ def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, l
     return uses
 
 
-def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., Any]:
+def grad_input_dispatch(sites: Sequence[Site], clock: StepClock) -> Callable[..., Any]:
+    """Return the forward pre-hook that puts an alias in the place of each input."""
     hooks = GradientHooks(sites, clock)
 
     @dynamo.breaks_graph
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
         call, leaf = hooks.begin(), -1
         if not is_grad_enabled():
-            return skipped(sites, NO_GRAD)
+            return skip_call(sites, NO_GRAD)
         views: dict[int, Tensor] = {}
 
         def visit(x: Tensor) -> Tensor | None:
@@ -252,39 +251,40 @@ def grad_input_dispatch(sites: Sequence[Site], clock: Clock) -> Callable[..., An
             return views[id(x)]
 
         args, kwargs = map_leaves(args, visit), map_leaves(kwargs, visit)
-        return (args, kwargs) if views else skipped(sites, NOTHING_NEEDS_GRAD)
+        return (args, kwargs) if views else skip_call(sites, NOTHING_NEEDS_GRAD)
 
     return dispatch
 
 
-class GradInputFixture(ModuleFixture):
-    """By aliases of the inputs if a hook may change the gradient; if all only observe, beside the graph."""
+class GradInputRegistration(ModuleRegistration):
+    """Registers hooks at `grad_input`: on aliases of the inputs if one may change it, else beside the graph."""
 
     stage = 1
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+    def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
         self._after: RemovableHandle | None = None
 
     def _dispatch(self) -> Callable[..., Any]:
-        self._leave_after()
-        if any(s.live.definition.modifies for s in self._active):
-            return Dispatch(grad_input_dispatch(self._active, self.clock))
-        consumers = Consumers(self._active, self.clock)
+        self._remove_after()
+        active = self.serving.active
+        if any(s.attached.definition.modifies for s in active):
+            return Dispatch(grad_input_dispatch(active, self.clock))
+        consumers = Consumers(active, self.clock)
         module = self.target.owner()
         if isinstance(module, nn.Module):
             self._after = module.register_forward_hook(Dispatch(consumers.after), with_kwargs=True, always_call=True)
         return Dispatch(consumers.before)
 
-    def take_down(self) -> None:
-        self._leave_after()
-        super().take_down()
+    def suspend(self) -> None:
+        self._remove_after()
+        super().suspend()
 
-    def leave(self) -> None:
-        self._leave_after()
-        super().leave()
+    def remove(self) -> None:
+        self._remove_after()
+        super().remove()
 
-    def _leave_after(self) -> None:
+    def _remove_after(self) -> None:
         if self._after is not None:
             self._after.remove()
             self._after = None

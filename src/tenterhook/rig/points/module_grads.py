@@ -1,4 +1,4 @@
-"""Dispatch at `grad_output`, `grad_input` and `value_grad`: tensor hooks on what a call returned or was given."""
+"""The point `grad_output`: tensor hooks on what a module returned."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling, is_exporting
 
 from tenterhook.resolve.targets import Target
-from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skipped
-from tenterhook.rig.points.graph_entry import GradientDoor
-from tenterhook.rig.points.module_registration import DoorFixture
-from tenterhook.rig.points.visitor import is_grad_enabled, no_tensor
+from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skip_call
+from tenterhook.rig.points.graph_entry import GradientCallback
+from tenterhook.rig.points.leaf_dispatcher import is_grad_enabled, no_tensor
+from tenterhook.rig.points.module_registration import TracedRegistration
 from tenterhook.rig.runtime.attached_hook import Site
 from tenterhook.rig.runtime.registration import Dispatch, Touched
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
 
 
-def grad_output_dispatch(sites: Sequence[Site], clock: Clock, door: GradientDoor) -> Callable[..., Any]:
+def grad_output_dispatch(sites: Sequence[Site], clock: StepClock, callback: GradientCallback) -> Callable[..., Any]:
+    """Return the forward hook that puts tensor hooks on a module's output."""
     hooks = GradientHooks(sites, clock)
-    door.serve(hooks)
+    callback.set_hooks(hooks)
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if is_exporting():
             return None
         if is_dynamo_compiling():
-            return door.traced(module, output)
+            return callback.traced(module, output)
         if not sites:
             return None
         call = hooks.begin()
         if not is_grad_enabled():
-            return skipped(sites, NO_GRAD)
+            return skip_call(sites, NO_GRAD)
         key = (id(module), "grad_output")
         if type(output) is Tensor:
             if not output.requires_grad:
-                return skipped(sites, NOTHING_NEEDS_GRAD)
+                return skip_call(sites, NOTHING_NEEDS_GRAD)
             fire = hooks.on(output, call, 0)
-            if output.grad_fn is not None and not _among(output, args, kwargs):
-                hooks.attach(output, fire)
+            if output.grad_fn is not None and not _is_among(output, args, kwargs):
+                hooks.hook(output, fire)
                 return None
             return hooks.alias(output, fire, key)
         leaf, found = -1, False
@@ -57,24 +58,26 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock, door: GradientDoor
 
         new = map_leaves(output, visit)
         if not found:
-            skipped(sites, NOTHING_NEEDS_GRAD if leaves(output) else no_tensor(output, "output"))
+            skip_call(sites, NOTHING_NEEDS_GRAD if leaves(output) else no_tensor(output, "output"))
         return new
 
     return dispatch
 
 
-def _among(tensor: Tensor, args: Any, kwargs: Any) -> bool:
+def _is_among(tensor: Tensor, args: Any, kwargs: Any) -> bool:
     if len(args) == 1 and not kwargs and type(args[0]) is Tensor:
         return tensor is args[0]
     return any(tensor is x for x in leaves(args)) or any(tensor is x for x in leaves(kwargs))
 
 
-class GradOutputFixture(DoorFixture):
+class GradOutputRegistration(TracedRegistration):
+    """Registers the hooks at `grad_output` of a module."""
+
     stage = 1
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+    def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
-        self._door: GradientDoor = GradientDoor(clock)
+        self._callback: GradientCallback = GradientCallback(clock)
 
     def _dispatch(self) -> Callable[..., Any]:
-        return Dispatch(grad_output_dispatch(self._active, self.clock, self._door))
+        return Dispatch(grad_output_dispatch(self.serving.active, self.clock, self._callback))

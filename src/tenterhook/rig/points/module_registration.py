@@ -9,12 +9,12 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
-from tenterhook.rig.points.graph_entry import GradientDoor, ValueDoor
-from tenterhook.rig.runtime.registration import Fixture
+from tenterhook.rig.points.graph_entry import GradientCallback, ValueCallback
+from tenterhook.rig.runtime.registration import Registration
 
 
-class ModuleFixture(Fixture):
-    """The points on a module's call."""
+class ModuleRegistration(Registration):
+    """Registers a hook on a module's call."""
 
     def _hooks(self) -> dict[int, Any] | None:
         slot = "_forward_pre_hooks" if self.point in ("input", "grad_input") else "_forward_hooks"
@@ -29,15 +29,15 @@ class ModuleFixture(Fixture):
         return module.register_forward_hook(call, with_kwargs=self.point == "grad_output")
 
 
-class DoorFixture(ModuleFixture):
-    """Those of them that compiled code has doors for."""
+class TracedRegistration(ModuleRegistration):
+    """Registers a hook that compiled code calls by a GraphCallback."""
 
-    _door: ValueDoor | GradientDoor
+    _callback: ValueCallback | GradientCallback
 
     @property
     def is_in_graph(self) -> bool:
-        return self._door.used
+        return self._callback.used
 
-    def put_up(self) -> None:
-        self._door.make_room(self.sites)
-        super().put_up()
+    def install(self) -> None:
+        self._callback.allow_for(self.sites)
+        super().install()

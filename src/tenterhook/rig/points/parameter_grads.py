@@ -1,4 +1,4 @@
-"""Fixtures on parameters: `grad` and `grad_accumulated`."""
+"""The points `grad` and `grad_accumulated`: hooks on parameters."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
 from tenterhook.resolve.targets import Target, is_sharded
-from tenterhook.rig.compiled.graph_ops import CallDoor, operations
+from tenterhook.rig.compiled.graph_ops import EntryCallback, operations
 from tenterhook.rig.points.calling import chain, make_fire
-from tenterhook.rig.runtime.registration import Dispatch, Fixture, Touched
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.runtime.registration import Dispatch, Registration, Touched
+from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
 
 
-class ParameterFixture(Fixture):
-    """`grad` and `grad_accumulated`: bound to the tensor that stands at the name, bound anew when that changes."""
+class ParameterRegistration(Registration):
+    """Registers hooks on the parameter that stands at a name, and again when that is another tensor."""
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+    def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
-        self._slot = "_backward_hooks" if point == "grad" else "_post_accumulate_grad_hooks"
+        #: identity of the tensor it is on
         self._bound: tuple[int, int] | None = None
         #: the registration on the tensor before, which a graph may still reach
         self._parting: RemovableHandle | None = None
 
+    @property
+    def _slot(self) -> str:
+        return "_backward_hooks" if self.point == "grad" else "_post_accumulate_grad_hooks"
+
     def tensor(self) -> Tensor | None:
-        """What takes part in the graph."""
+        """Return the tensor that takes part in the graph."""
         return self.target.parameter()
 
     def _hooks(self) -> dict[int, Any] | None:
@@ -37,7 +41,7 @@ class ParameterFixture(Fixture):
         return None if parameter is None else private.tensor_hooks(parameter, self._slot)
 
     def _dispatch(self) -> Callable[..., Any]:
-        fire = chain([make_fire(s) for s in self._active])
+        fire = chain([make_fire(s) for s in self.serving.active])
         if self.point == "grad":
             return fire
 
@@ -54,8 +58,8 @@ class ParameterFixture(Fixture):
         def kept(value: Any) -> None:
             return None
 
-        kept.place = self._place  # type: ignore[attr-defined]
-        return kept
+        placed: Callable[..., Any] = self._placed(kept)
+        return placed
 
     def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
         parameter = self.tensor()
@@ -72,8 +76,8 @@ class ParameterFixture(Fixture):
         self._bound = (id(parameter), private.implementation(parameter))
         return handle
 
-    def leave(self) -> None:
-        super().leave()
+    def remove(self) -> None:
+        super().remove()
         if self._parting is not None:
             self._parting.remove()
             self._parting = None
@@ -98,40 +102,42 @@ class ParameterFixture(Fixture):
             self._bound = now
         else:
             self._parting, self.handle = self.handle, None
-            self.put_up()
-        for site in self._active:
+            self.install()
+        for site in self.serving.active:
             site.rebound += 1
 
 
-class GatheredFixture(ParameterFixture):
-    """Under FSDP2: the graph has the tensor that is put together for a forward. It is found when its module is called,
-    and is the same one in every step."""
+class GatheredRegistration(ParameterRegistration):
+    """Registers hooks under FSDP2 on the tensor that is gathered for a forward.
 
-    def __init__(self, target: Target, point: str, clock: Clock, rig: int, touched: Touched) -> None:
+    The graph has that tensor, not the shard. It is found when its module is called, and is the same one in every step.
+    """
+
+    def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
         self._gathered: Tensor | None = None
         self._entry: RemovableHandle | None = None
-        self._door = CallDoor(lambda: self._look(target.owner()))
+        self._callback = EntryCallback(lambda: self._look(target.owner()))
 
     def tensor(self) -> Tensor | None:
         return self._gathered
 
     @property
-    def stands(self) -> bool:
+    def is_registered(self) -> bool:
         return self._entry is not None
 
-    def put_up(self) -> None:
+    def install(self) -> None:
         owner = self.target.owner()
         if self._entry is None and isinstance(owner, nn.Module):
             self._entry = owner.register_forward_pre_hook(Dispatch(self._entered))
             self.touched.append((self, owner))
         if self._gathered is not None:
-            super().put_up()
+            super().install()
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def _entered(self, module: nn.Module, args: Any) -> None:
         if is_dynamo_compiling():
-            operations.enter(self._door.token)
+            operations.enter(self._callback.token)
         else:
             self._look(module)
 
@@ -143,14 +149,14 @@ class GatheredFixture(ParameterFixture):
             self.handle.remove()
             self.handle = None
         self._gathered = found
-        if self._active:
-            super().put_up()
+        if self.serving.active:
+            super().install()
 
     def rebind(self, parameter: Tensor) -> None:
-        """What stands at the name between steps is another tensor; this one is found in the forward."""
+        """Do nothing: between steps the shard stands at the name; the gathered tensor is found in the forward."""
 
-    def leave(self) -> None:
-        super().leave()
+    def remove(self) -> None:
+        super().remove()
         self._gathered = None
         if self._entry is not None:
             self._entry.remove()

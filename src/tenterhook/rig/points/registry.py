@@ -1,29 +1,34 @@
-"""Install: the fixture for each point, on modules and their state."""
+"""Which registration serves which point."""
 
 from __future__ import annotations
 
 from tenterhook.resolve.targets import Target, is_sharded
-from tenterhook.rig.points.input_grads import GradInputFixture
-from tenterhook.rig.points.module_grads import GradOutputFixture
-from tenterhook.rig.points.module_values import ValueFixture
-from tenterhook.rig.points.parameter_grads import GatheredFixture, ParameterFixture
-from tenterhook.rig.points.state_dicts import StateFixture
-from tenterhook.rig.runtime.registration import Fixture, Touched
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.points.input_grads import GradInputRegistration
+from tenterhook.rig.points.module_grads import GradOutputRegistration
+from tenterhook.rig.points.module_values import ValueRegistration
+from tenterhook.rig.points.parameter_grads import GatheredRegistration, ParameterRegistration
+from tenterhook.rig.points.state_dicts import StateDictRegistration
+from tenterhook.rig.runtime.registration import Registration, Touched
+from tenterhook.rig.runtime.step_clock import StepClock
 
-_FIXTURES: dict[str, type[Fixture]] = {
-    "input": ValueFixture,
-    "output": ValueFixture,
-    "grad_input": GradInputFixture,
-    "grad_output": GradOutputFixture,
-    "grad": ParameterFixture,
-    "grad_accumulated": ParameterFixture,
+_KINDS: dict[str, type[Registration]] = {
+    "input": ValueRegistration,
+    "output": ValueRegistration,
+    "grad_input": GradInputRegistration,
+    "grad_output": GradOutputRegistration,
+    "grad": ParameterRegistration,
+    "grad_accumulated": ParameterRegistration,
 }
 
 
-def make_fixture(target: Target, point: str, clock: Clock, rig: int, touched: Touched, *, gathered: bool) -> Fixture:
-    """`gathered`: FSDP2 puts its parameters together for a forward."""
-    kind = _FIXTURES.get(point, StateFixture)
-    if gathered and kind is ParameterFixture and is_sharded(target.parameter()):
-        kind = GatheredFixture
+def make_registration(
+    target: Target, point: str, clock: StepClock, rig: int, touched: Touched, *, gathered: bool
+) -> Registration:
+    """Make the registration for one target and point.
+
+    `gathered`: FSDP2 gathers the parameters for a forward.
+    """
+    kind = _KINDS.get(point, StateDictRegistration)
+    if gathered and kind is ParameterRegistration and is_sharded(target.parameter()):
+        kind = GatheredRegistration
     return kind(target, point, clock, rig, touched)

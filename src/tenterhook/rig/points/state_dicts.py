@@ -10,22 +10,25 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook.rig.points.calling import chain, make_call
-from tenterhook.rig.runtime.registration import Dispatch, Fixture
+from tenterhook.rig.runtime.registration import Dispatch, Registration
+from tenterhook.rig.runtime.status import RegistrationEvent
 
 
-class StateFixture(Fixture):
-    """`save_pre`, `save_post`, `load_pre`, `load_post`, of modules and optimizers."""
+class StateDictRegistration(Registration):
+    """Registers hooks on saving and loading a state_dict."""
 
     def _hooks(self) -> dict[int, Any] | None:
         return None
 
-    def put_up(self) -> None:
-        self.leave()
+    def install(self) -> None:
+        self.remove()
         self.handle = self._register(self._dispatch())
+        if self.handle is not None:
+            self.apply(RegistrationEvent.INSTALL)
 
     def _dispatch(self) -> Callable[..., Any]:
         replaceable = isinstance(self.target.owner(), Optimizer) and self.point in ("save_post", "load_pre")
-        return chain([make_call(s, may_return=replaceable) for s in self._active])
+        return chain([make_call(s, may_return=replaceable) for s in self.serving.active])
 
     def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
         owner = self.target.owner()
@@ -35,13 +38,16 @@ class StateFixture(Fixture):
 
 
 def _on_module_state(module: nn.Module, point: str, fire: Callable[[Any], Any]) -> RemovableHandle:
+    handle: RemovableHandle
     if point == "save_pre":
-        return module.register_state_dict_pre_hook(Dispatch(lambda m, prefix, keep_vars: fire(prefix)))  # type: ignore[no-any-return]
-    if point == "save_post":
-        return module.register_state_dict_post_hook(Dispatch(lambda m, sd, prefix, meta: fire(sd)))  # type: ignore[no-any-return]
-    if point == "load_pre":
-        return module.register_load_state_dict_pre_hook(Dispatch(lambda m, sd, *rest: fire(sd)))  # type: ignore[no-any-return]
-    return module.register_load_state_dict_post_hook(Dispatch(lambda m, keys: fire(keys)))  # type: ignore[no-any-return]
+        handle = module.register_state_dict_pre_hook(Dispatch(lambda m, prefix, keep_vars: fire(prefix)))
+    elif point == "save_post":
+        handle = module.register_state_dict_post_hook(Dispatch(lambda m, sd, prefix, meta: fire(sd)))
+    elif point == "load_pre":
+        handle = module.register_load_state_dict_pre_hook(Dispatch(lambda m, sd, *rest: fire(sd)))
+    else:
+        handle = module.register_load_state_dict_post_hook(Dispatch(lambda m, keys: fire(keys)))
+    return handle
 
 
 def _on_optimizer_state(optimizer: Optimizer, point: str, fire: Callable[[Any], Any]) -> RemovableHandle:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from tenterhook.resolve.targets import Target, walk
 from tenterhook.rig.points.gradient_hooks import GradientHooks
-from tenterhook.rig.points.visitor import Visitor, graph_task_id, is_grad_enabled
-from tenterhook.rig.runtime.attached_hook import Site
-from tenterhook.rig.runtime.step_clock import Clock
+from tenterhook.rig.points.leaf_dispatcher import LeafDispatcher, graph_task_id, is_grad_enabled
+from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
-
-if TYPE_CHECKING:
-    from tenterhook.rig.runtime.attached_hook import LiveHook
 
 #: the tap tables of rigs that have hooks on taps
 _tables: list[Taps] = []
@@ -39,29 +35,29 @@ def _through(tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
 class Taps:
     """The taps of one rig, by module and name, found as they run."""
 
-    def __init__(self, root: nn.Module, clock: Clock) -> None:
+    def __init__(self, root: nn.Module, clock: StepClock) -> None:
         # A table left behind would break the graphs of all other models that have taps.
-        self._root = weakref.ref(root, lambda _: self.serve([]))
+        self._root = weakref.ref(root, lambda _: self.set_hooks([]))
         self._clock = clock
-        self._lives: list[LiveHook] = []
-        self._active: list[LiveHook] = []
+        self._hooks: list[AttachedHook] = []
+        self._active: list[AttachedHook] = []
         #: by module, then by name; the root stands for no module
-        self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapFixture | None]] = weakref.WeakKeyDictionary()
+        self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapHooks | None]] = weakref.WeakKeyDictionary()
 
-    def serve(self, lives: list[LiveHook]) -> None:
-        """The hooks on taps, in plan order; for other hooks than before, taps are matched anew."""
-        lives = [live for live in lives if live.hook.point.on == ("tap",)]
-        active, before = [live for live in lives if live.active], self._active
+    def set_hooks(self, hooks: list[AttachedHook]) -> None:
+        """Take the hooks on taps, in plan order; if they are others than before, taps are matched anew."""
+        hooks = [attached for attached in hooks if attached.on_taps]
+        active, before = [attached for attached in hooks if attached.active], self._active
         self._active = active
-        if lives == self._lives:
-            for fixture in self._fixtures() if active != before else ():
-                fixture.refresh()
+        if hooks == self._hooks:
+            for found in self._tapped() if active != before else ():
+                found.refresh()
             return
-        self._lives = lives
+        self._hooks = hooks
         self._found.clear()
-        if self._lives and self not in _tables:
+        if self._hooks and self not in _tables:
             _tables.append(self)
-        elif not self._lives and self in _tables:
+        elif not self._hooks and self in _tables:
             _tables.remove(self)
 
     def pass_through(self, tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
@@ -69,7 +65,8 @@ class Taps:
         if module is None:
             # A tap without a module belongs to the model whose forward is running, or being recomputed.
             task = graph_task_id()
-            mine = self._clock.in_forward if task == -1 else self._clock.task == task
+            passes = self._clock.passes
+            mine = passes.under_way if task == -1 else passes.task == task
             module = self._root() if mine else None
             if module is None:
                 if task == -1:
@@ -79,20 +76,20 @@ class Taps:
         key = name if within is not None else f":{name}"
         if key not in known:
             known[key] = self._resolved(name, within)
-        fixture = known[key]
-        return tensor if fixture is None else fixture(tensor)
+        tapped = known[key]
+        return tensor if tapped is None else tapped(tensor)
 
     def _missed(self, full: str) -> None:
-        for live in self._active:
-            if live.hook.selector.matches(full):
-                known = next((s for s in live.sites if s.name == full), None)
-                site = known or live.add_site(Target(full, "tap", self._root))
+        for attached in self._active:
+            if attached.hook.selector.matches(full):
+                known = next((s for s in attached.sites if s.name == full), None)
+                site = known or attached.add_site(Target(full, "tap", self._root))
                 site.skip("the tap ran outside this model's forward (within=model binds it)")
 
-    def _fixtures(self) -> list[TapFixture]:
+    def _tapped(self) -> list[TapHooks]:
         return [f for by_name in self._found.values() for f in by_name.values() if f is not None]
 
-    def _resolved(self, name: str, within: nn.Module | None) -> TapFixture | None:
+    def _resolved(self, name: str, within: nn.Module | None) -> TapHooks | None:
         root = self._root()
         if root is None:
             return None
@@ -104,37 +101,39 @@ class Taps:
             full = f"{path}:{name}".removeprefix(".")
         target = Target(full, "tap", weakref.ref(within or root))
         sites = []
-        for live in self._lives:
-            if live.hook.selector.matches(full):
-                known = next((s for s in live.sites if s.name == full), None)
-                sites.append(known or live.add_site(target))
-        return TapFixture(sites, self._clock) if sites else None
+        for attached in self._hooks:
+            if attached.hook.selector.matches(full):
+                known = next((s for s in attached.sites if s.name == full), None)
+                sites.append(known or attached.add_site(target))
+        return TapHooks(sites, self._clock) if sites else None
 
 
-class TapFixture:
-    def __init__(self, sites: list[Site], clock: Clock) -> None:
+class TapHooks:
+    """The hooks of one rig on one tap."""
+
+    def __init__(self, sites: list[Site], clock: StepClock) -> None:
         self._sites = sites
         self._clock = clock
         self.refresh()
 
     def refresh(self) -> None:
-        active = [s for s in self._sites if s.live.active]
+        active = [s for s in self._sites if s.attached.active]
         for site in self._sites:
             site.installed = site in active
         values = [s for s in active if s.point == "value"]
         grads = [s for s in active if s.point == "value_grad"]
-        self._visitor = Visitor(values, [s for s in self._sites if s.point == "value"], self._clock)
+        self._dispatcher = LeafDispatcher(values, [s for s in self._sites if s.point == "value"], self._clock)
         self._gradient = GradientHooks(grads, self._clock) if grads else None
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        visitor = self._visitor
+        dispatcher = self._dispatcher
         recomputing = graph_task_id() != -1
-        fire = visitor.recompute() if recomputing else visitor.always or visitor.begin()
+        fire = dispatcher.recompute() if recomputing else dispatcher.always or dispatcher.begin()
         new = fire(tensor) if fire is not None else None
         if new is not None:
             tensor = new
             if not recomputing:
-                visitor.changed(new)
+                dispatcher.changed(new)
         if self._gradient is not None and tensor.requires_grad and is_grad_enabled():
             hooks = self._gradient
             return hooks.alias(tensor, hooks.on(tensor, hooks.begin(), 0), (id(self), "value_grad"))

@@ -1,44 +1,60 @@
-"""A hook that is attached: its code bound to parameters, its sites, its state."""
+"""A hook on a model: its code bound to parameters, its sites, its state."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tenterhook.actions import Context, Form, Gauge
+from tenterhook.actions import Context, Definition, Form, Gauge
 from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
-from tenterhook.resolve.resolution import Claim
-from tenterhook.resolve.sharding import GLOBAL, local
+from tenterhook.plan import Hook
+from tenterhook.resolve.dormancy import GONE
+from tenterhook.resolve.resolution import ResolvedHook
+from tenterhook.resolve.sharding import GLOBAL_POINTS, local
 from tenterhook.resolve.targets import Target
-from tenterhook.rig.runtime.hook_state import HookState, Partials, SiteState, mixed
-from tenterhook.rig.runtime.step_clock import Clock
-
-if TYPE_CHECKING:
-    from tenterhook.record import Recorder
-    from tenterhook.rig.runtime.registration import Fixture
+from tenterhook.rig.runtime.environment import Environment, GradientWatch
+from tenterhook.rig.runtime.hook_state import HookState, Partials, SiteState, derive_seed
+from tenterhook.rig.runtime.status import HookEvent, HookStatus
+from tenterhook.rig.runtime.step_clock import StepClock
 
 #: how the reason of a site that muted itself begins
 MUTED = "muted"
 
-
-GONE = "no longer on the model under this name"
+_OTHERWISE = {
+    "raise": 'on_error="mute" goes on without the hook',
+    "mute": 'on_error="raise" stops instead of going on without it',
+}
 
 
 class Site:
-    """One hook at one target: its place, and its line in the ledger. Counters are bare ints: firing is hot."""
+    """One hook at one target, and its line in the ledger. Counters are bare ints: firing is hot."""
 
     __slots__ = (
-        "_due_before", "_due_since", "bound", "changed", "ctx", "dormant", "failed", "fired", "first", "installed",
-        "last", "live", "order", "rebound", "skipped", "slot", "target",
-    )  # fmt: skip
+        "_due",
+        "attached",
+        "bound",
+        "changed",
+        "ctx",
+        "dormant",
+        "failed",
+        "fired",
+        "first",
+        "installed",
+        "last",
+        "order",
+        "rebound",
+        "skipped",
+        "slot",
+        "target",
+    )
 
-    def __init__(self, live: LiveHook, target: Target, slot: int) -> None:
-        self.live = live
+    def __init__(self, attached: AttachedHook, target: Target, slot: int) -> None:
+        self.attached = attached
         self.target = target
         self.slot = slot
         #: id of the parameter that an optimizer's step last found at the name
@@ -52,23 +68,23 @@ class Site:
         self.changed = 0
         self.failed = 0
         self.rebound = 0
-        #: how often it was due but let pass, by reason
+        #: how often it was due but did not fire, by reason
         self.skipped: dict[str, int] | None = None
         #: steps of the first and the last firing, -1 before
         self.first = -1
         self.last = -1
         #: place in the order of firings; compare within a step
         self.order = -1
-        self._due_before = 0
-        self._due_since = live.due_steps
+        #: steps it was due in; while it is awake, less the steps its hook was due in
+        self._due = -attached.due_steps
 
     @property
     def hook(self) -> str:
-        return self.live.hook.id
+        return self.attached.hook.id
 
     @property
     def point(self) -> str:
-        return self.live.hook.at
+        return self.attached.hook.at
 
     @property
     def name(self) -> str:
@@ -76,30 +92,46 @@ class Site:
 
     @property
     def due(self) -> int:
-        """Steps in which it was due and could fire."""
-        return self._due_before + (0 if self.dormant else self.live.due_steps - self._due_since)
+        """Return the number of steps in which it was due and could fire."""
+        return self._due + (0 if self.dormant else self.attached.due_steps)
 
-    def begin_anew(self, due: int = 0) -> None:
-        """Every counter at zero, but for the steps it was due in."""
+    def reset(self, due: int = 0) -> None:
+        """Set every counter to zero, but for the steps it was due in; a site that muted itself is awake again."""
         self.fired = self.changed = self.failed = self.rebound = 0
         self.first = self.last = self.order = -1
         self.skipped = None
-        if self.dormant is not None and self.dormant.startswith(MUTED):
-            self.dormant = None
-        self._due_before, self._due_since = due, self.live.due_steps
+        if self.muted_itself:
+            self.wake()
+        self._due = due if self.dormant else due - self.attached.due_steps
+
+    def count(self, clock: StepClock) -> None:
+        """Count one firing."""
+        self.fired += 1
+        self.last = clock.step
+        self.order = clock.tick()
+        if self.first < 0:
+            self.first = clock.step
 
     def sleep(self, why: str) -> None:
+        """Make it dormant."""
         if self.dormant is None:
-            self._due_before = self.due
+            self._due = self.due
+            self.attached.asleep += 1
         self.dormant = why
-        self.live.sleeps = True
 
     def wake(self) -> None:
         if self.dormant is not None:
             self.dormant = None
-            self._due_since = self.live.due_steps
+            self.attached.asleep -= 1
+            self._due -= self.attached.due_steps
+
+    @property
+    def muted_itself(self) -> bool:
+        """True if it is dormant because its action failed."""
+        return self.dormant is not None and self.dormant.startswith(MUTED)
 
     def skip(self, why: str) -> None:
+        """Count a firing that was due and did not happen."""
         if self.skipped is None:
             self.skipped = {}
         self.skipped[why] = self.skipped.get(why, 0) + 1
@@ -109,7 +141,7 @@ class Site:
         """One word: dormant, muted, installed, or idle (attached, not due in this step)."""
         if self.dormant:
             return "dormant"
-        if self.live.muted:
+        if self.attached.status.is_muted:
             return "muted"
         return "installed" if self.installed else "idle"
 
@@ -120,99 +152,94 @@ class Site:
         )
 
 
-_OTHERWISE = {
-    "raise": 'on_error="mute" goes on without the hook',
-    "mute": 'on_error="raise" stops instead of going on without it',
-}
+class AttachedHook:
+    """A hook on a model. Compared by identity: a revised hook of the same id is another one."""
 
-
-#: one step of so many is looked at more closely
-SAMPLED = 10
-
-
-def _always() -> bool:
-    return True
-
-
-def _detached(target: Target) -> Tensor | None:
-    parameter = target.parameter()
-    return None if parameter is None else parameter.detach()
-
-
-class LiveHook:
-    """Compared by identity: a revised hook of the same id is another one."""
-
-    def __init__(self, claim: Claim, clock: Clock, recorder: Recorder | None) -> None:
-        self.claim = claim
-        self.hook = claim.hook
-        self.definition = claim.definition
-        self.clock = clock
-        self.recorder = recorder
+    def __init__(self, resolved: ResolvedHook, environment: Environment) -> None:
+        self.resolved = resolved
+        self.environment = environment
+        self.status = HookStatus.IDLE
+        #: whether its status makes it act; what firing looks at
+        self.active = False
+        #: steps it was due in, and the last one that was counted
         self.due_steps = 0
         self.counted = -1
-        self.muted = False
-        #: due in this step and not muted
-        self.active = False
-        #: what its fixtures were last put up for: (due, kept for recomputation); None if that is out of date
-        self.standing: tuple[bool, bool] | None = None
-        #: some site is, or was, dormant
-        self.sleeps = False
-        self.fixtures: list[Fixture] = []
-        #: whether the root is in training mode; the rig says
-        self.training: Callable[[], bool] = _always
-        #: what wants to know that a backward with it has ended
-        self.at_backward_end: Callable[[], None] | None = None
         self.sites: list[Site] = []
+        #: how many of them are dormant
+        self.asleep = 0
         self._names: list[str] = []
-        definition, params = claim.definition, dict(claim.params)
+        definition, params = resolved.definition, dict(resolved.params)
         self.call: Callable[..., Any] = partial(definition.fn, **params) if params else definition.fn
-        self.measure = definition.measure
-        self.state = HookState(definition, len(claim.targets))
+        self.state = HookState(definition, len(resolved.targets))
         observes = definition.two_phase and not definition.modifies
-        self.partials = Partials(definition.partials, len(claim.targets)) if observes else None
+        self.partials = Partials(definition.partials, len(resolved.targets)) if observes else None
         #: measures all its sites at once, where they come at once
         self.gauge: Gauge | None = None
         #: numbers that it reports of each site; 0 until it has
         self.width = 0
-        for target in claim.targets:
+        for target in resolved.targets:
             site = self.add_site(target)
-            why = claim.dormant.get(target.name)
+            why = resolved.dormant.get(target.name)
             if why:
                 site.sleep(why)
 
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def hook(self) -> Hook:
+        return self.resolved.hook
+
+    @property
+    def definition(self) -> Definition:
+        return self.resolved.definition
+
+    @property
+    def clock(self) -> StepClock:
+        return self.environment.clock
+
     @property
     def targets(self) -> list[Target]:
-        """What it is on now; a site whose target has gone from the model is left out."""
+        """Return what it is on now; a site whose target has gone from the model is left out."""
         return [site.target for site in self.sites if site.dormant != GONE]
 
     @property
     def names(self) -> list[str]:
-        """Of its sites, by slot."""
+        """Return the names of its sites, by slot."""
         if len(self._names) != len(self.sites):
             self._names = [site.name for site in self.sites]
         return self._names
 
     @property
-    def reads_only(self) -> bool:
-        """Its numbers may be made of the partial results whenever somebody asks."""
+    def is_lazy(self) -> bool:
+        """True if its numbers may be made of the partial results whenever somebody asks."""
         return self.definition.together is not None and not self.definition.state and not self.definition.trigger
 
     @property
     def modifies_forward(self) -> bool:
-        """May change a value in the forward pass, so a recomputation must see it again."""
+        """True if it may change a value in the forward pass, so that a recomputation must see it again."""
         return self.definition.modifies and self.hook.point.side == "forward"
 
     @property
-    def has_fixtures(self) -> bool:
-        """Not at step points, which the optimizer's step dispatches, nor on taps, which are found as they run."""
-        return self.hook.point.side != "step" and self.hook.point.on != ("tap",)
+    def on_taps(self) -> bool:
+        return self.hook.point.on == ("tap",)
 
     @property
-    def wants_ctx(self) -> bool:
+    def has_registrations(self) -> bool:
+        """False at step points, which the optimizer's step dispatches, and on taps, which are found as they run."""
+        return self.hook.point.side != "step" and not self.on_taps
+
+    @property
+    def takes_context(self) -> bool:
         return self.definition.takes_ctx and (self.definition.modifies or not self.definition.two_phase)
 
+    @property
+    def gradient_watch(self) -> GradientWatch | None:
+        """Return what to tell of a measured gradient: its backward may be abandoned before the optimizer steps."""
+        measures = self.partials is not None and self.hook.point.side == "backward"
+        return self.environment.gradients if measures and self.environment.model.has_optimizers else None
+
     def make_gauge(self, given: Sequence[Tensor | None] = ()) -> Gauge | None:
-        """For the sites as they are now; the optimizer's step gives all their tensors at once."""
+        """Prepare to measure all sites as they are now; the optimizer's step gives all their tensors at once."""
         make = self.definition.together
         if make is None or self.hook.at not in ("grad_final", "update"):
             return None
@@ -224,45 +251,130 @@ class LiveHook:
         self.gauge = make(forms) if whole and forms else None
         return self.gauge
 
-    def silence(self) -> None:
-        """Mute it; a step in which it has fired already counts as due."""
+    # -- its status --------------------------------------------------------------------------------------------------
+
+    def apply(self, event: HookEvent) -> None:
+        """Go on to the status that follows an event."""
+        self.status = self.status.after(event)
+        self.active = self.status.acts
+
+    def mute(self) -> None:
+        """Switch it off; a step in which it has fired already counts as due."""
         if any(site.last == self.clock.step for site in self.sites):
             self.count_due()
-        self.muted = True
+        self.apply(HookEvent.MUTE)
 
-    def inherit(self, before: LiveHook) -> None:
+    def unmute(self) -> None:
+        """Switch it on again, with the sites that muted themselves."""
+        self.apply(HookEvent.UNMUTE)
+        self.environment.outdated.add(self)
+        for site in self.sites:
+            if site.muted_itself:
+                site.wake()
+
+    def reset(self, *, due_steps: int = 0, counted: int = -1, muted: bool = False) -> None:
+        """Begin as if it had just been attached, or with what was saved of it."""
+        self.due_steps, self.counted = due_steps, counted
+        self.apply(HookEvent.MUTE if muted else HookEvent.UNMUTE)
+        self.environment.outdated.add(self)
+        self.state.clear()
+        if self.partials is not None:
+            self.partials.clear()
+        for site in self.sites:
+            site.reset()
+
+    def inherit(self, before: AttachedHook) -> None:
         """Take over the state of another hook with the same action, target by target."""
-        for site in before.sites if self.hook.point.on == ("tap",) else ():
+        for site in before.sites if self.on_taps else ():
             if self.hook.selector.matches(site.name):
                 self.add_site(site.target)
         slots = {s.name: s.slot for s in self.sites}
         self.state.carry(before.state, {s.slot: slots[s.name] for s in before.sites if s.name in slots})
 
-    def begin_anew(self) -> None:
-        """As if it had just been attached."""
-        self.due_steps, self.counted, self.muted, self.standing = 0, -1, False, None
-        self.state.clear()
-        if self.partials is not None:
-            self.partials.clear()
-        for site in self.sites:
-            site.begin_anew()
+    def in_phase(self, training: bool | None = None) -> bool:
+        """True if it acts in the root's present mode, or in the one given."""
+        phase = self.resolved.phase
+        if phase == "any":
+            return True
+        if training is None:
+            root = self.environment.model.root()
+            training = root is None or root.training
+        return training == (phase == "train")
+
+    def count_due(self) -> None:
+        """Count this step as due, once."""
+        if self.counted != self.clock.step:
+            self.counted = self.clock.step
+            self.due_steps += 1
+
+    def is_due(self, step: int) -> bool:
+        """True if its schedule wants it in the step, and it is not muted."""
+        when = self.hook.when
+        if self.status.is_muted or not when.due(step):
+            return False
+        if when.after_trip is None:
+            return True
+        tripped = self.clock.tripped
+        return tripped >= 0 and tripped < step <= tripped + when.after_trip
+
+    def samples(self, x: Tensor) -> bool:
+        """True if it may be measured how much a firing changes the value, and somebody records."""
+        recorder = self.environment.recorder
+        listened = recorder is not None and recorder.listened
+        return listened and x.dtype.is_floating_point and x.layout is torch.strided and not self.resolved.merges
+
+    def fail(self, site: Site, error: Exception) -> None:
+        """Handle an action that raised: mute the site and warn, or raise with the place.
+
+        Several ranks wait for each other in the backward: there the value passes, and all ranks raise before the
+        optimizer's step.
+        """
+        site.failed += 1
+        place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
+        if isinstance(error, TenterhookError):
+            told: TenterhookError = error.located(**place)
+            cause = error.__cause__
+        else:
+            told = HookError(
+                f"its action {self.definition.name} raised {type(error).__name__}: {error} (step {self.clock.step})",
+                **place,
+                remedy=f"mend the action; {_OTHERWISE[self.resolved.on_error]}",
+            )
+            cause = error
+        raises = self.resolved.on_error == "raise"
+        if raises and self.environment.errors.shared and self.hook.point.side != "state":
+            told.__cause__ = cause
+            self.environment.errors.defer(told)
+            warnings.warn(f"tenterhook stops all ranks before the next step. {told}", RuntimeWarning, stacklevel=2)
+            return
+        if raises or isinstance(error, InPlaceError | ReturnError):
+            raise told from cause
+        site.sleep(f"{MUTED}: {told.fact}")
+        self.environment.outdated.add(self)
+        warnings.warn(f"tenterhook muted a hook at one target. {told}", RuntimeWarning, stacklevel=2)
+
+    # -- its sites ---------------------------------------------------------------------------------------------------
 
     def add_site(self, target: Target) -> Site:
         site = Site(self, target, len(self.sites))
         self.sites.append(site)
-        if len(self.sites) > len(self.claim.targets):
+        if len(self.sites) > len(self.resolved.targets):
             self.state.grow(len(self.sites))
             if self.partials is not None:
                 self.partials.grow(len(self.sites))
-        if self.wants_ctx:
+        if self.takes_context:
             site.ctx = self._context(site)
         return site
 
     def _context(self, site: Site) -> Context:
+        recorder = self.environment.recorder
         ctx = Context(
-            hook=self.hook.id, target=site.name, point=self.hook.at,
-            rank=self.recorder.rank if self.recorder else 0, clock=self.clock,
-        )  # fmt: skip
+            hook=self.hook.id,
+            target=site.name,
+            point=self.hook.at,
+            rank=recorder.rank if recorder else 0,
+            clock=self.clock,
+        )
         forward = self.hook.point.side == "forward"
         ctx.state = SiteState(self.state, site.slot, frozen=forward)
         ctx._emit = self._emit
@@ -273,88 +385,36 @@ class LiveHook:
         return ctx
 
     def _emit(self, ctx: Context, name: str, value: Tensor) -> None:
-        if self.recorder is not None:
-            self.recorder.emit(self.hook.id, ctx.target, name, ctx.call, ctx.leaf, value)
+        recorder = self.environment.recorder
+        if recorder is not None:
+            recorder.emit(self.hook.id, ctx.target, name, ctx.call, ctx.leaf, value)
 
     def _keep(self, ctx: Context, tensor: Tensor) -> None:
-        if self.recorder is not None:
-            self.recorder.keep(self.hook.id, ctx.target, self.clock.step, tensor)
+        recorder = self.environment.recorder
+        if recorder is not None:
+            recorder.keep(self.hook.id, ctx.target, self.clock.step, tensor)
 
     def _generator(self, seed: int, device: torch.device) -> torch.Generator:
-        return self.state.generator(self._whose, seed, device)
+        return self.state.generator(self._seed_owner, seed, device)
 
     @property
-    def _whose(self) -> tuple[str | int, ...]:
-        """Whose random numbers: all ranks' of what is the same on all, a rank's own of its own batch."""
-        rank = self.recorder.rank if self.recorder is not None and self.hook.at not in GLOBAL else 0
+    def _seed_owner(self) -> tuple[str | int, ...]:
+        """Return whose random numbers it draws: all ranks' at points that are the same on all, else this rank's own."""
+        recorder = self.environment.recorder
+        rank = recorder.rank if recorder is not None and self.hook.at not in GLOBAL_POINTS else 0
         return (self.hook.id, rank) if rank else (self.hook.id,)
 
     def _forward_generator(self, target: str, seed: int, device: torch.device) -> torch.Generator:
-        """Seeded by the pass, so that a recomputation draws the same, and a resumed run too."""
-        clock = self.clock
-        now = clock.replayed or clock.now
+        """Return a generator seeded by the pass, so that a recomputation draws the same, and a resumed run too."""
+        passes = self.clock.passes
+        now = passes.replayed or passes.now
         # A part that is called without the root begins no pass of its own, but the step goes on.
-        step = clock.step if clock.replayed is None else now.step
+        step = self.clock.step if passes.replayed is None else now.step
         generator = torch.Generator(device)
-        generator.manual_seed(mixed(*self._whose, target, seed, step, now.training, now.index))
+        generator.manual_seed(derive_seed(*self._seed_owner, target, seed, step, now.training, now.index))
         return generator
 
-    def samples(self, x: Tensor) -> bool:
-        """Whether it is measured how much this firing changes: in one step of ten, if somebody records."""
-        return (
-            self.clock.step % SAMPLED == 1 and self.recorder is not None and self.recorder.listened
-            and x.dtype.is_floating_point and x.layout is torch.strided and not self.claim.merges
-        )  # fmt: skip
 
-    def in_phase(self, training: bool | None = None) -> bool:
-        phase = self.claim.phase
-        return phase == "any" or (self.training() if training is None else training) == (phase == "train")
-
-    def count_due(self) -> None:
-        """This step counts as due; once, however often it is said."""
-        if self.counted != self.clock.step:
-            self.counted = self.clock.step
-            self.due_steps += 1
-
-    def due(self, step: int) -> bool:
-        when = self.hook.when
-        if self.muted or not when.due(step):
-            return False
-        if when.after_trip is None:
-            return True
-        tripped = self.clock.tripped
-        return tripped >= 0 and tripped < step <= tripped + when.after_trip
-
-    def failed(self, site: Site, error: Exception) -> None:
-        """An action raised. Mute the site and say so, or raise with the place; on several ranks, which wait for each
-        other in the backward, the value passes, and all raise before the optimizer's step."""
-        site.failed += 1
-        place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
-        if isinstance(error, TenterhookError):
-            told: TenterhookError = error.located(**place)
-            cause = error.__cause__
-        else:
-            told = HookError(
-                f"its action {self.definition.name} raised {type(error).__name__}: {error} (step {self.clock.step})",
-                **place,
-                remedy=f"mend the action; {_OTHERWISE[self.claim.on_error]}",
-            )
-            cause = error
-        if self.claim.on_error == "raise" and self.clock.shared and self.hook.point.side != "state":
-            told.__cause__ = cause
-            self.clock.poison = self.clock.poison or told
-            warnings.warn(f"tenterhook stops all ranks before the next step. {told}", RuntimeWarning, stacklevel=2)
-            return
-        if self.claim.on_error == "raise" or isinstance(error, InPlaceError | ReturnError):
-            raise told from cause
-        site.sleep(f"{MUTED}: {told.fact}")
-        self.standing = None
-        self.clock.stale = True
-        warnings.warn(f"tenterhook muted a hook at one target. {told}", RuntimeWarning, stacklevel=2)
-
-    def unmute(self) -> None:
-        self.muted = False
-        self.standing = None
-        for site in self.sites:
-            if site.dormant and site.dormant.startswith(MUTED):
-                site.wake()
+def _detached(target: Target) -> Tensor | None:
+    parameter = target.parameter()
+    return None if parameter is None else parameter.detach()

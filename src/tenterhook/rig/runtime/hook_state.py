@@ -182,11 +182,11 @@ class HookState:
         found = self.generators.get(key)
         if found is None:
             found = self.generators[key] = torch.Generator(device)
-            found.manual_seed(mixed(*whose, seed))
+            found.manual_seed(derive_seed(*whose, seed))
         return found
 
 
-def mixed(*parts: str | int) -> int:
+def derive_seed(*parts: str | int) -> int:
     """A seed made of all parts."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
@@ -206,12 +206,11 @@ class SiteState(MutableMapping[str, Tensor]):
         self.device = torch.device("cpu")
 
     def __getitem__(self, name: str) -> Tensor:
+        found = self._state.free.get((self._slot, name))
         if name in self._state.declared:
             found = self._state.pack(self.device)[name][self._slot]
-        else:
-            found = self._state.free.get((self._slot, name))  # type: ignore[assignment]
-            if found is None:
-                raise KeyError(f"there is no state {name!r} yet: ctx.state.get({name!r}), or @th.action(state={{...}})")
+        if found is None:
+            raise KeyError(f"there is no state {name!r} yet: ctx.state.get({name!r}), or @th.action(state={{...}})")
         return found.clone() if self._frozen else found
 
     def __setitem__(self, name: str, value: Tensor) -> None:

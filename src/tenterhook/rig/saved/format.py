@@ -45,8 +45,6 @@ from tenterhook.rig.saved.schema import (
 
 #: bytes that are copied at once to be digested
 CHUNK = 1 << 20
-
-
 NAMED = f"let names have 1 to {LONGEST_NAME} printable characters"
 
 
@@ -61,7 +59,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SizeLimits:
     """How large a state may be: what is far larger than its model is refused before it is looked into."""
 
     #: targets that a hook may have
@@ -99,7 +97,7 @@ def _size_of(model: nn.Module) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedState:
     """A state that was read and verified."""
 
     header: Header
@@ -123,10 +121,10 @@ def key_of(kind: str, *parts: str) -> str:
     return "/".join((kind, *parts))
 
 
-def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], room: Room) -> dict[str, Tensor]:
+def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: SizeLimits) -> dict[str, Tensor]:
     """The state dict of these tensors, with the header that vouches for them."""
     entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
-    room.check(entries)
+    limits.check(entries)
     made = Header(**header, entries=entries)
     for word in _words(made):
         if not _is_shown(word):
@@ -139,7 +137,7 @@ def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], room: Room) 
     return {before + HEADER: as_tensor(text), **{before + key: tensor for key, tensor in tensors.items()}}
 
 
-def read(given: Mapping[str, Tensor], room: Room) -> Saved | None:
+def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
     """The state among the entries of a mapping; None if there is none. A damaged one is a StateError."""
     if not isinstance(given, Mapping):
         raise StateError(f"a {type(given).__name__} is not a state dict", remedy="give what rig.state_dict() returned")
@@ -149,11 +147,11 @@ def read(given: Mapping[str, Tensor], room: Room) -> Saved | None:
     if not own:
         before, own = prefix(0), _own(given, 0)
     if not own:
-        _look_around(given)
+        _find_elsewhere(given)
         return None
     header = _header(own, before + HEADER)
     plan = _plan(header)
-    room.check(header.entries)
+    limits.check(header.entries)
     named = {before + key: entry for key, entry in header.entries.items()}
     for key in own.keys() - named.keys() - {before + HEADER}:
         raise _damaged(f"the entry {_shown(key)} is not of this state")
@@ -189,7 +187,7 @@ def is_of_a_rank(key: str) -> bool:
     return rank != number and plain and bool(rest)
 
 
-def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
+def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> SavedState:
     """By hook and kind."""
     tensors: dict[str, Tensor] = {}
     parts: dict[tuple[str, str], dict[str, Tensor]] = {}
@@ -203,7 +201,7 @@ def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> Saved:
         if not known or bool(name) == (kind in UNNAMED):
             raise _damaged(f"the entry {_shown(key)} has no meaning")
         parts.setdefault((hook, kind), {})[name] = tensor
-    return Saved(header, plan, tensors, parts)
+    return SavedState(header, plan, tensors, parts)
 
 
 def _header(own: Mapping[str, Any], key: str) -> Header:
@@ -296,11 +294,11 @@ def is_plain(tensor: Tensor) -> bool:
     return strided and tensor.device.type != "meta" and type(tensor) in (Tensor, nn.Parameter)
 
 
-def _look_around(given: Mapping[str, Any], path: str = "") -> None:
+def _find_elsewhere(given: Mapping[str, Any], path: str = "") -> None:
     """Say where the hooks are, if they are elsewhere in what was given."""
     for key, value in given.items():
         if isinstance(value, Mapping) and path.count("[") < 3:
-            _look_around(value, f"{path}[{_shown(key)}]")
+            _find_elsewhere(value, f"{path}[{_shown(key)}]")
         elif isinstance(key, str) and key.endswith(f"/{HEADER}") and PREFIX in key:
             before = key[: key.index(PREFIX)]
             if before:

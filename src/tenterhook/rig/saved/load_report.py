@@ -11,24 +11,14 @@ from tenterhook.errors import MismatchError, brief, nearest
 from tenterhook.rig.saved.renaming import Renaming
 
 Kind = Literal["hook", "action", "target", "tensor", "state", "clock"]
-
-
 #: differences that are written out before the rest is counted
 MOST = 20
-
-
 #: characters of one that are shown
 MOST_TOLD = 300
-
-
 #: targets named in one line
 ALSO = 4
-
-
 #: names looked through for the nearest
 CANDIDATES = 200
-
-
 #: rules in a proposal
 RULES = 4
 
@@ -52,7 +42,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Report:
+class LoadReport:
     """Every difference, and what is worth knowing beside them. True if there is a difference."""
 
     differences: list[Difference] = field(default_factory=list)

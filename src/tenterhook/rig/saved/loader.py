@@ -12,28 +12,27 @@ from tenterhook import ranks
 from tenterhook.actions import Definition
 from tenterhook.errors import nearest
 from tenterhook.plan import Hook
-from tenterhook.resolve.sharding import GLOBAL
+from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import Target, device_of, kind_of, kinds_of
-from tenterhook.rig.runtime.attached_hook import LiveHook
+from tenterhook.rig.runtime.attached_hook import AttachedHook
+from tenterhook.rig.runtime.environment import Environment
+from tenterhook.rig.runtime.forward_pass import ForwardPass
 from tenterhook.rig.runtime.hook_state import HookState
-from tenterhook.rig.runtime.step_clock import Clock, Pass
-from tenterhook.rig.saved.format import Saved, digest
-from tenterhook.rig.saved.load_report import Report
-from tenterhook.rig.saved.reader import _fired, _ledger, _meaningless, _names, _partials, _state
+from tenterhook.rig.saved.format import SavedState, digest
+from tenterhook.rig.saved.load_report import LoadReport
+from tenterhook.rig.saved.reader import read_fired, read_ledger, read_names, read_partials, read_state, unreadable
 from tenterhook.rig.saved.renaming import Renaming
 from tenterhook.rig.saved.schema import Header, SavedClock, SavedHook
 from tenterhook.rig.saved.writer import ROWS, fingerprint_of, surroundings
 
 #: as many targets may be saved as are here, times this, before they are not even read
 FEW, TIMES = 4096, 4
-
-
 #: entries that are more than the ledger
 STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class HookSnapshot:
     """One hook's saved state, read for the targets that are here."""
 
     said: SavedHook
@@ -49,7 +48,9 @@ class Kept:
 Here = Mapping[str, tuple[Hook, Definition, Sequence[Target]]]
 
 
-def compare(saved: Saved, here: Here, renaming: Renaming, report: Report, model: nn.Module) -> dict[str, Kept]:
+def compare(
+    saved: SavedState, here: Here, renaming: Renaming, report: LoadReport, model: nn.Module
+) -> dict[str, HookSnapshot]:
     """What of the state goes into which hook; what does not fit is put into the report. Nothing is changed."""
     kept = {}
     for hook in saved.plan:
@@ -61,7 +62,7 @@ def compare(saved: Saved, here: Here, renaming: Renaming, report: Report, model:
     return kept
 
 
-def compare_hooks(saved: Saved, here: Here, report: Report) -> None:
+def compare_hooks(saved: SavedState, here: Here, report: LoadReport) -> None:
     """Hooks that only one side has. Where there is state to lose, or to miss, that is a difference."""
     new = [id for id in here if id not in saved.header.hooks]
     for id in saved.header.hooks:
@@ -81,21 +82,22 @@ def compare_hooks(saved: Saved, here: Here, report: Report) -> None:
             report.notes.append(f"hook {id!r}: {fact}")
 
 
-def compare_tensors(saved: Saved, tensors: Mapping[str, Tensor], told: Callable[[str], None]) -> None:
+def compare_tensors(saved: SavedState, tensors: Mapping[str, Tensor], told: Callable[[str], None]) -> None:
     for name, tensor in tensors.items():
         kept = saved.tensors.get(name)
         if kept is not None and (kind_of(kept) != kind_of(tensor) or digest(kept) != digest(tensor.contiguous())):
             told(f"the tensor {name!r} is another than the saved one")
 
 
-def compare_clocks(saved: Saved, optimizers: Sequence[str], clock: str | None, report: Report) -> None:
+def compare_clocks(saved: SavedState, optimizers: Sequence[str], clock: str | None, report: LoadReport) -> None:
     """What ends a step here, and what ended it there."""
     then = saved.header.optimizers
     if then != list(optimizers):
         report.add(
-            "clock", f"saved with {_listed(then)}, here it has {_listed(optimizers)}",
+            "clock",
+            f"saved with {_listed(then)}, here it has {_listed(optimizers)}",
             remedy=None if optimizers else "give optimizer=optimizer",
-        )  # fmt: skip
+        )
     elif saved.header.clock.optimizer != clock:
         report.add("clock", f"the steps of {saved.header.clock.optimizer!r} were counted, here those of {clock!r} are")
 
@@ -105,9 +107,13 @@ def _listed(optimizers: Sequence[str]) -> str:
 
 
 def _keep(
-    saved: Saved, was: Hook, found: tuple[Hook, Definition, Sequence[Target]], renaming: Renaming, report: Report,
+    saved: SavedState,
+    was: Hook,
+    found: tuple[Hook, Definition, Sequence[Target]],
+    renaming: Renaming,
+    report: LoadReport,
     model: nn.Module,
-) -> Kept | None:  # fmt: skip
+) -> HookSnapshot | None:
     hook, definition, targets = found
     id, said = hook.id, saved.header.hooks[hook.id]
     if said.action != definition.name:
@@ -121,30 +127,30 @@ def _keep(
             then, now = (str(getattr(h, name)) for h in (was, hook))
             report.notes.append(f"hook {id!r}: {name} was {then}, is {now}")
     _compare_code(said, definition, saved, report, id)
-    ledger = _ledger(saved, id, said)
+    ledger = read_ledger(saved, id, said)
     sites = ledger.shape[1]
     if sites > max(FEW, TIMES * len(targets)):
         report.add("target", f"saved for {sites} targets, here are {len(targets)}", hook=id)
         return None
-    rows, names = ledger.tolist(), _names(saved, id, sites)
+    rows, names = ledger.tolist(), read_names(saved, id, sites)
     if hook.point.on == ("optimizer",):
         renaming = Renaming(None)  # an optimizer is no part of the model
     several = saved.header.ranks > 1 or ranks.world_size() > 1
     moves = _moves(hook, said, names, rows[ROWS.index("kind")], targets, renaming, report, several=several)
-    state = _state(saved, id, definition, sites, report, model)
-    partials = _partials(saved, id, definition, sites, device_of(model))
-    kept = Kept(said, moves, rows, state, partials, _fired(saved, id, definition, sites, partials))
+    state = read_state(saved, id, definition, sites, report, model)
+    partials = read_partials(saved, id, definition, sites, device_of(model))
+    kept = HookSnapshot(said, moves, rows, state, partials, read_fired(saved, id, definition, sites, partials))
     return kept if saved.header.ranks == ranks.world_size() else _of_other_ranks(saved.header, hook, kept, report)
 
 
-def _of_other_ranks(header: Header, hook: Hook, kept: Kept, report: Report) -> Kept:
+def _of_other_ranks(header: Header, hook: Hook, kept: HookSnapshot, report: LoadReport) -> HookSnapshot:
     """Saved on more ranks, or on fewer: what is of the whole goes on, what was one rank's own may not."""
     then, now, mine, state = header.ranks, ranks.world_size(), ranks.rank(), kept.state
     if kept.fired:
         report.notes.append(
             f"hook {hook.id!r}: what was measured in the step under way is left: there were {then} ranks"
         )
-    if hook.at in GLOBAL:
+    if hook.at in GLOBAL_POINTS:
         if header.sharded and (state.free or state.pending_free):
             report.add("state", f"its own tensors are of parts, as {then} ranks had them; here are {now}", hook=hook.id)
             state.free, state.pending_free = {}, {}
@@ -157,7 +163,7 @@ def _of_other_ranks(header: Header, hook: Hook, kept: Kept, report: Report) -> K
     return replace(kept, partials={}, fired=b"")
 
 
-def _compare_code(said: SavedHook, definition: Definition, saved: Saved, report: Report, id: str) -> None:
+def _compare_code(said: SavedHook, definition: Definition, saved: SavedState, report: LoadReport, id: str) -> None:
     name, fingerprint, here = definition.name, fingerprint_of(definition), surroundings()["python"]
     if said.version != definition.version:
         age = "newer" if said.version > definition.version else "older"
@@ -172,7 +178,7 @@ def _compare_code(said: SavedHook, definition: Definition, saved: Saved, report:
         report.add("action", f"the code of {name!r} is not what it was when the state was saved", hook=id)
 
 
-def _compare_surroundings(saved: Saved, report: Report) -> None:
+def _compare_surroundings(saved: SavedState, report: LoadReport) -> None:
     for name, here in surroundings().items():
         then = getattr(saved.header, name)
         if name != "python" and then != here:
@@ -180,9 +186,16 @@ def _compare_surroundings(saved: Saved, report: Report) -> None:
 
 
 def _moves(
-    hook: Hook, said: SavedHook, names: Sequence[str], kinds: Sequence[int], targets: Sequence[Target],
-    renaming: Renaming, report: Report, *, several: bool,
-) -> dict[int, str]:  # fmt: skip
+    hook: Hook,
+    said: SavedHook,
+    names: Sequence[str],
+    kinds: Sequence[int],
+    targets: Sequence[Target],
+    renaming: Renaming,
+    report: LoadReport,
+    *,
+    several: bool,
+) -> dict[int, str]:
     """Old slots and the targets that they are here."""
     here = {name: i for i, target in enumerate(targets) for name in (target.name, *target.aliases)}
     kinds_here, taps = kinds_of(targets), hook.point.on == ("tap",)
@@ -202,7 +215,7 @@ def _moves(
         now = kinds_here[found] if found is not None else None
         known = then is not None and now is not None  # of a target on another rank it is not
         if found is not None and (then is None) != (now is None) and not several:
-            raise _meaningless("ledger", hook.id)
+            raise unreadable("ledger", hook.id)
         if then != now and (known or not several) and found is not None:
             if targets[found or 0].kind == "parameter":
                 report.add("target", f"saved as {then}, here it is {now}", hook=hook.id, target=name)
@@ -217,28 +230,24 @@ def _moves(
     return moves
 
 
-def place(kept: Kept, live: LiveHook, model: nn.Module) -> None:
-    said, slots = kept.said, {site.name: site.slot for site in live.sites}
+def place(kept: HookSnapshot, attached: AttachedHook, model: nn.Module) -> None:
+    said, slots = kept.said, {site.name: site.slot for site in attached.sites}
     for name in kept.moves.values():
         if name not in slots:
-            slots[name] = live.add_site(Target(name, "tap", weakref.ref(model))).slot
+            slots[name] = attached.add_site(Target(name, "tap", weakref.ref(model))).slot
     moves = {old: slots[name] for old, name in kept.moves.items()}
-    live.due_steps, live.counted, live.muted, live.standing = said.due, said.counted, said.muted, None
-    live.state.clear()
-    live.state.carry(kept.state, moves)
-    if live.partials is not None:
-        live.partials.clear()
-        if kept.fired:
-            live.partials.carry(kept.partials, kept.fired, moves)
+    attached.reset(due_steps=said.due, counted=said.counted, muted=said.muted)
+    attached.state.carry(kept.state, moves)
+    if attached.partials is not None and kept.fired:
+        attached.partials.carry(kept.partials, kept.fired, moves)
     columns = list(zip(*kept.ledger))
     carried = {new: columns[old] for old, new in moves.items()}
-    for site in live.sites:
+    for site in attached.sites:
         column = carried.get(site.slot)
         if column is None:
-            site.begin_anew()
             continue
         due, fired, changed, failed, rebound, first, last, _, muted, *skipped = column
-        site.begin_anew(due)
+        site.reset(due)
         site.fired, site.changed, site.failed, site.rebound = fired, changed, failed, rebound
         site.first, site.last = first, last
         if skipped:
@@ -247,9 +256,12 @@ def place(kept: Kept, live: LiveHook, model: nn.Module) -> None:
             site.sleep(said.reasons[muted])
 
 
-def place_clock(said: SavedClock, clock: Clock) -> None:
-    clock.step, clock.tripped, clock.accumulated = said.step, said.tripped, said.accumulated
-    clock.forwards = list(said.forwards)
-    clock.forget()
+def place_clock(said: SavedClock, environment: Environment) -> None:
+    """Set the step clock as it was saved."""
+    clock, passes = environment.clock, environment.clock.passes
+    clock.step, clock.tripped = said.step, said.tripped
+    environment.gradients.accumulated = said.accumulated
+    passes.counts = list(said.forwards)
+    passes.forget()
     step, index, training = said.last
-    clock.now = Pass(step, index, frozenset(), training)
+    passes.now = ForwardPass(step, index, frozenset(), training)

@@ -50,8 +50,15 @@ class Renaming:
         """With its patterns renamed, as if they were names."""
         if not self._rules or hook.point.on == ("optimizer",):
             return hook
-        return Hook(hook.id, on=tuple(self._pattern(p) for p in hook.selector.patterns), at=hook.at, do=hook.do,
-                    when=hook.when, expect=hook.expect, on_error=hook.on_error)  # fmt: skip
+        return Hook(
+            hook.id,
+            on=tuple(self._pattern(p) for p in hook.selector.patterns),
+            at=hook.at,
+            do=hook.do,
+            when=hook.when,
+            expect=hook.expect,
+            on_error=hook.on_error,
+        )
 
     def _pattern(self, pattern: str) -> str:
         bare = pattern.removeprefix("!")

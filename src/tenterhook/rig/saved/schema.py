@@ -8,69 +8,62 @@ import msgspec
 import torch
 
 FORMAT = 1
-
-
 PREFIX = "tenterhook/"
-
-
 HEADER = "header"
-
-
 MAX_HEADER = 1 << 20
 
-
 _DTYPES = (
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
-    torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
-    torch.float8_e4m3fn, torch.float8_e5m2,
-)  # fmt: skip
-
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)
 
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}
-
-
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-
-
 MAX_INTEGER = 1 << 53
-
-
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
-
-
 #: a step, or -1 for none
 Step = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INTEGER)]
-
-
 #: what an entry may be: a tensor parameter of the whole state, or a hook's
 TENSOR = "tensor"
 
-
 OF_A_HOOK = (
-    "targets", "ledger", "state", "pending", "partial", "fired", "free", "index", "pending_free", "pending_index",
+    "targets",
+    "ledger",
+    "state",
+    "pending",
+    "partial",
+    "fired",
+    "free",
+    "index",
+    "pending_free",
+    "pending_index",
     "generator",
-)  # fmt: skip
-
+)
 
 #: those of which a hook has one
 UNNAMED = ("targets", "ledger", "fired")
-
-
 #: characters of a word that may be shown, and of a target's name
 MOST_WORD, LONGEST_NAME = 256, 8192
-
-
 MAX_KINDS, MAX_REASONS = 4096, 64
-
-
 #: keys of a mapping that are gone through, and entries of a state
 MAX_KEYS, MAX_ENTRIES = 1 << 19, 2048
-
-
 #: bytes of a generator; of all else that a hook has for a target; of a target's name, on average
 MAX_GENERATOR, MAX_FOR_A_TARGET, MAX_NAME = 1 << 16, 2048, 1024
-
-
 #: what any model may have: targets, and bytes of state of its own shape
 FEW_TARGETS, FEW_BYTES = 4096, 8 << 20
 

@@ -13,46 +13,85 @@ from tenterhook import ranks
 from tenterhook.actions import BUILTIN, Definition
 from tenterhook.errors import StateError, brief
 from tenterhook.plan import Action, Hook, Plan, callable_place
+from tenterhook.resolve.dormancy import GONE
 from tenterhook.resolve.targets import is_sharded, kinds_of
-from tenterhook.rig.runtime.attached_hook import GONE, MUTED, LiveHook, Site
+from tenterhook.rig.runtime.attached_hook import MUTED, AttachedHook, Site
+from tenterhook.rig.runtime.environment import Environment
 from tenterhook.rig.runtime.hook_state import HookState
-from tenterhook.rig.saved.format import NAMED, Room, as_tensor, is_name, is_plain, key_of, write
+from tenterhook.rig.saved.format import NAMED, SizeLimits, as_tensor, is_name, is_plain, key_of, write
 from tenterhook.rig.saved.schema import MAX_REASONS, NAMES, TENSOR, SavedClock, SavedHook
 
 #: reasons of one hook, and characters of one, that are kept
 MOST_REASONS, MOST_TOLD = 32, 200
-
-
 #: rows of a hook's ledger, one column for each target; then one more row for each reason in `skipped`
 ROWS = ("due", "fired", "changed", "failed", "rebound", "first", "last", "kind", "muted")
 
 
 def pack(
-    plan: Plan, lives: Mapping[str, LiveHook], tensors: Mapping[str, Tensor], clock: SavedClock,
-    optimizers: list[str], room: Room,
-) -> dict[str, Tensor]:  # fmt: skip
+    plan: Plan,
+    hooks: Mapping[str, AttachedHook],
+    tensors: Mapping[str, Tensor],
+    clock: SavedClock,
+    optimizers: list[str],
+    limits: SizeLimits,
+) -> dict[str, Tensor]:
+    """Return the state of all hooks as plain tensors, with a header that describes them."""
     _check_named(plan)
     entries: dict[str, Tensor] = {}
-    hooks = {id: _pack_hook(live, entries) for id, live in lives.items()}
+    saved = {id: _pack_hook(hook, entries) for id, hook in hooks.items()}
     entries = {key: tensor for key, tensor in entries.items() if tensor.numel()}
     # One that is trained belongs to the program, which has it in its optimizer and in its own checkpoint.
     entries |= {key_of(TENSOR, name): _plain(name, t) for name, t in tensors.items() if not t.requires_grad}
     header = {
         **surroundings(),
         "ranks": ranks.world_size(),
-        "sharded": any(is_sharded(t.parameter()) for live in lives.values() for t in live.targets if t.key),
+        "sharded": any(is_sharded(t.parameter()) for hook in hooks.values() for t in hook.targets if t.key),
         "optimizers": optimizers,
         "clock": clock,
         "plan": msgspec.Raw(plan.to_json().encode()),
-        "hooks": hooks,
+        "hooks": saved,
     }
-    return write(header, entries, room)
+    return write(header, entries, limits)
 
 
-def tensors_of(lives: Iterable[LiveHook]) -> list[str]:
-    """The names of the tensor parameters that hooks use."""
-    return sorted({live.definition.checked(live.hook.do.params)[p] for live in lives if isinstance(live.hook.do, Action)
-                   for p in live.definition.tensor_params})  # fmt: skip
+def clock_as_saved(environment: Environment, *, optimizer: str | None, manual: bool) -> SavedClock:
+    """Return what is saved of the step clock."""
+    clock, passes = environment.clock, environment.clock.passes
+    return SavedClock(
+        clock.step,
+        clock.tripped,
+        environment.gradients.accumulated,
+        (passes.counts[0], passes.counts[1]),
+        last=(passes.now.step, passes.now.index, passes.now.training),
+        optimizer=optimizer,
+        manual=manual,
+    )
+
+
+@torch.no_grad()
+def gather_state(hooks: Iterable[AttachedHook]) -> None:
+    """Take the declared state of targets that not every rank has from the first that has each. Every rank calls it."""
+    spread = [hook for hook in hooks if hook.resolved.owners and hook.definition.state]
+    mine = ranks.rank()
+    given = []
+    for hook in spread:
+        held = torch.tensor([hook.resolved.first_rank(site.name) == mine for site in hook.sites])
+        packed = hook.state.pack(torch.device("cpu"))
+        given.append({name: torch.where(held.to(t.device), t, 0.0) for name, t in packed.items()})
+    for hook, whole in zip(spread, ranks.merge(given, [dict.fromkeys(one, "sum") for one in given]), strict=True):
+        hook.state.packed.update(whole)
+
+
+def tensors_of(hooks: Iterable[AttachedHook]) -> list[str]:
+    """Return the names of the tensor parameters that hooks use."""
+    return sorted(
+        {
+            hook.definition.checked(hook.hook.do.params)[name]
+            for hook in hooks
+            if isinstance(hook.hook.do, Action)
+            for name in hook.definition.tensor_params
+        }
+    )
 
 
 def _plain(name: str, tensor: Tensor) -> Tensor:
@@ -86,7 +125,9 @@ def _check_named(plan: Plan) -> None:
     unnamed = [hook for hook in plan if not isinstance(hook.do, Action)]
     if not unnamed:
         return
-    places = "".join(f"\n  hook {h.id!r} at {h.at}: its function at {callable_place(h.do)}" for h in unnamed)  # type: ignore[arg-type]
+    places = "".join(
+        f"\n  hook {h.id!r} at {h.at}: its function at {callable_place(h.do)}" for h in unnamed if callable(h.do)
+    )
     raise StateError(
         f"{len(unnamed)} of the plan's functions {'has' if len(unnamed) == 1 else 'have'} no name that a checkpoint "
         f"could keep{places}",
@@ -100,10 +141,10 @@ def _name(hook: Hook) -> str:
     return name if name.isidentifier() else "mine"
 
 
-def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
-    id, state = live.hook.id, live.state
-    sites = [site for site in live.sites if site.dormant != GONE]
-    slots = None if len(sites) == len(live.sites) else torch.tensor([site.slot for site in sites])
+def _pack_hook(attached: AttachedHook, entries: dict[str, Tensor]) -> SavedHook:
+    id, state = attached.hook.id, attached.state
+    sites = [site for site in attached.sites if site.dormant != GONE]
+    slots = None if len(sites) == len(attached.sites) else torch.tensor([site.slot for site in sites])
     names = [site.name for site in sites]
     for name in names:
         if not is_name(name):
@@ -129,7 +170,7 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     )
     for kind, packed in (("state", state.packed), ("pending", state.pending)):
         entries.update({key_of(kind, id, name): _kept(tensor, slots) for name, tensor in packed.items()})
-    partials = live.partials
+    partials = attached.partials
     if partials is not None and 1 in partials.fired:
         entries.update({key_of("partial", id, name): _kept(store, slots) for name, store in partials.stores.items()})
         entries[key_of("fired", id)] = _kept(as_tensor(bytes(partials.fired)), slots)
@@ -137,10 +178,16 @@ def _pack_hook(live: LiveHook, entries: dict[str, Tensor]) -> SavedHook:
     for (device, seed), generator in state.generators.items():
         entries[key_of("generator", id, device, str(seed))] = generator.get_state()
     return SavedHook(
-        live.definition.name, live.definition.version, fingerprint_of(live.definition),
-        due=live.due_steps, counted=live.counted, muted=live.muted,
-        kinds=list(numbers), reasons=list(reasons), skipped=[_told(why) for why in skipped],
-    )  # fmt: skip
+        attached.definition.name,
+        attached.definition.version,
+        fingerprint_of(attached.definition),
+        due=attached.due_steps,
+        counted=attached.counted,
+        muted=attached.status.is_muted,
+        kinds=list(numbers),
+        reasons=list(reasons),
+        skipped=[_told(why) for why in skipped],
+    )
 
 
 def _table(rows: list[list[int]]) -> Tensor:
@@ -159,7 +206,7 @@ def _kept(tensor: Tensor, slots: Tensor | None) -> Tensor:
 
 def _reason(site: Site, reasons: dict[str, int]) -> int:
     """Of a site that muted itself; other reasons to sleep are seen again on the model."""
-    if site.dormant is None or not site.dormant.startswith(MUTED):
+    if site.dormant is None or not site.muted_itself:
         return -1
     why = _told(site.dormant)
     if why not in reasons and len(reasons) >= MOST_REASONS:
@@ -181,9 +228,10 @@ def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: di
                 dtype = NAMES.get(tensor.dtype)
                 if dtype is None or not is_plain(tensor):
                     raise StateError(
-                        f"its state {name!r} cannot be kept: it is {_form(tensor)}", hook=id,
+                        f"its state {name!r} cannot be kept: it is {_form(tensor)}",
+                        hook=id,
                         remedy="keep a plain tensor, or mend the action that put it there",
-                    )  # fmt: skip
+                    )
                 groups.setdefault(f"{dtype}/{tensor.dim()}/{name}", []).append((places[slot], tensor.detach()))
         for group, found in groups.items():
             found.sort(key=lambda item: item[0])

@@ -1,53 +1,117 @@
-"""The end of a step: what was measured is merged over ranks, made into numbers, and looked at for trips."""
+"""The end of a step: what ends it; then results are merged over ranks, made into numbers, and searched for trips."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import Enum, auto
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from tenterhook import ranks
+from tenterhook import torch_internals as private
 from tenterhook.errors import RanksError
 from tenterhook.plan import Plan
 from tenterhook.record import Recorder, Table
 from tenterhook.resolve.agreement import digest_of
-from tenterhook.resolve.sharding import GLOBAL
+from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import device_of
-from tenterhook.rig.installer import Rigging
-from tenterhook.rig.run_files import why
-from tenterhook.rig.runtime.attached_hook import LiveHook
+from tenterhook.rig.installer import Installer
+from tenterhook.rig.runtime.attached_hook import AttachedHook
 
 
-class Ending:
-    def __init__(self, plan: Plan, rigging: Rigging, recorder: Recorder) -> None:
-        self._digest = digest_of(plan)
-        self._rigging = rigging
+class StepSource(Enum):
+    """What ends a step."""
+
+    #: the step of the optimizer that is the clock
+    OPTIMIZER = auto()
+    #: without an optimizer: the end of the root's backward, or of a forward without gradients
+    BACKWARD = auto()
+    #: the program: `with rig.step():`
+    PROGRAM = auto()
+
+
+class StepFinalizer:
+    """Ends steps. `change_schedule` is called when other hooks are due in the next one."""
+
+    def __init__(
+        self, plan: Plan, installer: Installer, recorder: Recorder, change_schedule: Callable[[], None]
+    ) -> None:
+        self._installer = installer
         self._recorder = recorder
+        self._change_schedule = change_schedule
+        self._digest = digest_of(plan)
+        self._closed = False
+        #: the backward whose end ends the step
+        self._backward_task = -1
+        self.source = self._own_source
 
-    def __call__(self) -> None:
-        rigging, clock, trips = self._rigging, self._rigging.clock, []
-        for live in rigging.active:
-            live.count_due()
-        self._make_whole([live for live in rigging.active if live.claim.merges and live.partials is not None])
-        for live in list(rigging.lives.values()):
-            live.state.commit()
-            if live.partials is not None and 1 in live.partials.fired:
-                trips += self._report(live)
+    @property
+    def _own_source(self) -> StepSource:
+        """Return what ends a step if the program does not."""
+        return StepSource.OPTIMIZER if self._installer.environment.model.has_optimizers else StepSource.BACKWARD
+
+    def set_plan(self, plan: Plan) -> None:
+        self._digest = digest_of(plan)
+
+    def set_program_steps(self, on: bool) -> None:
+        """Let the program say what a step is, or no longer."""
+        self.source = StepSource.PROGRAM if on else self._own_source
+
+    def close(self) -> None:
+        """End no more steps: the rig has left."""
+        self._closed = True
+
+    # -- what ends a step --------------------------------------------------------------------------------------------
+
+    def optimizer_stepped(self) -> None:
+        """The optimizer that is the clock has stepped."""
+        if self.source is StepSource.OPTIMIZER:
+            self.end_step()
+
+    def backward_began(self) -> None:
+        """The root's backward has begun: without an optimizer, the step ends when it does."""
+        if self._closed or self.source is not StepSource.BACKWARD:
+            return
+        task = private.graph_task_id()
+        if task != self._backward_task:  # several outputs, several forwards: one backward
+            self._backward_task = task
+            # Queued at the end again, so that it comes after whatever else waits for the end.
+            private.at_end_of_backward(lambda: private.at_end_of_backward(self.no_optimizer_steps))
+
+    def no_optimizer_steps(self) -> None:
+        """The root's backward has ended, or a forward that has none: without an optimizer, so has the step."""
+        if self.source is StepSource.BACKWARD:
+            self.end_step()
+
+    # -- what happens then -------------------------------------------------------------------------------------------
+
+    def end_step(self) -> None:
+        """End the step: count it, merge and report what was measured, decide which hooks are due in the next one."""
+        if self._closed:
+            return
+        installer, environment, trips = self._installer, self._installer.environment, []
+        active, clock = installer.schedule.active, environment.clock
+        for hook in active:
+            hook.count_due()
+        self._merge_over_ranks([hook for hook in active if hook.resolved.merges and hook.partials is not None])
+        for hook in list(installer.hooks.values()):
+            hook.state.commit()
+            if hook.partials is not None and 1 in hook.partials.fired:
+                trips += self._report(hook)
         self._recorder.flush(clock.step)
-        flights = self._recorder.flights
-        # Ranks decide the same, whoever of them has a flight recorder.
-        waited_for = flights or clock.shared or any(live.hook.when.after_trip for live in rigging.lives.values())
-        if trips and waited_for and bool(torch.stack([t.any() for _, t in trips]).any()):
-            clock.tripped = clock.step
-            for flight in flights:
-                flight.trip(why(trips))
+        self._look_for_trips(trips)
         clock.end_step()
+        environment.gradients.accumulated = False
+        change = installer.schedule.next_change
+        if not self._closed and (environment.outdated or (change is not None and clock.step >= change)):
+            self._change_schedule()
 
     @torch.no_grad()
-    def _make_whole(self, lives: list[LiveHook]) -> None:
+    def _merge_over_ranks(self, hooks: list[AttachedHook]) -> None:
         """Merge over ranks what observers measured of parts, all of them at once. Each rank does, or none."""
-        model, parts = self._rigging.model(), [live.partials for live in lives if live.partials is not None]
+        model, parts = self._installer.environment.model.root(), [h.partials for h in hooks if h.partials is not None]
         if not parts or model is None:
             return
         device = device_of(model)
@@ -61,29 +125,51 @@ class Ending:
             one.take_whole(whole)
 
     @torch.no_grad()
-    def _report(self, live: LiveHook) -> list[tuple[LiveHook, Tensor]]:
-        """Turn a two-phase observer's merged partial results into numbers."""
-        assert live.partials is not None
-        fired = bytearray(live.partials.fired)
-        merged = live.partials.take()
+    def _report(self, hook: AttachedHook) -> list[tuple[AttachedHook, Tensor]]:
+        """Turn a two-phase observer's merged partial results into numbers; return where it tripped."""
+        assert hook.partials is not None
+        fired = bytearray(hook.partials.fired)
+        merged = hook.partials.take()
         if merged is None:
             return []
-        step, names = self._rigging.clock.step, live.names
         device = merged["fired"].device
-        if live.reads_only and live.width:
-            columns = partial(live.call, merged, {})
-            self._put(live, Table(step, names, fired, columns, width=live.width, device=device))
+        if hook.is_lazy and hook.width:
+            self._record(hook, fired, partial(hook.call, merged, {}), device)
             return []
-        state = live.state.pack(device)
+        state = hook.state.pack(device)
         try:
-            made = dict(live.call(merged, state))
+            made = dict(hook.call(merged, state))
         except Exception as error:
-            live.failed(live.sites[0], error)
+            hook.fail(hook.sites[0], error)
             return []
         trip = made.pop("trip", None)
-        live.width = len(made)
-        self._put(live, Table(step, names, fired, lambda: made, width=live.width, device=device))
-        return [(live, trip)] if trip is not None and live.definition.trigger else []
+        hook.width = len(made)
+        self._record(hook, fired, lambda: made, device)
+        return [(hook, trip)] if trip is not None and hook.definition.trigger else []
 
-    def _put(self, live: LiveHook, table: Table) -> None:
-        self._recorder.put(live.hook.id, table, shared=live.claim.merges or live.hook.at in GLOBAL)
+    def _record(
+        self, hook: AttachedHook, fired: bytearray, columns: Callable[[], dict[str, Tensor]], device: torch.device
+    ) -> None:
+        table = Table(
+            self._installer.environment.clock.step, hook.names, fired, columns, width=hook.width, device=device
+        )
+        self._recorder.put(hook.hook.id, table, shared=hook.resolved.merges or hook.hook.at in GLOBAL_POINTS)
+
+    def _look_for_trips(self, trips: list[tuple[AttachedHook, Tensor]]) -> None:
+        """Note the step in which a trigger tripped, if somebody waits for that."""
+        environment, flights = self._installer.environment, self._recorder.flights
+        # Ranks decide the same, whoever of them has a flight recorder.
+        awaited = (
+            flights or environment.errors.shared or any(h.hook.when.after_trip for h in self._installer.hooks.values())
+        )
+        if trips and awaited and bool(torch.stack([t.any() for _, t in trips]).any()):
+            environment.clock.tripped = environment.clock.step
+            for flight in flights:
+                flight.trip(trip_reason(trips))
+
+
+def trip_reason(trips: list[tuple[AttachedHook, Tensor]]) -> str:
+    """Say which trigger tripped, and at which target."""
+    tripped = [(hook, hook.names[int(trip.nonzero()[0])]) for hook, trip in trips if bool(trip.any())]
+    hook, target = tripped[0]
+    return f"{hook.definition.name} {hook.hook.id!r} tripped at {target!r}"

@@ -15,31 +15,38 @@ from torch.optim import Optimizer
 from tenterhook import ranks
 from tenterhook import torch_internals as private
 from tenterhook.actions import unmeasurable
-from tenterhook.resolve.sharding import counts, local, summed
+from tenterhook.resolve.sharding import is_counted_here, local, reduce_partial
 from tenterhook.resolve.targets import is_sharded
-from tenterhook.rig.installer import Rigging
-from tenterhook.rig.points.calling import Fire, apply, count, make_call, make_fire, out_of_phase
-from tenterhook.rig.runtime.attached_hook import LiveHook, Site
-from tenterhook.rig.step.sharded_modifiers import NO_GRADIENT, Stage, over
-from tenterhook.rig.step.step_targets import Reach, Reached
+from tenterhook.rig.installer import Installer
+from tenterhook.rig.points.calling import Fire, apply, make_call, make_fire, out_of_phase
+from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.step.sharded_modifiers import NO_GRADIENT, MergeBatch, reduce_rows
+from tenterhook.rig.step.step_targets import Reached, StepTargets
 from tenterhook.torch_internals import compiler as dynamo
 
 
-class Steps:
+class OptimizerStep:
     """What happens around one optimizer's step, for one rig."""
 
-    def __init__(self, name: str, optimizer: Optimizer, rigging: Rigging, *, end: Callable[[], None] | None) -> None:
-        self.name = name
-        self._reach = Reach(name, rigging)
-        self._rigging = rigging
+    def __init__(
+        self,
+        name: str,
+        optimizer: Optimizer,
+        installer: Installer,
+        *,
+        resolve_again: Callable[[], None],
+        end: Callable[[], None] | None,
+    ) -> None:
+        self._targets = StepTargets(name, installer.environment.model, resolve_again)
+        self._installer = installer
         #: called after the step of the optimizer that is the clock
         self._end = end
         #: a subclass that calls super().step() fires twice; the outer step is known by its frame
         self._depth = 0
         self._frame = 0
         #: the step under way does not count
-        self._no_step = False
-        self._lives: list[LiveHook] = []
+        self._ignored = False
+        self._hooks: list[AttachedHook] = []
         self._fires: dict[Site, Fire] = {}
         self._before: list[tuple[Site, Tensor]] = []
         self._handles = (
@@ -49,7 +56,7 @@ class Steps:
 
     @property
     def running(self) -> bool:
-        """Whether the step is on the stack; one that raised is not."""
+        """True if the step is on the stack; one that raised is not."""
         return self._under_way(sys._getframe(1))
 
     def _under_way(self, frame: FrameType | None) -> bool:
@@ -60,25 +67,25 @@ class Steps:
         return False
 
     def remove(self) -> None:
-        self._lives, self._end = [], None
-        self._reach.clear()
+        self._hooks, self._end = [], None
+        self._targets.clear()
         for handle in self._handles:
             handle.remove()
 
-    def serve(self, lives: Iterable[LiveHook]) -> None:
-        """The hooks at step points, in plan order."""
-        lives = [live for live in lives if live.hook.point.side == "step"]
-        if lives != self._lives:
-            self._lives, self._fires = lives, {}
-            self._reach.clear()
+    def set_hooks(self, hooks: Iterable[AttachedHook]) -> None:
+        """Take the hooks at step points, in plan order."""
+        hooks = [hook for hook in hooks if hook.hook.point.side == "step"]
+        if hooks != self._hooks:
+            self._hooks, self._fires = hooks, {}
+            self._targets.clear()
 
     def silence(self) -> None:
         """Do nothing any more, while PyTorch still goes through the hooks."""
-        self._lives, self._end = [], None
+        self._hooks, self._end = [], None
         self._before.clear()
 
     def _nested(self) -> bool:
-        """Whether this is a step within the one under way; one that raised never reached its end."""
+        """True for a step within the one under way; one that raised never reached its end."""
         frame = sys._getframe(2)  # the optimizer's step that called `_pre`
         if self._under_way(frame.f_back):
             return True
@@ -92,10 +99,10 @@ class Steps:
         self._depth += 1
         if nested:
             return None
-        self._no_step = _is_no_step(optimizer, kwargs)
-        if self._no_step:
+        self._ignored = _is_ignored(optimizer, kwargs)
+        if self._ignored:
             return None
-        if not any(live.active for live in self._lives):
+        if not any(hook.active for hook in self._hooks):
             self._agree()
             return None
         _unscale(optimizer)
@@ -120,12 +127,11 @@ class Steps:
         return loss
 
     def _agree(self, *points: str) -> None:
-        """On several ranks: what failed on one of them stops all; before a weight has moved, but for these points."""
-        clock = self._rigging.clock
-        lives = [live for live in self._rigging.active if not points or live.hook.at in points]
-        if clock.shared and any(live.claim.on_error == "raise" for live in lives):
-            error, clock.poison = clock.poison, None
-            ranks.agree(error)
+        """Raise on every rank what failed on one; before a weight has moved, but for these points."""
+        errors = self._installer.environment.errors
+        hooks = [hook for hook in self._installer.schedule.active if not points or hook.hook.at in points]
+        if errors.shared and any(hook.resolved.on_error == "raise" for hook in hooks):
+            ranks.agree(errors.take())
 
     @dynamo.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -133,7 +139,7 @@ class Steps:
             self._depth -= 1
             return
         try:
-            if not self._no_step:
+            if not self._ignored:
                 self._finish(optimizer)
         finally:
             self._depth = 0
@@ -148,23 +154,23 @@ class Steps:
             self._end()
 
     def _updates(self) -> None:
-        moved: dict[LiveHook, tuple[list[Site], list[Tensor | None]]] = {}
+        moved: dict[AttachedHook, tuple[list[Site], list[Tensor | None]]] = {}
         for site, old in self._before:
             parameter = site.target.parameter()
             if parameter is None:
                 continue
             update = parameter.detach() - old
-            if site.live.gauge is not None or site.live.claim.merges:
-                sites, updates = moved.setdefault(site.live, ([], []))
+            if site.attached.gauge is not None or site.attached.resolved.merges:
+                sites, updates = moved.setdefault(site.attached, ([], []))
                 sites.append(site)
                 updates.append(update)
             else:
                 self._fire(site)(local(update))
-        for live, (sites, updates) in moved.items():
-            if live.claim.merges:
-                self._parts(live, sites, updates)
+        for hook, (sites, updates) in moved.items():
+            if hook.resolved.merges:
+                self._parts(hook, sites, updates)
             else:
-                self._together(live, sites, [_part(update) for update in updates])
+                self._together(hook, sites, [_part(update) for update in updates])
 
     def _fire(self, site: Site) -> Fire:
         fire = self._fires.get(site)
@@ -174,79 +180,80 @@ class Steps:
         return fire
 
     def _call(self, point: str, optimizer: Optimizer) -> None:
-        for live in self._lives:
-            if live.active and live.hook.at == point:
-                for site in live.sites:
+        for hook in self._hooks:
+            if hook.active and hook.hook.at == point:
+                for site in hook.sites:
                     if site.target.owner() is optimizer:
                         self._fire(site)(optimizer)
 
     @torch.no_grad()
     def _finals(self) -> None:
-        lives = [live for live in self._lives if live.active and live.hook.at == "grad_final"]
-        if not lives:
+        hooks = [hook for hook in self._hooks if hook.active and hook.hook.at == "grad_final"]
+        if not hooks:
             return
-        self._reach.look()
-        found = [(live, self._reach.of(live)) for live in lives]
+        self._targets.begin_step()
+        found = [(hook, self._targets.of(hook)) for hook in hooks]
         _sum({id(p): p for _, reached in found if reached.sharded for p in reached.parameters}.values())
-        stage = Stage()
-        for live, reached in found:
-            stage.make_way(live)
-            if live.claim.merges and live.definition.modifies:
-                stage.add(live, reached)
-            elif live.claim.over_hook:
-                self._over_hook(live, reached)
+        batch = MergeBatch()
+        for hook, reached in found:
+            batch.finish_before(hook)
+            if hook.resolved.merges and hook.definition.modifies:
+                batch.add(hook, reached)
+            elif hook.resolved.over_hook:
+                self._over_hook(hook, reached)
             else:
-                self._each(live, reached)
-        stage.carry_out()
+                self._each(hook, reached)
+        batch.finish()
 
-    def _together(self, live: LiveHook, sites: list[Site], given: list[Tensor | None]) -> None:
+    def _together(self, hook: AttachedHook, sites: list[Site], given: list[Tensor | None]) -> None:
         """All of an observer's sites in one pass."""
-        if not live.in_phase():
+        if not hook.in_phase():
             for site in sites:
-                site.skip(out_of_phase(live))
+                site.skip(out_of_phase(hook))
             return
-        tensors: list[Tensor | None] = [None] * len(live.sites)
+        tensors: list[Tensor | None] = [None] * len(hook.sites)
         for site, tensor in zip(sites, given, strict=True):
             if tensor is None:
                 site.skip(NO_GRADIENT)
             elif tensor.layout is not torch.strided:
-                live.failed(site, unmeasurable(tensor))
+                hook.fail(site, unmeasurable(tensor))
             else:
                 tensors[site.slot] = tensor
-        gauge = live.gauge
+        gauge = hook.gauge
         if gauge is None or not gauge.fits(tensors):
-            gauge = live.make_gauge(tensors)
+            gauge = hook.make_gauge(tensors)
         measured = [site for site in sites if tensors[site.slot] is not None]
-        if live.partials is None or not measured:
+        if hook.partials is None or not measured:
             return
         try:
-            columns = gauge(tensors, self._values(live, measured)) if gauge is not None else None
+            columns = gauge(tensors, self._values(hook, measured)) if gauge is not None else None
         except Exception:  # one by one, so that it is said of the site it is about
-            columns, live.gauge = None, None
+            columns, hook.gauge = None, None
         if columns is None:
             for site in measured:
                 self._fire(site)(tensors[site.slot])
             return
-        live.partials.add_together([site.slot for site in measured], columns)
+        hook.partials.add_together([site.slot for site in measured], columns)
+        clock = hook.clock
         for site in measured:
-            count(site)
+            site.count(clock)
 
     @staticmethod
-    def _values(live: LiveHook, measured: list[Site]) -> list[Tensor | None]:
+    def _values(hook: AttachedHook, measured: list[Site]) -> list[Tensor | None]:
         """The parameters of what is measured, by slot, if the action asks for them."""
-        if not live.definition.needs_value:
+        if not hook.definition.needs_value:
             return []
-        values: list[Tensor | None] = [None] * len(live.sites)
+        values: list[Tensor | None] = [None] * len(hook.sites)
         for site in measured:
             parameter = site.target.parameter()
             values[site.slot] = None if parameter is None else local(parameter)
         return values
 
-    def _each(self, live: LiveHook, reached: Reached) -> None:
-        if live.claim.merges and live.partials is not None:
-            self._parts(live, reached.sites, [p.grad for p in reached.parameters])
-        elif live.gauge is not None:
-            self._together(live, reached.sites, [_part(p.grad) for p in reached.parameters])
+    def _each(self, hook: AttachedHook, reached: Reached) -> None:
+        if hook.resolved.merges and hook.partials is not None:
+            self._parts(hook, reached.sites, [p.grad for p in reached.parameters])
+        elif hook.gauge is not None:
+            self._together(hook, reached.sites, [_part(p.grad) for p in reached.parameters])
         else:
             for site, parameter in zip(reached.sites, reached.parameters, strict=True):
                 grad = parameter.grad
@@ -255,21 +262,23 @@ class Steps:
                     continue
                 _replace(parameter, self._fire(site)(local(grad)))
 
-    def _parts(self, live: LiveHook, sites: list[Site], given: list[Tensor | None]) -> None:
+    def _parts(self, hook: AttachedHook, sites: list[Site], given: list[Tensor | None]) -> None:
         """Of tensors that are spread over ranks, what this rank stands for; they are merged when the step ends."""
         mine: list[Site] = []
         parts: list[Tensor | None] = []
         for site, tensor in zip(sites, given, strict=True):
-            if tensor is not None and not (local(tensor).numel() and counts(tensor, live.claim.first(site.name))):
-                if live.in_phase():
-                    count(site)  # another rank measures it
+            if tensor is not None and not (
+                local(tensor).numel() and is_counted_here(tensor, hook.resolved.first_rank(site.name))
+            ):
+                if hook.in_phase():
+                    site.count(hook.clock)  # another rank measures it
                 else:
-                    site.skip(out_of_phase(live))
+                    site.skip(out_of_phase(hook))
                 continue
             mine.append(site)
             parts.append(None if tensor is None else local(tensor))
-        if live.gauge is not None:
-            self._together(live, mine, parts)
+        if hook.gauge is not None:
+            self._together(hook, mine, parts)
             return
         for site, part in zip(mine, parts, strict=True):
             if part is None:
@@ -277,15 +286,15 @@ class Steps:
             else:
                 self._fire(site)(part)
 
-    def _over_hook(self, live: LiveHook, reached: Reached) -> None:
+    def _over_hook(self, hook: AttachedHook, reached: Reached) -> None:
         """Measured over all the hook's targets, then applied to each."""
-        measure = live.measure
+        measure = hook.definition.measure
         assert measure is not None
         given = []
-        wanted = live.in_phase()
+        wanted = hook.in_phase()
         for site, parameter in zip(reached.sites, reached.parameters, strict=True):
             if not wanted:
-                site.skip(out_of_phase(live))
+                site.skip(out_of_phase(hook))
             elif parameter.grad is None:
                 site.skip(NO_GRADIENT)
             else:
@@ -297,21 +306,21 @@ class Steps:
             try:
                 parts.append(measure(part))
             except Exception as error:
-                live.failed(site, error)
+                hook.fail(site, error)
                 return
         first = next(iter(parts[0].values())).device
-        columns = {n: torch.stack([p[n].to(first) for p in parts]) for n in live.definition.partials}
-        merged = {n: over(column, live.definition.partials[n].merge)[0] for n, column in columns.items()}
+        columns = {n: torch.stack([p[n].to(first) for p in parts]) for n in hook.definition.partials}
+        merged = {n: reduce_rows(column, hook.definition.partials[n].merge)[0] for n, column in columns.items()}
         for site, parameter, part in given:
             _replace(parameter, apply(site, part, {n: m.to(part.device) for n, m in merged.items()}))
 
     @torch.no_grad()
     def _copy_parameters(self) -> None:
-        lives = [live for live in self._lives if live.active and live.hook.at == "update"]
-        if lives:
-            self._reach.look()
-        for live in lives:
-            reached = self._reach.of(live)
+        hooks = [hook for hook in self._hooks if hook.active and hook.hook.at == "update"]
+        if hooks:
+            self._targets.begin_step()
+        for hook in hooks:
+            reached = self._targets.of(hook)
             copies = [p.detach().clone() for p in reached.parameters]
             self._before += zip(reached.sites, copies, strict=True)
 
@@ -321,7 +330,7 @@ def _part(grad: Tensor | None) -> Tensor | None:
 
 
 def _replace(parameter: Tensor, out: Tensor | None) -> None:
-    """By what a modifier returned for this rank's part of its gradient."""
+    """Put what a modifier returned in the place of this rank's part of the gradient."""
     if out is None:
         return
     if parameter.grad is not None and is_sharded(parameter.grad):
@@ -331,16 +340,16 @@ def _replace(parameter: Tensor, out: Tensor | None) -> None:
 
 
 def _sum(parameters: Iterable[Tensor]) -> None:
-    """A gradient of which ranks hold summands is what the optimizer uses once it is summed."""
+    """Sum the gradients of which ranks hold summands: the optimizer uses the sum."""
     for parameter in parameters:
         if parameter.grad is not None:
-            whole = summed(parameter.grad)
+            whole = reduce_partial(parameter.grad)
             if whole is not parameter.grad:
                 parameter.grad = whole
 
 
 def _unscale(optimizer: Optimizer) -> None:
-    """A fused optimizer unscales inside its step; what the hooks see must be unscaled already."""
+    """Unscale the gradients now: a fused optimizer would do it inside its step, after the hooks."""
     scale = private.pending_scale(optimizer)
     if scale is None:
         return
@@ -352,8 +361,8 @@ def _unscale(optimizer: Optimizer) -> None:
     private.clear_scale(optimizer)
 
 
-def _is_no_step(optimizer: Optimizer, kwargs: Any) -> bool:
-    """A step that GradScaler makes a fused optimizer skip, or the one DCP fakes to create optimizer state."""
+def _is_ignored(optimizer: Optimizer, kwargs: Any) -> bool:
+    """True for a step that GradScaler makes a fused optimizer skip, and for the one DCP fakes to make its state."""
     skipped = private.found_inf(optimizer)
     if skipped is not None and skipped.item():  # GradScaler itself reads it for an optimizer that is not fused
         return True

@@ -1,18 +1,19 @@
-"""Which of a hook's sites an optimizer's step reaches: looked up by name in each step, decided anew when one moved."""
+"""Which sites an optimizer's step applies to: looked up by name in each step, decided anew when one moved."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import compress
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from tenterhook.resolve.dormancy import FROZEN, NO_OPTIMIZER
 from tenterhook.resolve.model_view import optimizer_of
-from tenterhook.resolve.resolution import FROZEN, NO_OPTIMIZER
 from tenterhook.resolve.targets import is_sharded
-from tenterhook.rig.installer import Rigging
-from tenterhook.rig.runtime.attached_hook import LiveHook, Site
+from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.runtime.environment import TrainedModel
 
 
 class Reached(NamedTuple):
@@ -27,7 +28,7 @@ class Reached(NamedTuple):
         return self.parameters[0].device if self.parameters else torch.device("cpu")
 
 
-class _Kept(NamedTuple):
+class _Decision(NamedTuple):
     """What was decided, and for which parameters. By id: nothing is kept alive, and an optimizer holds its own."""
 
     awake: list[Site]
@@ -36,39 +37,45 @@ class _Kept(NamedTuple):
     sharded: bool
 
 
-class Reach:
-    """Of one optimizer's steps."""
+class StepTargets:
+    """Finds which sites an optimizer's step applies to."""
 
-    def __init__(self, optimizer: str, rigging: Rigging) -> None:
+    def __init__(self, optimizer: str, model: TrainedModel, resolve_again: Callable[[], None]) -> None:
         self._optimizer = optimizer
-        self._rigging = rigging
-        self._kept: dict[LiveHook, _Kept] = {}
+        self._model = model
+        self._resolve_again = resolve_again
+        self._decisions: dict[AttachedHook, _Decision] = {}
         self._held: dict[int, str] = {}
 
     def clear(self) -> None:
-        self._kept, self._held = {}, {}
+        self._decisions, self._held = {}, {}
 
-    def look(self) -> None:
-        """Once in a step: which optimizer holds which parameter."""
-        held = optimizer_of(self._rigging.optimizers())
+    def begin_step(self) -> None:
+        """Look once in a step which optimizer holds which parameter."""
+        held = optimizer_of(self._model.optimizers())
         if held != self._held:
-            self._kept, self._held = {}, held
+            self._decisions, self._held = {}, held
 
-    def of(self, live: LiveHook) -> Reached:
-        awake = [site for site in live.sites if site.dormant is None]
-        parameters = [site.target.parameter() for site in awake]
-        kept = self._kept.get(live)
-        if kept is not None and kept.awake == awake and kept.ids == list(map(id, parameters)):
-            there: list[Tensor] = parameters  # type: ignore[assignment]  # an id that was kept is no None's
+    def of(self, hook: AttachedHook) -> Reached:
+        """Return the sites of a hook that this optimizer's step applies to."""
+        awake, parameters = self._awake(hook)
+        decision = self._decisions.get(hook)
+        if decision is not None and decision.awake == awake and decision.ids == list(map(id, parameters)):
+            there = cast(list[Tensor], parameters)  # an id that was kept is no None's
             if all(p.requires_grad for p in there):
-                return Reached(list(compress(awake, kept.mine)), list(compress(there, kept.mine)), kept.sharded)
+                mine = decision.mine
+                return Reached(list(compress(awake, mine)), list(compress(there, mine)), decision.sharded)
         if any(parameter is None for parameter in parameters):
-            self._rigging.resolve_again()
-            awake = [site for site in live.sites if site.dormant is None]
-            parameters = [site.target.parameter() for site in awake]
-        return self._decide(live, awake, parameters)
+            self._resolve_again()
+            awake, parameters = self._awake(hook)
+        return self._decide(hook, awake, parameters)
 
-    def _decide(self, live: LiveHook, awake: list[Site], parameters: list[Tensor | None]) -> Reached:
+    @staticmethod
+    def _awake(hook: AttachedHook) -> tuple[list[Site], list[Tensor | None]]:
+        awake = [site for site in hook.sites if site.dormant is None]
+        return awake, [site.target.parameter() for site in awake]
+
+    def _decide(self, hook: AttachedHook, awake: list[Site], parameters: list[Tensor | None]) -> Reached:
         mine = [False] * len(awake)
         for number, (site, parameter) in enumerate(zip(awake, parameters, strict=True)):
             if parameter is None:
@@ -84,5 +91,5 @@ class Reach:
             mine[number] = self._held[id(parameter)] == self._optimizer
         found = [p for p in compress(parameters, mine) if p is not None]
         sharded = any(map(is_sharded, found))
-        self._kept[live] = _Kept(awake, list(map(id, parameters)), mine, sharded)
+        self._decisions[hook] = _Decision(awake, list(map(id, parameters)), mine, sharded)
         return Reached(list(compress(awake, mine)), found, sharded)

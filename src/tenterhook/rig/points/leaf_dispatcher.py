@@ -15,161 +15,177 @@ from tenterhook.actions import BUILTIN
 from tenterhook.errors import RefusedError
 from tenterhook.rig.points.calling import Fire, chain, make_fire, make_replay
 from tenterhook.rig.runtime.attached_hook import Site
-from tenterhook.rig.runtime.step_clock import Clock, Pass
-from tenterhook.rig.runtime.tensor_tree import leaves
+from tenterhook.rig.runtime.forward_pass import ForwardPass
+from tenterhook.rig.runtime.step_clock import StepClock
+from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 
 graph_task_id = private.graph_task_id
-
-
 is_grad_enabled = torch.is_grad_enabled
 
 
-class Calls:
+class CallCounter:
     """Numbers the calls of a target within a step, for actions that ask."""
 
-    def __init__(self, clock: Clock, sites: Sequence[Site]) -> None:
+    def __init__(self, clock: StepClock, sites: Sequence[Site]) -> None:
         self._clock = clock
         self._step = -1
         self._next = 0
         #: of passes that may recompute: the number of the call, None once there was a second
-        self._of_pass: weakref.WeakKeyDictionary[Pass, int | None] = weakref.WeakKeyDictionary()
+        self._of_pass: weakref.WeakKeyDictionary[ForwardPass, int | None] = weakref.WeakKeyDictionary()
         self.contexts = [s.ctx for s in sites if s.ctx is not None]
 
     def begin(self) -> int:
         if self._step != self._clock.step:
             self._step, self._next = self._clock.step, 0
         self._next += 1
-        now = self._clock.now
+        now = self._clock.passes.now
         if now.modifiers:
             self._of_pass[now] = None if now in self._of_pass else self._next - 1
         return self._next - 1
 
     def recomputed(self) -> int | None:
-        """The number of a call that is recomputed, if there was only one in the step."""
+        """Return the number of a call that is recomputed, if there was only one in the step."""
         return 0 if self._next == 1 and self._step == self._clock.step else None
 
     def place(self, call: int | None, leaf: int) -> None:
         for ctx in self.contexts:
             ctx._call, ctx.leaf = call, leaf
 
-    def replay(self, forward: Pass, leaf: int) -> None:
+    def begin_replay(self, forward: ForwardPass, leaf: int) -> None:
         for ctx in self.contexts:
             ctx._call, ctx.leaf, ctx._step = self._of_pass.get(forward), leaf, forward.step
 
-    def replayed(self) -> None:
+    def end_replay(self) -> None:
         for ctx in self.contexts:
             ctx._step = None
 
 
-def counted(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fire:
-    """`fire`, told which leaf it is at."""
+def numbered(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fire:
+    """Return `fire` with each leaf numbered before it."""
     leaf = first - 1
 
     def visit(x: Tensor) -> Tensor | None:
         nonlocal leaf
         leaf += 1
         place(leaf)
-        return fire(x)  # type: ignore[no-any-return]
+        new: Tensor | None = fire(x)
+        return new
 
     return visit
 
 
-class Visitor:
-    """What fires on the tensor leaves of each call of a target, and what a recomputation does instead."""
+class LeafDispatcher:
+    """Fires on the tensor leaves of each call of a target, or does once more what a recomputed call did."""
 
-    def __init__(self, active: Sequence[Site], serving: Sequence[Site], clock: Clock) -> None:
+    def __init__(self, active: Sequence[Site], serving: Sequence[Site], clock: StepClock) -> None:
         self._clock = clock
-        self._calls = Calls(clock, serving)
+        self._calls = CallCounter(clock, serving)
         self._active = active
         self._fire = chain([make_fire(s) for s in active]) if active else None
-        self._replays = [(s, make_replay(s)) for s in serving if s.live.modifies_forward]
+        self._replays = [(s, make_replay(s)) for s in serving if s.attached.modifies_forward]
         self._may_keep = any(may_keep(s) for s in active)
-        self._modifiers = frozenset(s.live for s in active if s.live.modifies_forward)
+        self._modifiers = frozenset(s.attached for s in active if s.attached.modifies_forward)
         #: the same for every call, if no action asks which it is
         self.always = None if self._calls.contexts else self._fire
 
     def begin(self) -> Fire | None:
-        """For one call; none of an export."""
+        """Return what fires in one call; nothing in an export."""
         if self._fire is None or is_exporting():
             return None
         call = self._calls.begin()
-        return counted(self._fire, lambda leaf: self._calls.place(call, leaf))
+        return numbered(self._fire, lambda leaf: self._calls.place(call, leaf))
 
     @property
     def idle(self) -> bool:
         return self._fire is None
 
     def enter(self) -> int:
-        """The number of the call that begins."""
+        """Return the number of the call that begins."""
         return self._calls.begin() if self._calls.contexts and not self.idle else 0
 
     def at(self, call: int, leaf: int) -> Fire:
-        """For one leaf of a call that has entered."""
+        """Return what fires at one leaf of a call that has entered."""
         assert self._fire is not None
         self._calls.place(call, leaf)
         return self._fire
 
-    def lent(self, x: Tensor) -> Tensor:
-        """Between compiled code, which uses its memory again, and an action: a copy, if that might keep it."""
+    def safe_copy(self, x: Tensor) -> Tensor:
+        """Return a copy if an action might keep the value: compiled code uses its memory again."""
         return x.clone() if self._may_keep else x.detach()
 
     def recompute(self, *, first: int = 0) -> Fire | None:
-        """For one call inside a recomputation: the modifications of the pass it belongs to."""
+        """Return the modifications of the pass that a recomputed call belongs to."""
         if not self._replays:
             return None
         clock = self._clock
-        forward = clock.recomputed()
-        if forward is None or (forward.step != clock.step and any(s.live.state for s, _ in self._replays)):
+        forward = clock.passes.recomputed()
+        if forward is None or (forward.step != clock.step and any(s.attached.state for s, _ in self._replays)):
             site = self._replays[0][0]
             raise RefusedError(
                 "a checkpoint recomputes a forward whose modifiers have changed since, and it cannot be told which",
-                hook=site.hook, target=site.name, point=site.point,
+                hook=site.hook,
+                target=site.name,
+                point=site.point,
                 remedy="run backward before changing the hook, or compute the loss from the model's own output",
-            )  # fmt: skip
-        fires = [replay(forward) for s, replay in self._replays if s.live in forward.modifiers]
+            )
+        fires = [replay(forward) for s, replay in self._replays if s.attached in forward.modifiers]
         if not fires:
             return None
-        fire = counted(chain(fires), lambda leaf: self._calls.replay(forward, leaf), first=first)
+        fire = numbered(chain(fires), lambda leaf: self._calls.begin_replay(forward, leaf), first=first)
 
         def visit(x: Tensor) -> Tensor | None:
             try:
-                return fire(x)  # type: ignore[no-any-return]
+                new: Tensor | None = fire(x)
+                return new
             finally:
-                self._calls.replayed()
+                self._calls.end_replay()
 
         return visit
 
     def changed(self, new: Any) -> None:
-        """A value was changed. A checkpoint shows in the forward: by no_grad, or by hooks on what is saved."""
+        """Note that a value was changed. In a forward, a checkpoint shows by no_grad, or by hooks on what is saved."""
         if is_grad_enabled() and private.saved_tensors_hooks(False) is None:
             return
-        clock = self._clock
-        if not self._modifiers <= clock.now.modifiers:  # a part of the model was called without its root
-            clock.widen_pass(self._modifiers)
-        forward = clock.now
+        passes = self._clock.passes
+        if not self._modifiers <= passes.now.modifiers:  # a part of the model was called without its root
+            passes.widen(self._modifiers)
+        forward = passes.now
         forward.recomputes = True
         for tensor in leaves(new):
             if tensor.grad_fn is not None:
-                tensor.register_hook(Held(forward))
+                tensor.register_hook(KeepAlive(forward))
 
-    def found_none(self, tree: Any, where: str) -> bool:
-        """Whether there is no tensor to fire on, which is then said."""
-        if leaves(tree):
-            return False
-        self.skip(no_tensor(tree, where))
-        return True
+    def fire_on_tree(self, tree: Any, fire: Fire, where: str) -> Any:
+        """Fire on every tensor of a tree; return what replaces the tree, or None."""
+        if is_exporting():  # an export has fake tensors
+            return None
+        if not leaves(tree):
+            self.skip(no_tensor(tree, where))
+            return None
+        new = map_leaves(tree, fire)
+        if new is tree:
+            return None
+        self.changed(new)
+        return new
+
+    def replay_on_tree(self, tree: Any) -> Any:
+        """Do once more to a recomputed tree what its forward did; return what replaces it, or None."""
+        fire = self.recompute()
+        return None if fire is None else map_leaves(tree, fire)
 
     def skip(self, why: str) -> None:
         for site in self._active:
             site.skip(why)
 
     def refuse_gradient(self) -> None:
-        site = next(s for s in self._active if s.live.modifies_forward)
+        site = next(s for s in self._active if s.attached.modifies_forward)
         raise RefusedError(
             "its action uses a tensor that requires grad, and compiled code expects no gradient of this value",
-            hook=site.hook, target=site.name, point=site.point,
+            hook=site.hook,
+            target=site.name,
+            point=site.point,
             remedy="let what goes into the module require grad, or attach to the plain model",
-        )  # fmt: skip
+        )
 
 
 def no_tensor(tree: Any, where: str) -> str:
@@ -177,17 +193,17 @@ def no_tensor(tree: Any, where: str) -> str:
 
 
 def may_keep(site: Site) -> bool:
-    """Whether its action might hold on to what it is given: somebody's own function."""
-    definition = site.live.definition
+    """True if its action might keep what it is given: it is the user's own function."""
+    definition = site.attached.definition
     return not definition.two_phase and BUILTIN.find(definition.name) is not definition
 
 
-class Held:
-    """A tensor hook that does nothing but keep a pass alive with its graph."""
+class KeepAlive:
+    """A tensor hook that does nothing but keep a pass alive as long as its graph."""
 
     __slots__ = ("forward",)
 
-    def __init__(self, forward: Pass) -> None:
+    def __init__(self, forward: ForwardPass) -> None:
         self.forward = forward
 
     def __call__(self, grad: Tensor | None) -> None:

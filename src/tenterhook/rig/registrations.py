@@ -1,0 +1,113 @@
+"""All registrations of a rig: one for each target and point, shared by the hooks there."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+
+from tenterhook.resolve.model_view import ModelView
+from tenterhook.resolve.targets import ModelTargets, Target
+from tenterhook.rig.compiled.graph_cache import Graphs
+from tenterhook.rig.compiled.graph_tracker import GraphTracker
+from tenterhook.rig.points.registry import make_registration
+from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.runtime.registration import Registration
+from tenterhook.rig.runtime.step_clock import StepClock
+
+
+class Registrations:
+    """The registrations of one rig, by place and by hook."""
+
+    def __init__(self, view: ModelView, clock: StepClock, rig: int) -> None:
+        #: the model as it was last resolved
+        self.targets: ModelTargets = view.targets
+        self.graphs = GraphTracker()
+        self._clock = clock
+        #: the number of the rig in this process: rigs fire in the order they were attached
+        self.rig = rig
+        #: FSDP2 gathers parameters for a forward
+        self._gathered = view.fsdp2
+        self._by_place: dict[tuple[str, str, str], Registration] = {}
+        #: in the order of its sites
+        self._by_hook: dict[AttachedHook, list[Registration]] = {}
+
+    def __iter__(self) -> Iterator[Registration]:
+        return iter(self._by_place.values())
+
+    def __len__(self) -> int:
+        return len(self._by_place)
+
+    def of(self, hook: AttachedHook) -> list[Registration]:
+        """Return the registrations of a hook, in the order of its sites; none at step points and on taps."""
+        return self._by_hook.get(hook, [])
+
+    def add(self, hook: AttachedHook) -> None:
+        """Make a registration for each site of a hook, or join one that is there."""
+        if hook.has_registrations:
+            self._by_hook[hook] = [self._serve(site) for site in hook.sites]
+
+    def add_site(self, site: Site) -> None:
+        if site.attached.has_registrations:
+            self._by_hook[site.attached].append(self._serve(site))
+
+    def _serve(self, site: Site) -> Registration:
+        target = site.target
+        place = (target.kind, target.name, site.point)
+        found = self._by_place.get(place)
+        if found is None:
+            found = self._by_place[place] = make_registration(
+                target, site.point, self._clock, self.rig, self.graphs.touched, gathered=self._gathered
+            )
+            if self.targets.in_graph(target):
+                found.expect()
+        found.sites.append(site)
+        return found
+
+    def move(self, site: Site, target: Target, *, moved: bool) -> None:
+        """Follow a site to the target that has its name now."""
+        registrations = self._by_hook.get(site.attached)
+        if registrations:
+            found = registrations[site.slot]
+            if moved or found.target is not target:
+                found.move(target)
+
+    def refresh(self, hook: AttachedHook, kept: frozenset[Hashable]) -> None:
+        """Bring the registrations of a hook in line with its status."""
+        for one in self.of(hook):
+            one.refresh(kept)
+
+    def refresh_site(self, site: Site, kept: frozenset[Hashable]) -> None:
+        registrations = self._by_hook.get(site.attached)
+        if registrations:
+            registrations[site.slot].refresh(kept)
+
+    def discard(self, hook: AttachedHook, kept: frozenset[Hashable]) -> None:
+        """Take a hook off for good; remove the registrations that serve no other."""
+        for one in self._by_hook.pop(hook, ()):
+            one.sites = [s for s in one.sites if s.attached is not hook]
+            one.refresh(kept)
+            if not one.sites and not one.status.stays:
+                one.remove()
+                self._by_place.pop((one.target.kind, one.target.name, one.point), None)
+
+    def sort(self, order: Mapping[AttachedHook, int]) -> None:
+        """Have the sites of each registration fire in plan order."""
+        for one in self:
+            one.sites.sort(key=lambda site: order.get(site.attached, -1))
+
+    def remove_all(self, kept: frozenset[Hashable]) -> list[Registration]:
+        """Leave the model; return the registrations that a living graph may still recompute with."""
+        lingering = [one for one in self if any(s.attached in kept for s in one.sites)]
+        for one in self:
+            if one in lingering:
+                one.refresh(kept)
+            else:
+                one.remove()
+        return lingering
+
+    def clear(self) -> None:
+        self._by_place.clear()
+        self._by_hook.clear()
+
+    def graph_report(self) -> Graphs:
+        """Count the compiled graphs that these registrations are in, and those that were dropped."""
+        return self.graphs.report(list(self))

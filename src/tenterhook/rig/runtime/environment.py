@@ -1,0 +1,117 @@
+"""What all hooks of one rig share while they run."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+from torch.optim import Optimizer
+
+from tenterhook import torch_internals as private
+from tenterhook.errors import TenterhookError
+from tenterhook.record import Recorder
+from tenterhook.rig.runtime.step_clock import StepClock
+
+
+class TrainedModel:
+    """Weak references to a model and its optimizers."""
+
+    def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
+        #: returns the model, or None if it was freed
+        self.root = weakref.ref(model)
+        self._optimizers = {name: weakref.ref(o) for name, o in optimizers.items()}
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Return the optimizers that are alive, by name."""
+        return {name: o for name, ref in self._optimizers.items() if (o := ref()) is not None}
+
+    def freed_optimizers(self) -> list[str]:
+        """Return the names of the optimizers that no longer exist."""
+        return [name for name, ref in self._optimizers.items() if ref() is None]
+
+    @property
+    def optimizer_names(self) -> list[str]:
+        """Return the names of all optimizers that were given, alive or not."""
+        return list(self._optimizers)
+
+    @property
+    def has_optimizers(self) -> bool:
+        """True if optimizers were given, alive or not."""
+        return bool(self._optimizers)
+
+    def has_gradients(self) -> bool:
+        """True if a parameter of some optimizer has a gradient."""
+        groups = [group for o in self.optimizers().values() for group in o.param_groups]
+        return any(p.grad is not None for group in groups for p in group["params"])
+
+    def is_training(self) -> bool:
+        """True if the root is in training mode."""
+        root = self.root()
+        return root is None or root.training
+
+
+class GradientWatch:
+    """Sees whether gradients have come to parameters since the last step."""
+
+    def __init__(self, model: TrainedModel) -> None:
+        self._model = model
+        self.accumulated = False
+        #: the end of the running backward is waited for
+        self._waits = False
+
+    def measured(self) -> None:
+        """Look at the gradients when the running backward ends."""
+        if not self._waits:
+            self._waits = True
+            private.at_end_of_backward(self._backward_ended)
+
+    def _backward_ended(self) -> None:
+        self._waits = False
+        self.accumulated = self.accumulated or self._model.has_gradients()
+
+    def begin_forward(self) -> None:
+        """Forget a backward whose end never came: it raised."""
+        self._waits = False
+
+
+class DeferredError:
+    """An error that all ranks raise together before the optimizer's step, since they wait for each other until then."""
+
+    def __init__(self, *, shared: bool = False) -> None:
+        #: other ranks count the same steps
+        self.shared = shared
+        self._first: TenterhookError | None = None
+
+    def defer(self, error: TenterhookError) -> None:
+        self._first = self._first or error
+
+    def take(self) -> TenterhookError | None:
+        error, self._first = self._first, None
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What all hooks of one rig share."""
+
+    clock: StepClock
+    model: TrainedModel
+    gradients: GradientWatch
+    errors: DeferredError = field(default_factory=DeferredError)
+    recorder: Recorder | None = None
+    #: hooks whose registrations no longer fit their status, until the installer brings them in line
+    outdated: set[Hashable] = field(default_factory=set)
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        optimizers: Mapping[str, Optimizer],
+        *,
+        recorder: Recorder | None = None,
+        shared: bool = False,
+    ) -> Environment:
+        trained = TrainedModel(model, optimizers)
+        return cls(StepClock(), trained, GradientWatch(trained), DeferredError(shared=shared), recorder)
