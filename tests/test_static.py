@@ -21,8 +21,7 @@ FILES = sorted(
 #: every top-level package that is imported anywhere, at the top or inside a function
 IMPORTS = {
     "__future__", "argparse", "atexit", "base64", "collections", "contextlib", "copy", "dataclasses", "datetime",
-    "difflib",
-    "duckdb",
+    "difflib", "duckdb", "enum",
     "functools", "gc", "hashlib", "html", "inspect", "itertools", "json", "math", "mlflow", "msgspec", "os", "pathlib",
     "plotly", "pyarrow", "re", "signal", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch",
     "types",

@@ -90,6 +90,8 @@ class Rig:
         tensors: Mapping[str, Tensor] | None,
     ) -> None:
         self.plan = plan
+        #: True until it has left the model
+        self.attached = True
         self._status = RigStatus.ATTACHED
         self._actions = actions
         self._tensors = dict(tensors or {})
@@ -129,11 +131,6 @@ class Rig:
             flight.begin(partial(model_snapshot, weakref.ref(self._installer)))
 
     # -- what it says ------------------------------------------------------------------------------------------------
-
-    @property
-    def attached(self) -> bool:
-        """True until it has left the model."""
-        return self._status is not RigStatus.DETACHED
 
     @property
     def step_count(self) -> int:
@@ -230,7 +227,7 @@ class Rig:
         if self._clock.passes.under_way and self._installer.schedule.modifiers:
             self._status = RigStatus.LEAVING
             return
-        self._status = RigStatus.DETACHED
+        self._status, self.attached = RigStatus.DETACHED, False
         self._root.silent = True
         self._finalizer.close()
         self._recorder.keep_beside(LEDGER, partial(ledger_json, self.ledger))
