@@ -24,6 +24,8 @@ class Schedule(NamedTuple):
     active: tuple[AttachedHook, ...] = ()
     #: those of them that may change a value in the forward pass
     modifiers: frozenset[AttachedHook] = frozenset()
+    #: those of them whose partial results are merged over ranks
+    merging: tuple[AttachedHook, ...] = ()
     #: the step in which another hook becomes due, or no longer is; None if there is none
     next_change: int | None = None
     #: registrations that act, on parameters that may be replaced
@@ -142,6 +144,7 @@ class Installer:
         self.schedule = Schedule(
             active,
             modifiers=frozenset(hook for hook in active if hook.modifies_forward),
+            merging=tuple(hook for hook in active if hook.resolved.merges and hook.partials is not None),
             next_change=min((c for c in changes if c is not None), default=None),
             parameters=tuple(
                 one for one in self.registrations if isinstance(one, ParameterRegistration) and one.serving.active

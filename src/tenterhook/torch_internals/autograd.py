@@ -14,9 +14,8 @@ graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 
 
-def at_end_of_backward(call: Callable[[], None]) -> None:
-    """Run `call` when the running backward ends. 2.13: only inside a backward."""
-    torch.autograd.Variable._execution_engine.queue_callback(call)
+#: runs what it is given when the running backward ends; only inside a backward. 2.13
+at_end_of_backward: Callable[[Callable[[], None]], None] = torch.autograd.Variable._execution_engine.queue_callback
 
 
 #: given False, the innermost saved_tensors_hooks or None; a non-reentrant checkpoint has some in its forward. 2.13

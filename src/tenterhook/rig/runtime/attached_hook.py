@@ -210,11 +210,6 @@ class AttachedHook:
         return self._names
 
     @property
-    def is_lazy(self) -> bool:
-        """True if its numbers may be made of the partial results whenever somebody asks."""
-        return self.definition.together is not None and not self.definition.state and not self.definition.trigger
-
-    @property
     def modifies_forward(self) -> bool:
         """True if it may change a value in the forward pass, so that a recomputation must see it again."""
         return self.definition.modifies and self.hook.point.side == "forward"

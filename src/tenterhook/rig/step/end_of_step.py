@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import partial
 
@@ -92,16 +92,20 @@ class StepFinalizer:
         if self._closed:
             return
         installer, environment, trips = self._installer, self._installer.environment, []
-        active, clock = installer.schedule.active, environment.clock
-        for hook in active:
+        clock = environment.clock
+        for hook in installer.schedule.active:
             hook.count_due()
-        self._merge_over_ranks([hook for hook in active if hook.resolved.merges and hook.partials is not None])
+        if installer.schedule.merging:
+            self._merge_over_ranks(installer.schedule.merging)
         for hook in list(installer.hooks.values()):
             hook.state.commit()
             if hook.partials is not None and 1 in hook.partials.fired:
-                trips += self._report(hook)
+                fired = bytearray(hook.partials.fired)
+                trip = self._report(hook, fired, hook.partials.take())
+                trips += [(hook, trip)] if trip is not None else []
         self._recorder.flush(clock.step)
-        self._look_for_trips(trips)
+        if trips:
+            self._look_for_trips(trips)
         clock.end_step()
         environment.gradients.accumulated = False
         change = installer.schedule.next_change
@@ -109,7 +113,7 @@ class StepFinalizer:
             self._change_schedule()
 
     @torch.no_grad()
-    def _merge_over_ranks(self, hooks: list[AttachedHook]) -> None:
+    def _merge_over_ranks(self, hooks: Sequence[AttachedHook]) -> None:
         """Merge over ranks what observers measured of parts, all of them at once. Each rank does, or none."""
         model, parts = self._installer.environment.model.root(), [h.partials for h in hooks if h.partials is not None]
         if not parts or model is None:
@@ -125,35 +129,27 @@ class StepFinalizer:
             one.take_whole(whole)
 
     @torch.no_grad()
-    def _report(self, hook: AttachedHook) -> list[tuple[AttachedHook, Tensor]]:
-        """Turn a two-phase observer's merged partial results into numbers; return where it tripped."""
-        assert hook.partials is not None
-        fired = bytearray(hook.partials.fired)
-        merged = hook.partials.take()
+    def _report(self, hook: AttachedHook, fired: bytearray, merged: dict[str, Tensor] | None) -> Tensor | None:
+        """Turn a two-phase observer's merged partial results into numbers; return where its trigger tripped."""
         if merged is None:
-            return []
-        device = merged["fired"].device
-        if hook.is_lazy and hook.width:
-            self._record(hook, fired, partial(hook.call, merged, {}), device)
-            return []
-        state = hook.state.pack(device)
-        try:
-            made = dict(hook.call(merged, state))
-        except Exception as error:
-            hook.fail(hook.sites[0], error)
-            return []
-        trip = made.pop("trip", None)
-        hook.width = len(made)
-        self._record(hook, fired, lambda: made, device)
-        return [(hook, trip)] if trip is not None and hook.definition.trigger else []
-
-    def _record(
-        self, hook: AttachedHook, fired: bytearray, columns: Callable[[], dict[str, Tensor]], device: torch.device
-    ) -> None:
-        table = Table(
-            self._installer.environment.clock.step, hook.names, fired, columns, width=hook.width, device=device
-        )
-        self._recorder.put(hook.hook.id, table, shared=hook.resolved.merges or hook.hook.at in GLOBAL_POINTS)
+            return None
+        resolved, trip = hook.resolved, None
+        definition, device = resolved.definition, merged["fired"].device
+        columns: Callable[[], dict[str, Tensor]] = partial(hook.call, merged, {})
+        # Without state and trip its numbers may be made whenever somebody asks, once it is known how many they are.
+        lazy = hook.width and definition.together is not None and not definition.state and not definition.trigger
+        if not lazy:
+            try:
+                made = dict(hook.call(merged, hook.state.pack(device)))
+            except Exception as error:
+                hook.fail(hook.sites[0], error)
+                return None
+            trip = made.pop("trip", None)
+            hook.width, columns = len(made), lambda: made
+        step = self._installer.environment.clock.step
+        table = Table(step, hook.names, fired, columns, width=hook.width, device=device)
+        self._recorder.put(resolved.hook.id, table, shared=resolved.merges or resolved.hook.at in GLOBAL_POINTS)
+        return trip if definition.trigger else None
 
     def _look_for_trips(self, trips: list[tuple[AttachedHook, Tensor]]) -> None:
         """Note the step in which a trigger tripped, if somebody waits for that."""

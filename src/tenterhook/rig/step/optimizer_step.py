@@ -129,8 +129,10 @@ class OptimizerStep:
     def _agree(self, *points: str) -> None:
         """Raise on every rank what failed on one; before a weight has moved, but for these points."""
         errors = self._installer.environment.errors
-        hooks = [hook for hook in self._installer.schedule.active if not points or hook.hook.at in points]
-        if errors.shared and any(hook.resolved.on_error == "raise" for hook in hooks):
+        if not errors.shared:
+            return
+        hooks = [hook.resolved for hook in self._installer.schedule.active if not points or hook.hook.at in points]
+        if any(resolved.on_error == "raise" for resolved in hooks):
             ranks.agree(errors.take())
 
     @dynamo.breaks_graph
