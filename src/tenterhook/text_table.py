@@ -12,7 +12,7 @@ MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]

@@ -16,7 +16,7 @@ from tenterhook.doctor.rules.no_effect import SCALE_FREE
 from tenterhook.errors import RefusedError
 from tenterhook.resolve.targets import targets_of
 from tenterhook.rig import Rig
-from tenterhook.text_table import Table
+from tenterhook.text_table import TextTable
 
 #: how a change is followed, in this order
 STAGES = ("grad", "grad_final", "update")
@@ -83,7 +83,7 @@ class Effect(Mapping[str, dict[str, Stage]]):
             return f"undone by {kind}: {why}"
         return "reaches the parameter"
 
-    def _table(self) -> Table:
+    def _table(self) -> TextTable:
         rows = []
         for name, stages in self._stages.items():
             cells: list[object] = [name]
@@ -92,7 +92,7 @@ class Effect(Mapping[str, dict[str, Stage]]):
                 cells += [_norm(found.without), _norm(found.with_hooks)] if found is not None else [None, None]
             rows.append([*cells, self.verdict(name)])
         head = ("parameter", *(f"{s} {w}" for s in STAGES for w in ("without", "with")), "verdict")
-        return Table("norms without the hooks, and with them", head, rows)
+        return TextTable("norms without the hooks, and with them", head, rows)
 
     def __repr__(self) -> str:
         return self._table().text()

@@ -6,10 +6,10 @@ from typing import Any
 
 from tenterhook.record import Recorder
 from tenterhook.rig.ledger import Ledger
-from tenterhook.text_table import MOST, Table
+from tenterhook.text_table import MOST, TextTable
 
 
-def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool) -> list[Table]:
+def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool) -> list[TextTable]:
     """Return a table of all hooks, and one of the last numbers of each."""
     rows = []
     for id, account in ledger.items():
@@ -35,7 +35,7 @@ def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool
     state += f"; graphs: {ledger.graphs}" if ledger.graphs else ""
     if recorder.dropped:
         state += f"; {recorder.dropped} rows or captures were more than a step may hold, and were dropped"
-    return [Table(f"rig: {state}", head, rows, _never_fired(ledger)), *_value_tables(ledger, recorder)]
+    return [TextTable(f"rig: {state}", head, rows, _never_fired(ledger)), *_value_tables(ledger, recorder)]
 
 
 def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, Any]]:
@@ -60,7 +60,7 @@ def _never_fired(ledger: Ledger) -> str:
     return f"never fired: {', '.join(silent[:4])}{more}" if silent else ""
 
 
-def _value_tables(ledger: Ledger, recorder: Recorder) -> list[Table]:
+def _value_tables(ledger: Ledger, recorder: Recorder) -> list[TextTable]:
     tables = []
     for id in ledger:
         values = last_values(recorder, id)
@@ -72,5 +72,5 @@ def _value_tables(ledger: Ledger, recorder: Recorder) -> list[Table]:
         foot = f"... and {len(values) - MOST} more" if len(values) > MOST else ""
         last = recorder.last.get(id)
         step = last.step if last is not None else recorder.last_emitted[id][0].step
-        tables.append(Table(f"{id}: step {step}", ("target", *names), rows, foot))
+        tables.append(TextTable(f"{id}: step {step}", ("target", *names), rows, foot))
     return tables

@@ -59,7 +59,7 @@ class Installer:
         """True if a change waits for the next forward of the root."""
         return bool(self.environment.outdated or self._kept or self.retired)
 
-    def put(self, resolved: ResolvedHook, before: AttachedHook | None = None) -> None:
+    def add(self, resolved: ResolvedHook, before: AttachedHook | None = None) -> None:
         """Attach a hook. It takes over the state of `before`, a hook of the same id, if the action is the same."""
         hook = AttachedHook(resolved, self.environment)
         if before is not None and before.definition.fingerprint == hook.definition.fingerprint:
@@ -80,7 +80,7 @@ class Installer:
             if isinstance(given, AttachedHook):
                 self.hooks[id] = given
             else:
-                self.put(given, before.get(id))
+                self.add(given, before.get(id))
         self.registrations.sort({hook: i for i, hook in enumerate(self.hooks.values())})
 
     def _retire(self, hook: AttachedHook) -> None:

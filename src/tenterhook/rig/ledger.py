@@ -8,7 +8,7 @@ from tenterhook.errors import nearest
 from tenterhook.plan import Hook
 from tenterhook.rig.compiled.graph_cache import Graphs
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
-from tenterhook.text_table import MOST, Table
+from tenterhook.text_table import MOST, TextTable
 
 
 class Account(Mapping[str, Site]):
@@ -125,7 +125,7 @@ class Ledger(Mapping[str, Account]):
         return sorted((s for s in sites if s.last == last), key=lambda s: s.order)
 
 
-def account_table(account: Account) -> Table:
+def account_table(account: Account) -> TextTable:
     rows = []
     for site in list(account.values())[:MOST]:
         notes = [f"dormant: {site.dormant}"] if site.dormant else []
@@ -135,4 +135,4 @@ def account_table(account: Account) -> Table:
         rows.append([site.name, site.state, site.due, site.fired, site.changed, site.failed, last, "; ".join(notes)])
     foot = f"... and {len(account) - MOST} more" if len(account) > MOST else ""
     head = ("target", "state", "due", "fired", "changed", "failed", "last step", "notes")
-    return Table("", head, rows, foot)
+    return TextTable("", head, rows, foot)

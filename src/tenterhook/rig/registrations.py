@@ -36,20 +36,21 @@ class Registrations:
     def __len__(self) -> int:
         return len(self._by_place)
 
-    def of(self, hook: AttachedHook) -> list[Registration]:
+    def of_hook(self, hook: AttachedHook) -> list[Registration]:
         """Return the registrations of a hook, in the order of its sites; none at step points and on taps."""
         return self._by_hook.get(hook, [])
 
     def add(self, hook: AttachedHook) -> None:
         """Make a registration for each site of a hook, or join one that is there."""
         if hook.has_registrations:
-            self._by_hook[hook] = [self._serve(site) for site in hook.sites]
+            self._by_hook[hook] = [self._join(site) for site in hook.sites]
 
     def add_site(self, site: Site) -> None:
         if site.attached.has_registrations:
-            self._by_hook[site.attached].append(self._serve(site))
+            self._by_hook[site.attached].append(self._join(site))
 
-    def _serve(self, site: Site) -> Registration:
+    def _join(self, site: Site) -> Registration:
+        """Put a site into the registration at its place, which is made if there is none."""
         target = site.target
         place = (target.kind, target.name, site.point)
         found = self._by_place.get(place)
@@ -72,7 +73,7 @@ class Registrations:
 
     def refresh(self, hook: AttachedHook, kept: frozenset[Hashable]) -> None:
         """Bring the registrations of a hook in line with its status."""
-        for one in self.of(hook):
+        for one in self.of_hook(hook):
             one.refresh(kept)
 
     def refresh_site(self, site: Site, kept: frozenset[Hashable]) -> None:

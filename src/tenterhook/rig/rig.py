@@ -98,7 +98,7 @@ class Rig:
         self._recorder = Recorder(as_sinks(sinks), ranks.rank())
         view, optimizers = resolution.view, resolution.view.optimizers
         shared = ranks.world_size() > 1 and bool(optimizers)
-        environment = Environment.of(model, optimizers, recorder=self._recorder, shared=shared)
+        environment = Environment.for_model(model, optimizers, recorder=self._recorder, shared=shared)
         self._installer = Installer(environment, Registrations(view, environment.clock, next(_numbers)))
         self._sync = ModelSync(self._installer)
         self._finalizer = StepFinalizer(plan, self._installer, self._recorder, self._apply_schedule)
@@ -122,7 +122,7 @@ class Rig:
                 self._steps.append(OptimizerStep(name, one, self._installer, resolve_again=resolve_again, end=end))
             with gc_paused():
                 for resolved in resolution:
-                    self._installer.put(resolved)
+                    self._installer.add(resolved)
                 graphs.watch(self._installer.registrations)
                 self._apply_schedule()
             undo.pop_all()

@@ -36,7 +36,7 @@ from tenterhook.doctor.patch.compiler import aside
 from tenterhook.doctor.patch.events import Course
 from tenterhook.doctor.patch.proxy import FUNCTIONS, StandIn, watch
 from tenterhook.rig import Rig
-from tenterhook.text_table import Table
+from tenterhook.text_table import TextTable
 from tenterhook.torch_internals import compiler as dynamo
 from tenterhook.torch_internals.code_owner import is_users
 
@@ -383,7 +383,7 @@ class Exam:
             for h in self.hooks
         ]  # fmt: skip
         head = ("hook", "registered by", "on", "place", "fired", "returned", "changed", "reached a step", "now")
-        return f"{Table('raw hooks', head, rows).text()}\n\n{self.findings!r}"
+        return f"{TextTable('raw hooks', head, rows).text()}\n\n{self.findings!r}"
 
 
 def _fate(hook: Watched) -> str:

@@ -121,7 +121,7 @@ def _hook_tensor(
         )
     target = Target("tensor", "tap", weakref.ref(_nowhere))
     resolved = ResolvedHook(one, definition, params, (target,), {}, "any", "raise")
-    attached = AttachedHook(resolved, Environment.of(_nowhere, {}))
+    attached = AttachedHook(resolved, Environment.for_model(_nowhere, {}))
     attached.apply(HookEvent.DUE)
     site = attached.sites[0]
     fire = make_fire(site)

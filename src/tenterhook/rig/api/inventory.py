@@ -15,7 +15,7 @@ from tenterhook.rig.rig import rigs_on
 from tenterhook.rig.root_hooks import RootDispatch
 from tenterhook.rig.runtime.registration import Dispatch
 from tenterhook.rig.step.optimizer_step import OptimizerStep
-from tenterhook.text_table import Table
+from tenterhook.text_table import TextTable
 from tenterhook.torch_internals.code_owner import owner_of
 
 
@@ -49,9 +49,9 @@ class Inventory(Sequence[Found]):
     def foreign(self) -> list[Found]:
         return [f for f in self._found if not f.ours]
 
-    def _table(self) -> Table:
+    def _table(self) -> TextTable:
         rows = [[f.target, f.registered_by, ", ".join(f.ours) or f.function, f.owner, f.place] for f in self._found]
-        return Table("", ("target", "registered by", "hook", "owner", "place"), rows)
+        return TextTable("", ("target", "registered by", "hook", "owner", "place"), rows)
 
     def __repr__(self) -> str:
         return self._table().text()

@@ -135,19 +135,19 @@ def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: boo
     callback, call = _found(ticket)
     change = callback.change(x, call, leaf, records=records, needs_grad=needs_grad)
     if change is None or change.given is None:
-        return _own(None if change is None else change.new, x), torch.tensor(NONE)
+        return _owned(None if change is None else change.new, x), torch.tensor(NONE)
     number = next(_numbers)
     held = torch.tensor(number)
     _changes[number] = change
     weakref.finalize(held.untyped_storage(), _changes.pop, number, None).atexit = False
-    return _own(change.new, x), held
+    return _owned(change.new, x), held
 
 
 def _change_back(grad: Tensor, change: Tensor) -> Tensor:
     """Run backward through the graph that the hooks made; what else they used gets its gradient, too."""
     number = int(change)
     if number == NONE:
-        return _own(None, grad)
+        return _owned(None, grad)
     _, given, made = _changes[number]
     assert given is not None
     if not made.requires_grad:
@@ -155,12 +155,12 @@ def _change_back(grad: Tensor, change: Tensor) -> Tensor:
     with dynamo.recording_again():
         torch.autograd.backward(made, grad, retain_graph=private.keeps_graph())
     back, given.grad = given.grad, None
-    return torch.zeros_like(grad) if back is None else _own(back, grad)
+    return torch.zeros_like(grad) if back is None else _owned(back, grad)
 
 
 def _on_gradient(grad: Tensor, ticket: Tensor, leaf: int, value: Tensor | None) -> Tensor:
     callback, call = _found(ticket)
-    return _own(callback.on_gradient(grad, call, leaf, value), grad)
+    return _owned(callback.on_gradient(grad, call, leaf, value), grad)
 
 
 def _skip(token: Tensor, why: str) -> None:
@@ -171,7 +171,7 @@ def _nothing(*given: object) -> None:
     return None
 
 
-def _own(new: Tensor | None, x: Tensor) -> Tensor:
+def _owned(new: Tensor | None, x: Tensor) -> Tensor:
     """Return memory that the operation owns, laid out as its fake promised."""
     promised = torch.empty_like(x)
     if new is None:

@@ -105,7 +105,7 @@ class Environment:
     outdated: set[Hashable] = field(default_factory=set)
 
     @classmethod
-    def of(
+    def for_model(
         cls,
         model: nn.Module,
         optimizers: Mapping[str, Optimizer],

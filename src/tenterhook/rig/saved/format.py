@@ -107,7 +107,7 @@ class SavedState:
     #: by hook and kind, then by what follows in the key
     parts: Mapping[tuple[str, str], Mapping[str, Tensor]]
 
-    def of(self, hook: str, kind: str) -> Mapping[str, Tensor]:
+    def entries(self, hook: str, kind: str) -> Mapping[str, Tensor]:
         return self.parts.get((hook, kind), {})
 
 
@@ -143,9 +143,9 @@ def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
         raise StateError(f"a {type(given).__name__} is not a state dict", remedy="give what rig.state_dict() returned")
     if len(given) > MAX_KEYS:
         raise StateError(f"{len(given)} entries are too many to look through", remedy="give those of the hooks alone")
-    before, own = prefix(ranks.rank()), _own(given, ranks.rank())
+    before, own = prefix(ranks.rank()), _entries_of(given, ranks.rank())
     if not own:
-        before, own = prefix(0), _own(given, 0)
+        before, own = prefix(0), _entries_of(given, 0)
     if not own:
         _find_elsewhere(given)
         return None
@@ -165,8 +165,8 @@ def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
     return _sorted(header, plan, {key: own[before + key].detach() for key in header.entries})
 
 
-def _own(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """The entries of a rank."""
+def _entries_of(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """Return the entries of a rank."""
     own, mine = {}, prefix(rank)
     for key, value in given.items():
         if not isinstance(key, str) or not key.startswith(PREFIX):

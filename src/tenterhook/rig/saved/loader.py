@@ -70,7 +70,7 @@ def compare_hooks(saved: SavedState, here: Here, report: LoadReport) -> None:
             continue
         close = nearest(id, new, 1)
         fact = "saved, but not in this plan" + (f"; the nearest is {close[0]!r}" if close else "")
-        if any(saved.of(id, kind) for kind in STATEFUL):
+        if any(saved.entries(id, kind) for kind in STATEFUL):
             report.add("hook", fact, hook=id)
         else:
             report.notes.append(f"hook {id!r}: {fact}")

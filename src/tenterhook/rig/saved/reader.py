@@ -23,7 +23,7 @@ MAX_DIMS, MAX_LENGTH = 16, 1 << 31
 
 def read_ledger(saved: SavedState, id: str, said: SavedHook) -> Tensor:
     rows = len(ROWS) + len(said.skipped)
-    ledger = saved.of(id, "ledger").get("")
+    ledger = saved.entries(id, "ledger").get("")
     if ledger is None:
         return torch.empty(rows, 0, dtype=torch.int64, device="cpu")
     if ledger.dtype != torch.int64 or ledger.dim() != 2 or ledger.shape[0] != rows:
@@ -40,7 +40,7 @@ def read_ledger(saved: SavedState, id: str, said: SavedHook) -> Tensor:
 
 
 def read_names(saved: SavedState, id: str, sites: int) -> list[str]:
-    tensor = saved.of(id, "targets").get("")
+    tensor = saved.entries(id, "targets").get("")
     if tensor is None or not sites:
         if tensor is None and not sites:
             return []
@@ -61,7 +61,7 @@ def read_state(
 ) -> HookState:
     state, device = HookState(definition, sites), device_of(model)
     for kind, table in (("state", state.packed), ("pending", state.pending)):
-        for name, tensor in saved.of(id, kind).items():
+        for name, tensor in saved.entries(id, kind).items():
             if tensor.dtype != torch.float64 or list(tensor.shape) != [sites]:
                 raise unreadable(kind, id)
             if name in definition.state:
@@ -73,14 +73,14 @@ def read_state(
             report.add("state", f"the state {name!r} was not saved", hook=id)
             state.packed[name] = torch.full((sites,), definition.state[name], dtype=torch.float64, device=device)
     for kind, index, free in (("free", "index", state.free), ("pending_free", "pending_index", state.pending_free)):
-        for group, rows in saved.of(id, index).items():
-            found = _unjoined(id, group, rows, saved.of(id, kind).get(group), sites, device)
+        for group, rows in saved.entries(id, index).items():
+            found = _unjoined(id, group, rows, saved.entries(id, kind).get(group), sites, device)
             if found.keys() & free.keys():
                 raise unreadable("free state", id)
             free.update(found)
-        if saved.of(id, kind).keys() - saved.of(id, index).keys():
+        if saved.entries(id, kind).keys() - saved.entries(id, index).keys():
             raise unreadable(kind, id)
-    for name, tensor in saved.of(id, "generator").items():
+    for name, tensor in saved.entries(id, "generator").items():
         where, _, seed = name.rpartition("/")
         if where not in devices_of(model):
             report.add("state", f"its generator was on {where}, where this model is not", hook=id)
@@ -141,7 +141,7 @@ def _generator(id: str, device: str, tensor: Tensor) -> torch.Generator:
 def read_partials(
     saved: SavedState, id: str, definition: Definition, sites: int, device: torch.device
 ) -> Mapping[str, Tensor]:
-    found = saved.of(id, "partial")
+    found = saved.entries(id, "partial")
     widths = {name: partial.width for name, partial in definition.partials.items()}
     for name, tensor in found.items():
         if tensor.dtype != torch.float64 or list(tensor.shape) != [sites, widths.get(name, -1)]:
@@ -150,7 +150,7 @@ def read_partials(
 
 
 def read_fired(saved: SavedState, id: str, definition: Definition, sites: int, partials: Mapping[str, Tensor]) -> bytes:
-    tensor = saved.of(id, "fired").get("")
+    tensor = saved.entries(id, "fired").get("")
     if tensor is None and not partials:
         return b""
     complete = partials.keys() == definition.partials.keys() and not definition.modifies

@@ -194,7 +194,7 @@ class OptimizerStep:
         if not hooks:
             return
         self._targets.begin_step()
-        found = [(hook, self._targets.of(hook)) for hook in hooks]
+        found = [(hook, self._targets.reached_by(hook)) for hook in hooks]
         _sum({id(p): p for _, reached in found if reached.sharded for p in reached.parameters}.values())
         batch = MergeBatch()
         for hook, reached in found:
@@ -322,7 +322,7 @@ class OptimizerStep:
         if hooks:
             self._targets.begin_step()
         for hook in hooks:
-            reached = self._targets.of(hook)
+            reached = self._targets.reached_by(hook)
             copies = [p.detach().clone() for p in reached.parameters]
             self._before += zip(reached.sites, copies, strict=True)
 

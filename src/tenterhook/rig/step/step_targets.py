@@ -56,7 +56,7 @@ class StepTargets:
         if held != self._held:
             self._decisions, self._held = {}, held
 
-    def of(self, hook: AttachedHook) -> Reached:
+    def reached_by(self, hook: AttachedHook) -> Reached:
         """Return the sites of a hook that this optimizer's step applies to."""
         awake, parameters = self._awake(hook)
         decision = self._decisions.get(hook)
