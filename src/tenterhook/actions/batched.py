@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from tenterhook.torch_internals import foreach_copy_, foreach_norm, foreach_zero_
+
 #: elements of a row
 WIDTH = 1024
 
@@ -227,7 +229,7 @@ class Together:
         if clean and len(pack.rests) > MANY:
             pack.matrix.zero_()
         elif clean and pack.rests:
-            torch._foreach_zero_(pack.rests)
+            foreach_zero_(pack.rests)
         views, values = [], []
         for site, start, view in zip(pack.members, pack.starts, pack.views, strict=True):
             tensor = tensors[site]
@@ -235,7 +237,7 @@ class Together:
                 views.append(view)
                 values.append(tensor.reshape(-1)[start:] if start else tensor)
         if views:
-            torch._foreach_copy_(views, values)
+            foreach_copy_(views, values)
 
 
 def widened(x: Tensor) -> Tensor:
@@ -351,7 +353,7 @@ class Norms:
     @staticmethod
     def _norms(tensors: Sequence[Tensor | None]) -> Tensor:
         there = [t for t in tensors if t is not None]
-        found = torch._foreach_norm([t.float() if t.element_size() < 4 else t for t in there])
+        found = foreach_norm([t.float() if t.element_size() < 4 else t for t in there])
         numbers = iter([n.to(device=there[0].device, dtype=torch.float64) for n in found])
         nothing = torch.zeros((), dtype=torch.float64, device=there[0].device)
         return torch.stack([next(numbers) if t is not None else nothing for t in tensors])

@@ -14,6 +14,7 @@ from tenterhook.torch_internals.autograd import is_functorch as is_functorch
 from tenterhook.torch_internals.autograd import keeps_graph as keeps_graph
 from tenterhook.torch_internals.autograd import memory_users as memory_users
 from tenterhook.torch_internals.autograd import node_number as node_number
+from tenterhook.torch_internals.autograd import read_version as read_version
 from tenterhook.torch_internals.autograd import saved_tensors_hooks as saved_tensors_hooks
 from tenterhook.torch_internals.autograd import sequence_number as sequence_number
 from tenterhook.torch_internals.autograd import set_versions as set_versions
@@ -27,6 +28,9 @@ from tenterhook.torch_internals.distributed import reduced_apart as reduced_apar
 from tenterhook.torch_internals.distributed import shard_groups as shard_groups
 from tenterhook.torch_internals.distributed import splits_backward as splits_backward
 from tenterhook.torch_internals.distributed import syncs as syncs
+from tenterhook.torch_internals.foreach import foreach_copy_ as foreach_copy_
+from tenterhook.torch_internals.foreach import foreach_norm as foreach_norm
+from tenterhook.torch_internals.foreach import foreach_zero_ as foreach_zero_
 from tenterhook.torch_internals.hook_dicts import EVERY_CALL as EVERY_CALL
 from tenterhook.torch_internals.hook_dicts import EVERY_STEP as EVERY_STEP
 from tenterhook.torch_internals.hook_dicts import HOOK_SLOTS as HOOK_SLOTS
