@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints, overload
 import msgspec
 from torch import Tensor
 
-from tenterhook.actions.batched import Form, Gauge
+from tenterhook.actions.batched import BatchMeasure, TensorSpec
 from tenterhook.errors import ActionError, nearest
 from tenterhook.plan import POINTS, Action, callable_name, callable_place
 
@@ -67,8 +67,8 @@ class Definition:
         self.trigger = trigger
         #: a user's unnamed function, which may modify or not
         self.plain = plain
-        #: makes what measures many tensors at once
-        self.together: Callable[[Sequence[Form]], Gauge] | None = None
+        #: makes what measures the tensors of many sites at once
+        self.batched: Callable[[Sequence[TensorSpec]], BatchMeasure] | None = None
         self.__doc__ = fn.__doc__
         for point in self.at:
             if point not in POINTS:

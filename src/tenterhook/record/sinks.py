@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tenterhook.plan.histogram import LOWEST_EXPONENT
 from tenterhook.record.rows import Batch, Row
 
 #: seconds in which batches are collected
 LINGER = 1.0
 #: metrics in one request to an MLflow server
 MOST = 1000
-#: the exponent of two that the first of a histogram's counts stands for
-LOWEST = -40
 
 
 def adapted(given: Any) -> Any:
@@ -55,13 +54,13 @@ class TensorBoard(_Tracker):
                 self._writer.add_scalar(row.key, row.value, step)
 
     def _histogram(self, row: Row, counts: list[float]) -> None:
-        edges = [float(LOWEST + place + 1) for place in range(len(counts))]
+        edges = [float(LOWEST_EXPONENT + place + 1) for place in range(len(counts))]
         there = [place for place, count in enumerate(counts) if count] or [0]
         total = sum(counts)
-        mean = sum((LOWEST + p + 0.5) * c for p, c in enumerate(counts))
+        mean = sum((LOWEST_EXPONENT + p + 0.5) * c for p, c in enumerate(counts))
         self._writer.add_histogram_raw(
-            row.key, min=LOWEST + there[0], max=LOWEST + there[-1] + 1, num=total, sum=mean,
-            sum_squares=sum((LOWEST + p + 0.5) ** 2 * c for p, c in enumerate(counts)),
+            row.key, min=LOWEST_EXPONENT + there[0], max=LOWEST_EXPONENT + there[-1] + 1, num=total, sum=mean,
+            sum_squares=sum((LOWEST_EXPONENT + p + 0.5) ** 2 * c for p, c in enumerate(counts)),
             bucket_limits=edges, bucket_counts=counts, global_step=row.step,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tenterhook.actions import Context, Form, Gauge
+from tenterhook.actions import BatchMeasure, Context, TensorSpec
 from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
 from tenterhook.resolve.resolution import Claim
 from tenterhook.resolve.sharding import GLOBAL, local
@@ -171,7 +171,7 @@ class LiveHook:
         observes = definition.two_phase and not definition.modifies
         self.partials = Partials(definition.partials, len(claim.targets)) if observes else None
         #: measures all its sites at once, where they come at once
-        self.gauge: Gauge | None = None
+        self.gauge: BatchMeasure | None = None
         #: numbers that it reports of each site; 0 until it has
         self.width = 0
         for target in claim.targets:
@@ -195,7 +195,7 @@ class LiveHook:
     @property
     def reads_only(self) -> bool:
         """Its numbers may be made of the partial results whenever somebody asks."""
-        return self.definition.together is not None and not self.definition.state and not self.definition.trigger
+        return self.definition.batched is not None and not self.definition.state and not self.definition.trigger
 
     @property
     def modifies_forward(self) -> bool:
@@ -211,15 +211,15 @@ class LiveHook:
     def wants_ctx(self) -> bool:
         return self.definition.takes_ctx and (self.definition.modifies or not self.definition.two_phase)
 
-    def make_gauge(self, given: Sequence[Tensor | None] = ()) -> Gauge | None:
+    def make_gauge(self, given: Sequence[Tensor | None] = ()) -> BatchMeasure | None:
         """For the sites as they are now; the optimizer's step gives all their tensors at once."""
-        make = self.definition.together
+        make = self.definition.batched
         if make is None or self.hook.at not in ("grad_final", "update"):
             return None
         parameters = [site.target.parameter() for site in self.sites]
         for slot, tensor in enumerate(given):
             parameters[slot] = tensor if tensor is not None else parameters[slot]
-        forms = [Form.of(local(p)) for p in parameters if p is not None]
+        forms = [TensorSpec.of(local(p)) for p in parameters if p is not None]
         whole = len(forms) == len(self.sites) and all(f.measurable for f in forms)
         self.gauge = make(forms) if whole and forms else None
         return self.gauge
