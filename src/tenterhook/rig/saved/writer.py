@@ -51,7 +51,7 @@ def pack(
 
 def tensors_of(lives: Iterable[LiveHook]) -> list[str]:
     """The names of the tensor parameters that hooks use."""
-    return sorted({live.definition.checked(live.hook.do.params)[p] for live in lives if isinstance(live.hook.do, Action)
+    return sorted({live.definition.convert(live.hook.do.params)[p] for live in lives if isinstance(live.hook.do, Action)
                    for p in live.definition.tensor_params})  # fmt: skip
 
 
