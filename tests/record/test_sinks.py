@@ -45,7 +45,7 @@ def train(sink: Any, steps: int = 4) -> dict[str, list[float]]:
             model(torch.randn(4, 3)).square().mean().backward()
             optimizer.step()
         assert rig.flush(60.0)
-        assert [one.written for one in rig._recorder.outlets] == [steps * (3 * 6 + 1)] * 2
+        assert [one.written for one in rig._recorder.workers] == [steps * (3 * 6 + 1)] * 2
     return told
 
 

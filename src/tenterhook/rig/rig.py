@@ -19,7 +19,7 @@ from tenterhook import torch_internals as private
 from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
-from tenterhook.record import LEDGER, PLAN, Recorder, Row, Sinks, Written, as_sinks
+from tenterhook.record import LEDGER, PLAN, FlightReport, Recorder, Row, Sinks, as_sinks
 from tenterhook.resolve.agreement import accord, accord_on
 from tenterhook.resolve.model_view import Ground
 from tenterhook.resolve.resolution import Claim, resolve
@@ -112,7 +112,7 @@ class Rig:
                 self._rigging.watch_graphs()
                 self._arm()
             undo.pop_all()
-        self._recorder.keep_beside(PLAN, partial(written, plan))
+        self._recorder.write_sidecar(PLAN, partial(written, plan))
         for flight in self._recorder.flights:
             flight.begin(partial(scene, weakref.ref(self)))
 
@@ -211,7 +211,7 @@ class Rig:
             self._recorder.forget(id)
         self.plan = plan
         self._ending = Ending(plan, rigging, self._recorder)
-        self._recorder.keep_beside(PLAN, partial(written, plan))
+        self._recorder.write_sidecar(PLAN, partial(written, plan))
         rigging.order()
         self._arm()
 
@@ -221,7 +221,7 @@ class Rig:
         if self._leaving or not self.attached:
             return
         self.attached = False
-        self._recorder.keep_beside(LEDGER, partial(accounts, self.ledger))
+        self._recorder.write_sidecar(LEDGER, partial(accounts, self.ledger))
         self._recorder.close()
         self._rigging.take_down(self._taps)
         self._root.watch_end(False)
@@ -233,7 +233,7 @@ class Rig:
             self._leave()
 
     @property
-    def reports(self) -> list[Written]:
+    def reports(self) -> list[FlightReport]:
         """What its flight recorders have written."""
         return [report for flight in self._recorder.flights for report in flight.reports]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Plan
-from tenterhook.record import Scene
+from tenterhook.record import ModelSnapshot
 from tenterhook.resolve.targets import names_of
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.runtime.attached_hook import LiveHook
@@ -28,7 +28,7 @@ def why(trips: list[tuple[LiveHook, Tensor]]) -> str:
 
 
 @torch.no_grad()
-def scene(ref: weakref.ref[Rig]) -> Scene | None:
+def scene(ref: weakref.ref[Rig]) -> ModelSnapshot | None:
     """What the flight recorder is told of the model: where its hooks are, when they fired, how large the weights."""
     rig = ref()
     model = rig._rigging.model() if rig is not None else None
@@ -37,7 +37,7 @@ def scene(ref: weakref.ref[Rig]) -> Scene | None:
     lives = rig._rigging.lives
     parameters = {n: p for n, t in names_of(model, {}).parameters.items() if (p := t.parameter()) is not None}
     norms = [float(norm) for norm in torch._foreach_norm([p.detach().float() for p in parameters.values()])]
-    return Scene(
+    return ModelSnapshot(
         rig.step_count,
         {id: live.hook.at for id, live in lives.items()},
         {id: {site.name: site.order for site in live.sites} for id, live in lives.items()},

@@ -278,7 +278,7 @@ class LiveHook:
 
     def _keep(self, ctx: Context, tensor: Tensor) -> None:
         if self.recorder is not None:
-            self.recorder.keep(self.hook.id, ctx.target, self.clock.step, tensor)
+            self.recorder.capture(self.hook.id, ctx.target, self.clock.step, tensor)
 
     def _generator(self, seed: int, device: torch.device) -> torch.Generator:
         return self.state.generator(self._whose, seed, device)
@@ -302,7 +302,7 @@ class LiveHook:
     def samples(self, x: Tensor) -> bool:
         """Whether it is measured how much this firing changes: in one step of ten, if somebody records."""
         return (
-            self.clock.step % SAMPLED == 1 and self.recorder is not None and self.recorder.listened
+            self.clock.step % SAMPLED == 1 and self.recorder is not None and self.recorder.has_sinks
             and x.dtype.is_floating_point and x.layout is torch.strided and not self.claim.merges
         )  # fmt: skip
 

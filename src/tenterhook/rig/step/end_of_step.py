@@ -10,7 +10,7 @@ from torch import Tensor
 from tenterhook import ranks
 from tenterhook.errors import RanksError
 from tenterhook.plan import Plan
-from tenterhook.record import Recorder, Table
+from tenterhook.record import Recorder, StepTable
 from tenterhook.resolve.agreement import digest_of
 from tenterhook.resolve.sharding import GLOBAL
 from tenterhook.resolve.targets import device_of
@@ -72,7 +72,7 @@ class Ending:
         device = merged["fired"].device
         if live.reads_only and live.width:
             columns = partial(live.call, merged, {})
-            self._put(live, Table(step, names, fired, columns, width=live.width, device=device))
+            self._put(live, StepTable(step, names, fired, columns, width=live.width, device=device))
             return []
         state = live.state.pack(device)
         try:
@@ -82,8 +82,8 @@ class Ending:
             return []
         trip = made.pop("trip", None)
         live.width = len(made)
-        self._put(live, Table(step, names, fired, lambda: made, width=live.width, device=device))
+        self._put(live, StepTable(step, names, fired, lambda: made, width=live.width, device=device))
         return [(live, trip)] if trip is not None and live.definition.trigger else []
 
-    def _put(self, live: LiveHook, table: Table) -> None:
-        self._recorder.put(live.hook.id, table, shared=live.claim.merges or live.hook.at in GLOBAL)
+    def _put(self, live: LiveHook, table: StepTable) -> None:
+        self._recorder.add_table(live.hook.id, table, shared=live.claim.merges or live.hook.at in GLOBAL)
