@@ -32,13 +32,13 @@ def act(given: argparse.Namespace) -> int:
     if missing("run", given):
         return 2
     from tenterhook import ranks
-    from tenterhook.adapters.auto_attach import Script
+    from tenterhook.adapters.auto_attach import AutoAttach
     from tenterhook.plan import Plan
     from tenterhook.program import run
 
     out = given.out or Path("runs") / f"{Path(given.script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     load_actions(given)
-    script = Script(out, plan=Plan.load(given.plan) if given.plan else None)
+    script = AutoAttach(out, plan=Plan.load(given.plan) if given.plan else None)
     code = run(given.script, given.arguments, script, module=given.module)
     sys.stdout.flush()
     if not given.quiet and ranks.launched()[0] == 0:
