@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import tenterhook as th
-from tenterhook.record import Batch, Table
+from tenterhook.record import Batch, StepTable
 from tenterhook.view import report
 
 NAMES = ("norm", "rms", "mean", "abs_max", "zeros", "nonfinite")
@@ -35,7 +35,7 @@ def batch(step: int, targets: list[str], generator: torch.Generator) -> Batch:
     size = torch.rand(rows, generator=generator, dtype=torch.float64) * 0.1 + torch.linspace(1e-4, 1e-1, rows).double()
     columns = {name: size / (place + 1) for place, name in enumerate(NAMES[:4])}
     columns |= {"zeros": torch.zeros(rows, dtype=torch.float64), "nonfinite": torch.zeros(rows, dtype=torch.float64)}
-    made = Table(step, targets, bytearray(b"\x01") * rows, lambda: columns, width=len(NAMES),
+    made = StepTable(step, targets, bytearray(b"\x01") * rows, lambda: columns, width=len(NAMES),
                  device=torch.device("cpu"))  # fmt: skip
     return Batch(step, 0, {"grads": made})
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 
 import tenterhook as th
-from tenterhook.record import Batch, Table
+from tenterhook.record import Batch, StepTable
 
 
 def batch(step: int, targets: list[str], generator: torch.Generator) -> Batch:
     values = torch.rand(len(targets), dtype=torch.float64, generator=generator)
-    made = Table(step, targets, bytearray(b"\x01") * len(targets), lambda: {"norm": values}, width=1,
+    made = StepTable(step, targets, bytearray(b"\x01") * len(targets), lambda: {"norm": values}, width=1,
                  device=torch.device("cpu"))  # fmt: skip
     return Batch(step, 0, {"grads": made})
 

@@ -20,7 +20,7 @@ def test_the_norm_of_the_update_in_parts_of_the_parameters(together: bool):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     rig = th.attach(model, th.Hook("r", on="**", at="update", do=th.ratio()), optimizer=optimizer)
     if not together:
-        rig._installer.hooks["r"].gauge = None
+        rig._installer.hooks["r"].batch = None
     old = {n: p.detach().clone() for n, p in model.named_parameters()}
     model(x).square().sum().backward()
     optimizer.step()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tenterhook as th
-from tenterhook.cli import main, parser
+from tenterhook.cli import main, make_parser
 
 FLAGS = {
     "run": {"--plan", "--actions", "--out", "--quiet", "-m", "script", "arguments"},
@@ -31,7 +31,7 @@ do = "stats"
 
 
 def test_the_flags():
-    (commands,) = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    (commands,) = [a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)]
     found = {
         name: {(a.option_strings or [a.dest])[-1] for a in command._actions if a.dest != "help"}
         for name, command in commands.choices.items()

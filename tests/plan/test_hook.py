@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tenterhook.errors import PlanError
 from tenterhook.plan import ALWAYS, POINTS, Action, Hook, Plan, Selector, When, callable_name, callable_place
-from tenterhook.plan.hook import MAX_HOOKS
+from tenterhook.plan.plan import MAX_HOOKS
 
 
 def double(value):

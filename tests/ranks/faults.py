@@ -233,7 +233,7 @@ def one_by_one(rank: int) -> None:
         optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
         rig = th.attach(one, th.Hook("r", on="**", at="update", do=th.ratio()), optimizer=optimizer)
         if not together:
-            rig._attached_hook("r").gauge = None
+            rig._attached_hook("r").batch = None
         one(torch.ones(2, 4)).square().sum().backward()
         optimizer.step()
         assert rig.ledger["r"].failed == 0 and rig.ledger["r"].fired == 2

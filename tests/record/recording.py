@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tenterhook.record import Batch, Outlet, Row, Store
+from tenterhook.record import Batch, Row, SinkWorker, Store
 
 TARGETS = 7
 
@@ -35,9 +35,9 @@ class Telling(Store):
 
 
 def main(path: str, acknowledged: str, first: int, last: int) -> None:
-    outlet = Outlet(Telling(path, acknowledged))
+    worker = SinkWorker(Telling(path, acknowledged))
     for step in range(first, last):
-        outlet.put(batch(step))
+        worker.enqueue(batch(step))
         if step % 50 == 49:
-            outlet.catch_up(5.0)
-    outlet.close()
+            worker.catch_up(5.0)
+    worker.close()

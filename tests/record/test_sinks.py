@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import tenterhook as th
-from tenterhook.actions.stats import LOWEST as LOWEST_MEASURED
-from tenterhook.record.sinks import LOWEST
+from tenterhook.record import Row
+from tenterhook.record.sinks import TensorBoard
 
 PLAN = [
     th.Hook("norms", on="**", at="grad_final", do=th.stats()),
@@ -45,12 +45,22 @@ def train(sink: Any, steps: int = 4) -> dict[str, list[float]]:
             model(torch.randn(4, 3)).square().mean().backward()
             optimizer.step()
         assert rig.flush(60.0)
-        assert [one.written for one in rig._recorder.outlets] == [steps * (3 * 6 + 1)] * 2
+        assert [one.written for one in rig._recorder.workers] == [steps * (3 * 6 + 1)] * 2
     return told
 
 
 def test_the_bins_mean_the_same_to_those_who_count_and_those_who_draw():
-    assert LOWEST == LOWEST_MEASURED
+    drawn: dict[str, Any] = {}
+
+    class Writer:
+        def add_histogram_raw(self, key: str, **given: Any) -> None:
+            drawn.update(given)
+
+    counts = th.histogram.measure(torch.tensor([1.0, -1.5, 2.0**-60, 0.25]))["bins"].tolist()
+    TensorBoard(Writer()).log(0, [Row(0, 0, "h", "t", "bins", counts)])
+    by_limit = dict(zip(drawn["bucket_limits"], drawn["bucket_counts"], strict=True))
+    assert {limit: count for limit, count in by_limit.items() if count} == {-39.0: 1.0, -1.0: 1.0, 1.0: 2.0}
+    assert (drawn["min"], drawn["max"], drawn["num"]) == (-40, 1, 4.0)
 
 
 def test_tensorboard(tmp_path: Path):

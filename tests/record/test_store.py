@@ -18,7 +18,8 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.record import Batch, Row
-from tenterhook.record.store import Folder, Part, Store, merge
+from tenterhook.record.folder import Folder, Part, merge_parts
+from tenterhook.record.store import Store
 
 
 def train(folder: Path, steps: int, *, start: int = 0, **options: Any) -> list[dict[str, dict[str, Any]]]:
@@ -134,7 +135,7 @@ def test_a_merge_that_was_cut_off_leaves_no_row_twice(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(folder, "delete", cut)
     with pytest.raises(KeyboardInterrupt):
-        merge(folder)
+        merge_parts(folder)
     assert len(list(tmp_path.glob("part-*"))) == 4
     assert th.open_run(tmp_path).curve("h", "t", "n").steps == [0, 1, 2, 3, 4]
     assert th.open_run(tmp_path).verify() == 5
@@ -154,7 +155,7 @@ def test_several_runs_in_one_query(tmp_path: Path):
 
 def test_damage_is_found(tmp_path: Path):
     Store(tmp_path).write([rows(step, value=step * 1.5) for step in range(3000)])
-    part = tmp_path / Part.called(1, 0, 1)
+    part = tmp_path / Part.file_name(1, 0, 1)
     data = bytearray(part.read_bytes())
     data[len(data) // 4] ^= 0x10
     part.write_bytes(data)
@@ -206,14 +207,14 @@ def train(*sinks):
         optimizer.step()
         losses.append(loss.item())
     rig.detach()
-    return losses, rig._recorder.outlets
+    return losses, rig._recorder.workers
 
 bare, _ = train()
 store = th.Store(sys.argv[1], linger=0.0)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))  # no file may be larger: every part is refused
-losses, (outlet,) = train(store)
-print(losses == bare, outlet.emitted == 200 * 24, outlet.emitted == outlet.written + outlet.dropped, outlet.dropped > 0)
-print(type(outlet.error).__name__)
+losses, (worker,) = train(store)
+print(losses == bare, worker.emitted == 200 * 24, worker.emitted == worker.written + worker.dropped, worker.dropped > 0)
+print(type(worker.error).__name__)
 """
 
 
@@ -301,15 +302,15 @@ def test_several_steps_in_one_part_keep_their_own_numbers(tmp_path: Path):
     """Sites that did not fire, and a hook that has other targets from one step on."""
     import itertools
 
-    from tenterhook.record import Batch, Table
+    from tenterhook.record import Batch, StepTable
 
-    def table(step: int, targets: list[str], fired: str) -> Table:
+    def table(step: int, targets: list[str], fired: str) -> StepTable:
         numbers = {
             "a": torch.arange(len(targets)).double() + 10 * step,
             "b": torch.arange(len(targets)).double() - step,
         }
         wide = {"bins": torch.full((len(targets), 3), float(step), dtype=torch.float64)}
-        return Table(step, targets, bytearray(map(int, fired)), lambda: numbers | wide, width=3,
+        return StepTable(step, targets, bytearray(map(int, fired)), lambda: numbers | wide, width=3,
                      device=torch.device("cpu"))  # fmt: skip
 
     first, second = ["x", "y", "z"], ["y", "w", "x"]

@@ -183,6 +183,43 @@ def test_versions_can_be_put_back_so_that_a_graph_runs_again():
         assert private.version(torch.ones(1)) is None
 
 
+def test_the_version_is_read_as_the_attribute_is():
+    class Subclass(torch.Tensor):
+        pass
+
+    x = torch.zeros(2)
+    x.add_(1)
+    for tensor in (x, x.view(1, 2), x.detach(), nn.Parameter(x), x.as_subclass(Subclass)):
+        assert private.read_version(tensor) == tensor._version >= 1
+    x.add_(1)
+    assert private.read_version(x) == x._version == 2
+    with torch.inference_mode():
+        untracked = torch.zeros(1)
+    with pytest.raises(RuntimeError, match="do not track version counter") as by_getter:
+        private.read_version(untracked)
+    with pytest.raises(RuntimeError) as by_attribute:
+        untracked._version
+    assert str(by_getter.value) == str(by_attribute.value)
+    assert not hasattr(private.read_version, "__code__"), "no Python frame"
+
+
+def test_lists_of_tensors_are_measured_cleared_and_copied_in_one_call():
+    tensors = [torch.tensor([3.0, 4.0]), torch.tensor([[1.0]]).double(), torch.zeros(0)]
+    norms = private.foreach_norm(tensors)
+    assert [n.tolist() for n in norms] == [5.0, 1.0, 0.0]
+    assert [(n.dtype, n.shape) for n in norms] == [(t.dtype, ()) for t in tensors]
+    assert private.foreach_norm([torch.tensor([torch.inf])])[0].isinf()
+    into = [torch.ones(2), torch.ones(1, 1)]
+    before = [(one.data_ptr(), one._version) for one in into]
+    private.foreach_copy_(into, [torch.tensor([5.0, 6.0]).bfloat16(), torch.tensor([[7.0]]).double()])
+    assert [one.tolist() for one in into] == [[5.0, 6.0], [[7.0]]]
+    private.foreach_zero_(into)
+    assert [one.tolist() for one in into] == [[0.0, 0.0], [[0.0]]]
+    assert [(one.data_ptr(), one._version - 2) for one in into] == before
+    for alias in (private.foreach_norm, private.foreach_zero_, private.foreach_copy_):
+        assert not hasattr(alias, "__code__"), "no Python frame"
+
+
 def test_users_of_memory_are_counted():
     kept = []
     x = torch.ones(3)

@@ -16,7 +16,7 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.view import report
-from tenterhook.view.series import natural
+from tenterhook.view.series import natural_key
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_the_page_holds_the_numbers_of_the_run(folder: Path, tmp_path: Path):
     (run,) = data(tmp_path / "report.html")
     assert run["steps"] == {"first": 0, "last": 39, "columns": 40, "each": 1}
     matrix = next(m for m in run["matrices"] if (m["hook"], m["name"]) == ("grads", "rms"))
-    assert matrix["targets"] == sorted(matrix["targets"], key=natural)
+    assert matrix["targets"] == sorted(matrix["targets"], key=natural_key)
     assert matrix["targets"][4:6] == ["2.0.bias", "2.0.weight"] and matrix["targets"][-1] == "11.weight"
     import base64
 
@@ -83,13 +83,13 @@ def test_the_page_holds_the_numbers_of_the_run(folder: Path, tmp_path: Path):
 
 
 def test_steps_are_put_together_where_there_is_no_room(folder: Path):
-    from tenterhook.view.series import binned, listed, matrices
+    from tenterhook.view.series import choose_bins, matrices, read_contents
 
     run = th.open_run(folder)
-    listing = listed(run)
-    steps = binned(listing, room=24 * 10)
-    assert steps.data() == {"first": 0, "last": 39, "columns": 10, "each": 4}
-    (matrix,) = matrices(run, listing, steps, room=24 * 10)
+    contents = read_contents(run)
+    bins = choose_bins(contents, max_cells=24 * 10)
+    assert bins.data() == {"first": 0, "last": 39, "columns": 10, "each": 4}
+    (matrix,) = matrices(run, contents, bins, max_cells=24 * 10)
     assert (matrix.hook, matrix.name, len(matrix.cells)) == ("grads", "rms", 24 * 10 * 2)
     values = th.open_run(folder).curve("grads", "0.0.bias", "rms").values
     first = memoryview(matrix.cells).cast("H")[0]

@@ -1,7 +1,7 @@
 """What a hook does. Tensor maths only: no model, no other hook, no host synchronisation, no collective."""
 
-from tenterhook.actions.batched import Form as Form
-from tenterhook.actions.batched import Gauge as Gauge
+from tenterhook.actions.batched import BatchMeasure as BatchMeasure
+from tenterhook.actions.batched import TensorSpec as TensorSpec
 from tenterhook.actions.context import Context as Context
 from tenterhook.actions.modify import clip_adaptive as clip_adaptive
 from tenterhook.actions.modify import clip_norm as clip_norm

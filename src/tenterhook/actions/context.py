@@ -1,9 +1,9 @@
-"""What an action is told beside the value."""
+"""Context: what an action may know and use besides its value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -13,21 +13,41 @@ if TYPE_CHECKING:
     import torch
 
 
-class Clock(Protocol):
+class StepCounter(Protocol):
     """The part of the step clock that an action may read."""
 
     step: int
 
 
+@runtime_checkable
+class OnDevice(Protocol):
+    """State that has a device: a rig's."""
+
+    device: torch.device
+
+
 class Context:
-    """One for each site, made when it is attached; `call` and `leaf` are of the firing."""
+    """One for each site, made when it is attached; `call` and `leaf` change with each firing."""
 
     __slots__ = (
-        "_call", "_clock", "_emit", "_generator", "_keep", "_source", "_step", "_value", "hook", "leaf", "merged",
-        "point", "rank", "state", "target",
-    )  # fmt: skip
+        "_call",
+        "_clock",
+        "_emit",
+        "_generator",
+        "_keep",
+        "_source",
+        "_step",
+        "_value",
+        "hook",
+        "leaf",
+        "merged",
+        "point",
+        "rank",
+        "state",
+        "target",
+    )
 
-    def __init__(self, *, hook: str, target: str, point: str, rank: int, clock: Clock) -> None:
+    def __init__(self, *, hook: str, target: str, point: str, rank: int, clock: StepCounter) -> None:
         self.hook = hook
         self.target = target
         self.point = point
@@ -44,7 +64,7 @@ class Context:
         self._clock = clock
         self._value: Tensor | None = None
         self._source: Callable[[], Tensor | None] | None = None
-        self._emit: Callable[[Context, str, Tensor], None] | None = None
+        self._emit: Callable[[Context, str, Any], None] | None = None
         self._keep: Callable[[Context, Tensor], None] | None = None
         self._generator: Callable[[int, torch.device], torch.Generator] | None = None
 
@@ -87,7 +107,7 @@ class Context:
                 f"emit was given {tuple(value.shape)}", remedy="it records one number: x.norm(), x.mean(), ..."
             )
         if self._emit is not None:
-            self._emit(self, name, value)  # type: ignore[arg-type]
+            self._emit(self, name, value)
 
     def keep(self, tensor: Tensor) -> None:
         """Keep a copy of a tensor for `rig.captured`."""
@@ -95,7 +115,10 @@ class Context:
             self._keep(self, tensor)
 
     def generator(self, seed: int = 0, device: Any = None) -> torch.Generator:
-        """The hook's own random numbers, on the value's device; they are kept in checkpoints, and the global
+        """Return the hook's own random numbers, on the value's device; they are kept in checkpoints, and the global
         generators are never touched."""
         assert self._generator is not None
-        return self._generator(seed, self.state.device if device is None else device)  # type: ignore[attr-defined]
+        if device is None:
+            assert isinstance(self.state, OnDevice)
+            device = self.state.device
+        return self._generator(seed, device)

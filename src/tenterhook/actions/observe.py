@@ -11,9 +11,10 @@ import msgspec
 import torch
 from torch import Tensor
 
-from tenterhook.actions.batched import WIDTH, Norms, Rows, Together, Totals
+from tenterhook.actions.batched import ForeachNorms, PackedMeasure
 from tenterhook.actions.context import Context
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, action
+from tenterhook.actions.row_measures import ROW_WIDTH, Rows, RowTotals
 from tenterhook.actions.stats import measure_norm
 
 
@@ -45,15 +46,15 @@ def _nonfinite_kernel(x: Tensor) -> Rows:
 
 
 def _nonfinite_eager(x: Tensor) -> Rows:
-    calm = x.device.type == "cpu" and math.isfinite(x.sum().item())
-    return (x.new_zeros(len(x)) if calm else (WIDTH - torch.isfinite(x).sum(1)).to(x.dtype),)
+    all_finite = x.device.type == "cpu" and math.isfinite(x.sum().item())
+    return (x.new_zeros(len(x)) if all_finite else (ROW_WIDTH - torch.isfinite(x).sum(1)).to(x.dtype),)
 
 
 def _nonfinite_finish(sums: Tensor, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
     return {"nonfinite": sums[0]}
 
 
-watch_nonfinite.together = partial(Together, Totals(1, _nonfinite_kernel, _nonfinite_eager, _nonfinite_finish))
+watch_nonfinite.batched = partial(PackedMeasure, RowTotals(1, _nonfinite_kernel, _nonfinite_eager, _nonfinite_finish))
 
 
 @action(
@@ -82,16 +83,16 @@ def spike(
     mean, var, seen = state["mean"], state["var"], state["seen"]
     score = (norm - mean) / (var.sqrt() + floor * mean + 1e-12)
     trip = fired & (seen >= warmup) & (((score > z) & (mean > 0)) | ~torch.isfinite(norm))
-    calm = fired & ~trip & torch.isfinite(norm)
+    learns = fired & ~trip & torch.isfinite(norm)
     keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first: an EMA from zero is too sure of itself
     step = norm - mean
-    var.copy_(torch.where(calm, keep * (var + (1 - keep) * step * step), var))
-    mean.copy_(torch.where(calm, keep * mean + (1 - keep) * norm, mean))
-    seen.add_(calm)
+    var.copy_(torch.where(learns, keep * (var + (1 - keep) * step * step), var))
+    mean.copy_(torch.where(learns, keep * mean + (1 - keep) * norm, mean))
+    seen.add_(learns)
     return {"norm": norm, "score": score, "trip": trip}
 
 
-spike.together = Norms
+spike.batched = ForeachNorms
 
 
 def _measure_ratio(x: Tensor, value: Tensor) -> dict[str, Tensor]:
@@ -112,4 +113,4 @@ def ratio(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str
     return {"norm": norm, "weight": weight, "ratio": torch.where(weight == 0, 0.0, norm / weight)}
 
 
-ratio.together = Norms
+ratio.batched = ForeachNorms

@@ -12,14 +12,13 @@ from typing import Any, Literal, get_type_hints, overload
 import msgspec
 from torch import Tensor
 
-from tenterhook.actions.batched import Form, Gauge
+from tenterhook.actions.batched import BatchMeasure, TensorSpec
 from tenterhook.errors import ActionError, nearest
 from tenterhook.plan import POINTS, Action, callable_name, callable_place
 
 Merge = Literal["sum", "max", "norm"]
 
-TENSOR_POINTS = ("input", "output", "grad_output", "grad_input", "grad", "grad_accumulated", "grad_final", "update",
-                 "value", "value_grad")  # fmt: skip
+TENSOR_POINTS = tuple(p.name for p in POINTS.values() if p.side != "state" and p.on != ("optimizer",))
 MODIFIABLE_POINTS = tuple(p for p in TENSOR_POINTS if POINTS[p].modifies)
 GRADIENT_POINTS = ("grad_output", "grad_input", "grad", "grad_accumulated", "grad_final", "value_grad")
 FORWARD_POINTS = ("input", "output", "value")
@@ -62,13 +61,13 @@ class Definition:
         self.version = version
         self.measure = measure
         self.partials = {k: p if isinstance(p, Partial) else Partial(p) for k, p in (partials or {}).items()}
-        self.state = _declared(name, state)
+        self.state = _check_state(name, state)
         #: reports a "trip" that switches hooks with When(after_trip=...) on
         self.trigger = trigger
         #: a user's unnamed function, which may modify or not
         self.plain = plain
-        #: makes what measures many tensors at once
-        self.together: Callable[[Sequence[Form]], Gauge] | None = None
+        #: makes what measures the tensors of many sites at once
+        self.batched: Callable[[Sequence[TensorSpec]], BatchMeasure] | None = None
         self.__doc__ = fn.__doc__
         for point in self.at:
             if point not in POINTS:
@@ -87,7 +86,7 @@ class Definition:
         self._params: type[msgspec.Struct] | None = None
         self.tensor_params: frozenset[str] = frozenset()
         if plain:
-            self.takes_ctx = _positional(fn, name) == 2
+            self.takes_ctx = _count_positional(fn, name) == 2
         else:
             self._read_signature()
 
@@ -114,7 +113,7 @@ class Definition:
                 tensors.append(p.name)
                 kind = str  # a plan names the tensor; attach(tensors=...) gives it
             fields.append((p.name, kind) if p.default is p.empty else (p.name, kind, p.default))
-        self.takes_ctx = _positional(self.fn, self.name) == 2
+        self.takes_ctx = _count_positional(self.fn, self.name) == 2
         if self.measure is not None and not self.takes_ctx:
             raise ActionError(
                 f"the two-phase action {self.name!r} takes one argument",
@@ -122,22 +121,21 @@ class Definition:
             )
         self.tensor_params = frozenset(tensors)
         self._params = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, frozen=True, kw_only=True)
-        positional = [p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in signature.parameters.values()
-                      if p.kind is p.KEYWORD_ONLY]  # fmt: skip
-        self.__signature__ = inspect.Signature(positional)
+        keywords = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+        self.__signature__ = inspect.Signature([p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in keywords])
 
     def __call__(self, *args: Any, **params: Any) -> Action:
         try:
             bound = self.__signature__.bind(*args, **params)
         except TypeError as error:
-            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.form}") from None
+            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.usage}") from None
         for name in self.tensor_params:
             if isinstance(bound.arguments.get(name), Tensor):
                 raise ActionError(
                     f"{self.name}: {name} is a tensor, and a plan holds the names of tensors",
                     remedy=f'{self.name}({name}="v"), and attach(..., tensors={{"v": ...}})',
                 )
-        self.checked(bound.arguments)
+        self.convert(bound.arguments)  # raises for a wrong one
         return Action(self.name, dict(bound.arguments))
 
     def as_action(self) -> Action:
@@ -147,8 +145,8 @@ class Definition:
         return f"<action {self.name}{getattr(self, '__signature__', '()')}>"
 
     @property
-    def form(self) -> str:
-        """As one would call it."""
+    def usage(self) -> str:
+        """The call with all its parameters, for messages."""
         words = [
             p.name if p.default is p.empty else f"{p.name}={p.default!r}"
             for p in self.__signature__.parameters.values()
@@ -159,14 +157,14 @@ class Definition:
     def two_phase(self) -> bool:
         return self.measure is not None
 
-    def checked(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters, typed and complete, or an ActionError that says which is wrong."""
+    def convert(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert parameters to their declared types, defaults filled in; raise an ActionError for a wrong one."""
         if self._params is None:
             return dict(params)
         try:
             typed = msgspec.convert(dict(params), self._params)
         except msgspec.ValidationError as error:
-            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.form}") from None
+            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.usage}") from None
         return {f: getattr(typed, f) for f in self._params.__struct_fields__}
 
     @property
@@ -180,7 +178,8 @@ class Definition:
         return digest.hexdigest()[:16]
 
 
-def _declared(name: str, state: Mapping[str, float] | None) -> dict[str, float]:
+def _check_state(name: str, state: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the declared state, or raise an ActionError if a value of it is no number."""
     found = state or {}
     wrong = (
         next((v for v in found.values() if not isinstance(v, int | float)), None)
@@ -197,12 +196,12 @@ def _declared(name: str, state: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def plain_definition(fn: Callable[..., Any], *, at: str) -> Definition:
-    """A user's own function as an action of this one point."""
+    """Return a definition for a user's unnamed function, at this one point."""
     return Definition(callable_name(fn), fn, at=(at,), modifies=POINTS[at].modifies, plain=True)
 
 
-def _positional(fn: Callable[..., Any], name: str) -> int:
-    """1 for fn(value), 2 for fn(value, ctx); anything else is said now, not in the middle of a backward."""
+def _count_positional(fn: Callable[..., Any], name: str) -> int:
+    """Return 1 for fn(value), 2 for fn(value, ctx); raise for anything else now, not in the middle of a backward."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
@@ -228,12 +227,12 @@ def _digest_callable(digest: Any, fn: Callable[..., Any]) -> None:
         digest.update(callable_name(fn).encode())
         return
     _digest_code(digest, code, doc=getattr(inner, "__doc__", None))
-    digest.update(_stable(getattr(inner, "__defaults__", None)).encode())
-    digest.update(_stable(getattr(inner, "__kwdefaults__", None)).encode())
+    digest.update(_stable_text(getattr(inner, "__defaults__", None)).encode())
+    digest.update(_stable_text(getattr(inner, "__kwdefaults__", None)).encode())
 
 
 def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
-    """Python puts a docstring first among the constants; what it says does not count."""
+    """Add a code object to the digest, without its docstring, which Python puts first among the constants."""
     digest.update(code.co_code)
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     digest.update(repr((code.co_names, arguments, code.co_freevars)).encode())
@@ -241,17 +240,17 @@ def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
         if isinstance(const, CodeType):
             _digest_code(digest, const)
         else:
-            digest.update(_stable(const).encode())
+            digest.update(_stable_text(const).encode())
 
 
-def _stable(value: Any) -> str:
-    """A text of a constant that is the same in every process: no addresses, no order of a set."""
+def _stable_text(value: Any) -> str:
+    """Return a text of a constant that is the same in every process: no addresses, no order of a set."""
     if isinstance(value, set | frozenset):
-        return f"{{{', '.join(sorted(map(_stable, value)))}}}"
+        return f"{{{', '.join(sorted(map(_stable_text, value)))}}}"
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(_stable, value))})"
+        return f"({', '.join(map(_stable_text, value))})"
     if isinstance(value, dict):
-        return f"{{{', '.join(sorted(f'{_stable(k)}: {_stable(v)}' for k, v in value.items()))}}}"
+        return f"{{{', '.join(sorted(f'{_stable_text(k)}: {_stable_text(v)}' for k, v in value.items()))}}}"
     return callable_name(value) if callable(value) else repr(value)
 
 

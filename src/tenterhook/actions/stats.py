@@ -10,23 +10,22 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from tenterhook.actions.batched import CACHED, WIDTH, Bins, Rows, Together, Totals, widened
+from tenterhook.actions.batched import PackedMeasure
 from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, Partial, action
+from tenterhook.actions.row_measures import CACHED_ROWS, ROW_WIDTH, RowBins, Rows, RowTotals, widen
 from tenterhook.errors import ContractError
-
-BINS = 64
-#: the exponent that the first bin stands for; smaller magnitudes fall into it as well
-LOWEST = -40
+from tenterhook.plan.histogram import BINS, LOWEST_EXPONENT
 
 
-def wide(x: Tensor) -> Tensor:
-    """In a precision that sums can be taken in."""
+def as_measurable(x: Tensor) -> Tensor:
+    """Return `x` in a precision that sums can be taken in, or raise for a complex or sparse tensor."""
     if x.is_complex() or x.layout is not torch.strided:
         raise unmeasurable(x)
-    return widened(x)
+    return widen(x)
 
 
 def unmeasurable(x: Tensor) -> ContractError:
+    """Return the error to raise for a tensor without statistics."""
     return ContractError(
         f"statistics of a {'complex' if x.is_complex() else 'sparse'} tensor are not offered",
         remedy="leave the target out, or hook it with a function of your own",
@@ -34,11 +33,11 @@ def unmeasurable(x: Tensor) -> ContractError:
 
 
 def measure_norm(x: Tensor) -> dict[str, Tensor]:
-    return {"norm": torch.linalg.vector_norm(wide(x))}
+    return {"norm": torch.linalg.vector_norm(as_measurable(x))}
 
 
 def _measure_stats(x: Tensor) -> dict[str, Tensor]:
-    x = wide(x)
+    x = as_measurable(x)
     low, high = x.aminmax() if x.numel() else (x.new_zeros(()), x.new_zeros(()))
     return {
         "numel": torch.full((), x.numel(), dtype=torch.float64, device=x.device),
@@ -57,35 +56,39 @@ def _stats_kernel(x: Tensor) -> Rows:
 
 def _stats_eager(x: Tensor) -> Rows:
     norms = torch.linalg.vector_norm(x, dim=1)
-    # Reading a number of the CPU's waits for nothing; elsewhere it would.
-    calm = x.device.type == "cpu" and math.isfinite(norms.sum().item())
-    nonfinite = torch.zeros_like(norms) if calm else WIDTH - torch.isfinite(x).sum(1)
+    # Reading a number on the CPU waits for nothing; elsewhere it would.
+    all_finite = x.device.type == "cpu" and math.isfinite(norms.sum().item())
+    nonfinite = torch.zeros_like(norms) if all_finite else ROW_WIDTH - torch.isfinite(x).sum(1)
     return x.sum(1), norms.square(), _zeros(x), nonfinite.to(norms.dtype), torch.maximum(x.amax(1), -x.amin(1))
 
 
 def _zeros(x: Tensor) -> Tensor:
-    """Zeros in each row: eight at a time are added, in the bytes of one number, which hold up to 255."""
+    """Count the zeros in each row: eight at a time are added, in the bytes of one number, which hold up to 255."""
     words = _scratch(x.device)[: len(x)].copy_(x).view(torch.int64).sum(1)
-    return (WIDTH - words.view(torch.uint8).view(len(x), 8).sum(1)).to(x.dtype)
+    return (ROW_WIDTH - words.view(torch.uint8).view(len(x), 8).sum(1)).to(x.dtype)
 
 
 _threads = threading.local()
 
 
 def _scratch(device: torch.device) -> Tensor:
-    """Kept, so that no memory is asked for in each step; each thread has its own."""
+    """Return a buffer of this thread, kept so that no memory is asked for in each step."""
     kept: dict[torch.device, Tensor] = vars(_threads).setdefault("scratch", {})
     if device not in kept:
-        kept[device] = torch.empty(CACHED, WIDTH, dtype=torch.bool, device=device)
+        kept[device] = torch.empty(CACHED_ROWS, ROW_WIDTH, dtype=torch.bool, device=device)
     return kept[device]
 
 
 def _stats_finish(sums: Tensor, padding: Tensor, numel: Tensor, largest: Tensor) -> dict[str, Tensor]:
     total, squares, zeros, nonfinite = sums
     return {
-        "numel": numel.clone(), "total": total, "norm": squares.sqrt(), "abs_max": largest, "zeros": zeros - padding,
+        "numel": numel.clone(),
+        "total": total,
+        "norm": squares.sqrt(),
+        "abs_max": largest,
+        "zeros": zeros - padding,
         "nonfinite": nonfinite,
-    }  # fmt: skip
+    }
 
 
 @action(
@@ -108,28 +111,28 @@ def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str
     }
 
 
-stats.together = partial(Together, Totals(4, _stats_kernel, _stats_eager, _stats_finish))
+stats.batched = partial(PackedMeasure, RowTotals(4, _stats_kernel, _stats_eager, _stats_finish))
 
 
 def _exponents(x: Tensor) -> Tensor:
-    """The bits of each number's exponent, without its sign."""
+    """Return the bits of each number's exponent, without its sign."""
     if x.dtype == torch.float32:
         return (x.view(torch.int32) >> 23).to(torch.uint8)  # which drops the sign
     return ((x.view(torch.int64) >> 52) & 0x7FF).to(torch.int16)
 
 
 @cache
-def _bins(dtype: torch.dtype) -> list[int]:
-    """Of the exponent's bits, the bin; what is not finite has them all set, and none."""
-    kinds, bias = (256, 127) if dtype == torch.float32 else (2048, 1023)
-    return [min(max(kind - bias - LOWEST, 0), BINS - 1) for kind in range(kinds - 1)] + [-1]
+def _bin_of_exponent(dtype: torch.dtype) -> list[int]:
+    """Map each raw exponent to its bin; non-finite values, whose bits are all set, get -1."""
+    exponents, bias = (256, 127) if dtype == torch.float32 else (2048, 1023)
+    return [min(max(raw - bias - LOWEST_EXPONENT, 0), BINS - 1) for raw in range(exponents - 1)] + [-1]
 
 
-_magnitudes = Bins("bins", _exponents, _bins)
+_magnitudes = RowBins("bins", _exponents, _bin_of_exponent)
 
 
 def _measure_histogram(x: Tensor) -> dict[str, Tensor]:
-    x = wide(x)
+    x = as_measurable(x)
     into = _magnitudes.start(1, x.device)
     _magnitudes.add(into, (_exponents(x.contiguous()), x.dtype), 0)
     return {"bins": into["counts"][0]}
@@ -147,4 +150,4 @@ def histogram(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict
     return {"bins": merged["bins"]}
 
 
-histogram.together = partial(Together, _magnitudes)
+histogram.batched = partial(PackedMeasure, _magnitudes)

@@ -15,8 +15,10 @@ FILE = "tenterhook.safetensors"
 
 
 def keep(accelerator: Accelerator, rig: Rig) -> Callable[[], None]:
-    """After `accelerator.prepare` and `th.attach`; what it returns undoes it. A checkpoint that was saved without
-    leaves the rig as it is."""
+    """Save and load the rig's state with the accelerator's; call it after `accelerator.prepare` and `th.attach`.
+
+    Returns a function that undoes it. A checkpoint that was saved without hooks leaves the rig as it is.
+    """
 
     def save(models: Any, weights: Any, output_dir: str) -> None:
         if accelerator.is_main_process:

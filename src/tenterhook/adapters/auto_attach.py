@@ -1,4 +1,4 @@
-"""A script as it is: each model that it trains gets a rig, and a run folder."""
+"""Attach to an unmodified script: each model that it trains gets a rig and a run folder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from tenterhook.record import FINDINGS, Flight, Store, last_step
 from tenterhook.resolve.targets import class_name, unwrapped
 from tenterhook.rig import Rig, attach
 
-#: a plan file that takes the place of the one that was asked for, say when a script goes on from a checkpoint
-OVERRIDE = "TENTERHOOK_PLAN"
+#: the environment variable that names a plan file instead of the one asked for, say when a script resumes
+PLAN_VARIABLE = "TENTERHOOK_PLAN"
 
 
 def default_plan() -> Plan:
-    """Statistics of all gradients in every step, of outputs and updates in one of ten, magnitudes in one of fifty; two
-    triggers; after a trip, outputs in every step for a while."""
+    """Return the plan used if none is given.
+
+    It records statistics of all gradients in every step, of outputs and updates in one of ten, magnitudes in one of
+    fifty; it has two triggers; after a trip it records outputs in every step for a while.
+    """
     seldom, everything = When(every=10, start=1), (".", "**")
     return Plan(
         [
@@ -44,8 +47,8 @@ def default_plan() -> Plan:
 
 
 @dataclass(slots=True)
-class Watched:
-    """One model of the script, and what became of it."""
+class ModelRun:
+    """One model of the script: its rig, its sinks and what became of them."""
 
     name: str
     path: Path
@@ -59,6 +62,7 @@ class Watched:
     findings: Findings = field(default_factory=lambda: Findings([]))
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Check the rig, write the findings and detach it."""
         if self.rig is None:
             return
         self.steps, self.findings = self.rig.step_count, check(self.rig)
@@ -68,20 +72,23 @@ class Watched:
         self.rig.__exit__(kind, error, tb)
 
 
-class Script:
-    """Around a program: `models` is what it trained. A plan of one's own is attached as it is; of the default plan,
-    what a model cannot give is left out and said."""
+class AutoAttach:
+    """A context around a program: attach to every model that it trains, and list them in `models`.
+
+    A plan of one's own is attached as it is; of the default plan, hooks that do not fit a model are left out and
+    reported.
+    """
 
     def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None) -> None:
-        override = os.environ.get(OVERRIDE)
+        override = os.environ.get(PLAN_VARIABLE)
         self.plan = Plan.load(override) if override else plan
         self.out = Path(out)
-        self.models: list[Watched] = []
-        self._known: weakref.WeakKeyDictionary[nn.Module, Watched] = weakref.WeakKeyDictionary()
-        self._discovery = Discovery(self._found)
+        self.models: list[ModelRun] = []
+        self._known: weakref.WeakKeyDictionary[nn.Module, ModelRun] = weakref.WeakKeyDictionary()
+        self._discovery = Discovery(self._on_model)
 
-    def __enter__(self) -> Script:
-        # A script that makes another optimizer is followed, so it is no news that the first is gone.
+    def __enter__(self) -> AutoAttach:
+        # A script that makes another optimizer is followed, so nobody needs to hear that the first is gone.
         warnings.filterwarnings("ignore", message="tenterhook: the .* given to attach no longer exists")
         self._discovery.__enter__()
         return self
@@ -91,47 +98,50 @@ class Script:
         for model in self.models:
             model.end(kind, error, tb)
 
-    def _found(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        """Inside the optimizer's step: whatever goes wrong, the script goes on."""
+    def _on_model(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
+        """Attach, inside the optimizer's step; whatever goes wrong, the script goes on."""
         try:
-            self._watch(model, optimizers)
+            self._follow(model, optimizers)
         except Exception as error:
             warnings.warn(f"tenterhook run could not attach to {type(model).__name__}: {error}", stacklevel=2)
 
-    def _watch(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        watched = self._known.get(model) or self._named(class_name(type(unwrapped(model))))
-        self._known[model] = watched
-        watched.optimizers = [type(o).__name__ for o in optimizers]
-        before, state = watched.rig, None
+    def _follow(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
+        """Attach to a model, or attach anew if another optimizer steps it; the rig goes on where it stood."""
+        run = self._known.get(model) or self._run_named(class_name(type(unwrapped(model))))
+        self._known[model] = run
+        run.optimizers = [type(o).__name__ for o in optimizers]
+        before, state = run.rig, None
         if before is None:
-            step = _begun(watched.path, optimizers)
+            step = _first_step(run.path, optimizers)
         else:
-            step = max(before.step_count, _stepped(optimizers))
+            step = max(before.step_count, _steps_counted(optimizers))
             state = before.state_dict() if before._installer.environment.model.root() is model else None
             before.detach()
-        watched.rig = self._attach(model, optimizers, watched)
-        if watched.rig is not None:
-            watched.rig._begin_at(step)
+        run.rig = self._attach(model, optimizers, run)
+        if run.rig is not None:
+            run.rig._begin_at(step)
             if state is not None:
-                watched.rig.load_state_dict(state, strict=False)
+                run.rig.load_state_dict(state, strict=False)
 
-    def _attach(self, model: nn.Module, optimizers: list[Optimizer], watched: Watched) -> Rig | None:
+    def _attach(self, model: nn.Module, optimizers: list[Optimizer], run: ModelRun) -> Rig | None:
+        """Attach the plan; of the default plan, without the hooks that are refused."""
         plan = self.plan or default_plan()
         optimizer = optimizers if len(optimizers) > 1 else optimizers[0]
         while len(plan):
             try:
-                return attach(model, plan, optimizer=optimizer, sinks=watched.sinks)
+                return attach(model, plan, optimizer=optimizer, sinks=run.sinks)
             except TenterhookError as error:
-                watched.refused[error.hook or "plan"] = str(error)
+                run.refused[error.hook or "plan"] = str(error)
                 if self.plan is not None or error.hook is None:
                     # At once: a script may run for days without what its plan was to change.
-                    warnings.warn(f"tenterhook run: {watched.name} goes on without the plan: {error}", stacklevel=2)
+                    warnings.warn(f"tenterhook run: {run.name} goes on without the plan: {error}", stacklevel=2)
                     return None
                 plan = Plan(hook for hook in plan if hook.id != error.hook)
         return None
 
-    def _named(self, name: str) -> Watched:
-        """The next free place of the name. A model that is gone, and was loaded into another object, leaves its own."""
+    def _run_named(self, name: str) -> ModelRun:
+        """Return a new run by that name, numbered if it is taken; or that of a model which was freed since, because
+        it was probably loaded into another object."""
         number, free = 1, name
         while (there := next((m for m in self.models if m.name == free), None)) is not None:
             if there.rig is not None and there.rig._installer.environment.model.root() is None:
@@ -143,10 +153,10 @@ class Script:
         sinks: list[Store | Flight] = [Store(path)] if on_node == 0 else []
         if rank == 0:
             sinks.append(Flight(path / "flights"))
-        self.models.append(Watched(free, path, sinks))
+        self.models.append(ModelRun(free, path, sinks))
         return self.models[-1]
 
-    # -- what it says ------------------------------------------------------------------------------------------------
+    # -- the summary -------------------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
         if not self.models:
@@ -154,10 +164,10 @@ class Script:
                 "tenterhook: no optimizer stepped in this process, so there was nothing to attach to\n"
                 "  torchrun ... -m tenterhook run script.py  # for a script that starts processes of its own"
             )
-        return "\n".join(line for model in self.models for line in _said(model))
+        return "\n".join(line for model in self.models for line in _summary(model))
 
 
-def _said(model: Watched) -> list[str]:
+def _summary(model: ModelRun) -> list[str]:
     by = ", ".join(model.optimizers)
     if model.rig is None:
         return [f"tenterhook: {model.name} ({by}) is not watched", *(f"  {why}" for why in model.refused.values())]
@@ -168,12 +178,12 @@ def _said(model: Watched) -> list[str]:
     return lines
 
 
-def _begun(path: Path, optimizers: list[Optimizer]) -> int:
-    """The step that a script goes on from: its optimizer may know; or else, after what the folder has."""
-    return _stepped(optimizers) or last_step(path) + 1
+def _first_step(path: Path, optimizers: list[Optimizer]) -> int:
+    """Return the step that a script goes on from: its optimizer may know; or else, after what the folder has."""
+    return _steps_counted(optimizers) or last_step(path) + 1
 
 
-def _stepped(optimizers: list[Optimizer]) -> int:
-    """Steps that they count themselves, as Adam does; 0 if none does."""
+def _steps_counted(optimizers: list[Optimizer]) -> int:
+    """Return the steps that optimizers count themselves, as Adam does; 0 if none does."""
     states = [state for o in optimizers for state in o.state.values() if isinstance(state, dict)]
     return max((int(state["step"]) for state in states if "step" in state), default=0)

@@ -1,4 +1,4 @@
-"""Find what a script trains: PyTorch says which optimizer steps, and the models are those that hold what it steps."""
+"""Find what a script trains: the optimizers that step, and the models that hold the parameters of each."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-#: what is done with a model and the optimizers that step it, in the order they step
-Found = Callable[[nn.Module, list[Optimizer]], None]
+#: called with a model and the optimizers that step it, in the order they step
+OnModel = Callable[[nn.Module, list[Optimizer]], None]
 
 
 class Discovery:
-    """`found` is called from within an optimizer's step, before it: once for each model, when all optimizers that hold
-    its parameters have begun to step, or the first steps again; and once more for each that comes later."""
+    """Call `on_model` for each model that is trained, from within an optimizer's step, before it.
 
-    def __init__(self, found: Found) -> None:
-        self._found = found
+    That is once for each model, when all optimizers that hold its parameters have begun to step, or when the first
+    steps again; and once more for each optimizer that comes later.
+    """
+
+    def __init__(self, on_model: OnModel) -> None:
+        self._on_model = on_model
         self._handle: Any = None
         #: optimizers that have stepped
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        #: of each model, those that have, in order
+        #: by model, those of its optimizers, in the order they first stepped
         self._models: weakref.WeakKeyDictionary[nn.Module, list[weakref.ref[Optimizer]]] = weakref.WeakKeyDictionary()
         #: models of which an optimizer is still to come
         self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -39,34 +42,35 @@ class Discovery:
 
     def _step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if optimizer not in self._stepped:
-            self._first(optimizer)
+            self._first_step(optimizer)
             return
-        for model in [m for m in self._waiting if optimizer in self._of(m)]:
-            self._tell(model)
+        for model in [m for m in self._waiting if optimizer in self._stepping(m)]:
+            self._report(model)
 
-    def _first(self, optimizer: Optimizer) -> None:
+    def _first_step(self, optimizer: Optimizer) -> None:
         self._stepped.add(optimizer)
-        modules, optimizers = _there()
+        modules, optimizers = _modules_and_optimizers()
         for model in roots(modules, optimizer):
             known = model in self._models
             mine = self._models.setdefault(model, [])
             mine.append(weakref.ref(optimizer))
             trained = _parameters(model)
-            if known or _held_by(optimizers) & trained <= _held_by(self._of(model)):
-                self._tell(model)
+            if known or _held_by(optimizers) & trained <= _held_by(self._stepping(model)):
+                self._report(model)
             else:
                 self._waiting.add(model)
 
-    def _of(self, model: nn.Module) -> list[Optimizer]:
+    def _stepping(self, model: nn.Module) -> list[Optimizer]:
+        """Return the optimizers of a model that have stepped, in order."""
         return [o for ref in self._models[model] if (o := ref()) is not None]
 
-    def _tell(self, model: nn.Module) -> None:
+    def _report(self, model: nn.Module) -> None:
         self._waiting.discard(model)
-        self._found(model, list(_in_use(self._of(model), _parameters(model))))
+        self._on_model(model, list(_in_use(self._stepping(model), _parameters(model))))
 
 
 def roots(modules: Iterable[nn.Module], optimizer: Optimizer) -> Iterator[nn.Module]:
-    """The outermost modules that hold what it steps; of two around the same parameters, the smaller."""
+    """Yield the outermost modules that hold what it steps; of two around the same parameters, the smaller."""
     modules = list(modules)
     inner = {id(child) for module in modules for child in module.children()}
     missing = _held_by([optimizer])
@@ -78,15 +82,15 @@ def roots(modules: Iterable[nn.Module], optimizer: Optimizer) -> Iterator[nn.Mod
 
 
 def _in_use(optimizers: list[Optimizer], trained: set[int]) -> Iterator[Optimizer]:
-    """Without those whose parameters later ones have taken over."""
+    """Yield the optimizers whose parameters no later ones have taken over."""
     for place, optimizer in enumerate(optimizers):
         mine = _held_by([optimizer]) & trained
         if mine and not mine <= _held_by(optimizers[place + 1 :]):
             yield optimizer
 
 
-def _there() -> tuple[list[nn.Module], list[Optimizer]]:
-    """Everything in the process. By type: asking an object for its class may run code of its own."""
+def _modules_and_optimizers() -> tuple[list[nn.Module], list[Optimizer]]:
+    """Find all of the process, by type: asking an object for its class may run code of its own."""
     objects = gc.get_objects()
     modules = [o for o in objects if issubclass(type(o), nn.Module)]
     return modules, [o for o in objects if issubclass(type(o), Optimizer) and hasattr(o, "param_groups")]

@@ -1,4 +1,4 @@
-"""What a callback is given: a plan, and whether a checkpoint can hold it."""
+"""The plan that a trainer's callback is given, and whether a checkpoint can hold it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Iterable
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Hook, Plan
 
-Given = Plan | Hook | Iterable[Hook]
+PlanLike = Plan | Hook | Iterable[Hook]
 
 
-def as_plan(given: Given) -> Plan:
+def as_plan(given: PlanLike) -> Plan:
+    """Return a plan, or the hooks given, as a Plan."""
     return given if isinstance(given, Plan) else Plan([given] if isinstance(given, Hook) else given)
 
 
-def can_be_kept(plan: Plan) -> bool:
-    """A function without a name cannot; better said before the training than at its first checkpoint."""
+def check_saveable(plan: Plan) -> bool:
+    """Return True if a checkpoint can hold the plan; warn if not, before the training rather than at its first save."""
     try:
         plan.to_json()
     except TenterhookError as error:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tenterhook.doctor.patch.recording import Exam
+    from tenterhook.doctor import Exam
 
 
 @pytest.fixture
 def hook_doctor() -> Iterator[Exam]:
-    """Every hook that the test registers is watched; errors and warnings of the doctor's fail the test."""
-    from tenterhook.doctor.patch.recording import examine
+    """Watch every hook that the test registers; errors and warnings of the doctor fail the test."""
+    from tenterhook.doctor import examine
 
     with examine() as exam:
         yield exam

@@ -17,26 +17,29 @@ exit codes: 0 all is well; 1 the doctor found an error or a warning; 2 the comma
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tenterhook", description="Hooks that hold: a hook layer for PyTorch training.",
-        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        prog="tenterhook",
+        description="Hooks that hold: a hook layer for PyTorch training.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"tenterhook {__version__}")
     commands = parser.add_subparsers(metavar="command")
     for command in (run, doctor, report, check, points):
-        command.add(commands)
+        command.add_parser(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    reads = parser()
-    given = reads.parse_args(argv)
-    if not hasattr(given, "act"):
-        reads.print_help(sys.stderr)
+    """Run the command line; return the exit code."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    if not hasattr(args, "execute"):
+        parser.print_help(sys.stderr)
         return 2
     try:
-        return int(given.act(given))
+        return int(args.execute(args))
     except TenterhookError as error:
         print(f"tenterhook: {error}", file=sys.stderr)
         return 2

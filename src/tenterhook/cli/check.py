@@ -1,4 +1,4 @@
-"""`tenterhook check`: what a plan file says, and what it would mean on a model."""
+"""`tenterhook check`: read a plan file, and resolve it on a model."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ import argparse
 import json
 from typing import Any
 
-from tenterhook.cli.imports import add_actions, load_actions, load_function
+from tenterhook.cli.imports import add_actions_argument, import_actions, import_function
 from tenterhook.plan import Plan
 
 
-def add(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
-        "check", help="read a plan file, and try it on a model",
+        "check",
+        help="read a plan file, and try it on a model",
         description="Read a plan, JSON or TOML. With --model it is resolved on what the factory returns, a model or a "
         "model and its optimizer: how many targets each hook has, and what is wrong. Nothing is run.",
-    )  # fmt: skip
+    )
     parser.add_argument("plan", metavar="PLAN")
     parser.add_argument("--model", metavar="MODULE:FACTORY", help="a function without arguments")
-    add_actions(parser)
+    add_actions_argument(parser)
     parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
-    parser.set_defaults(act=act)
+    parser.set_defaults(execute=execute)
 
 
-def act(given: argparse.Namespace) -> int:
-    plan = Plan.load(given.plan)
+def execute(args: argparse.Namespace) -> int:
+    plan = Plan.load(args.plan)
     rows: list[dict[str, Any]] = [
         {"id": h.id, "on": [h.on] if isinstance(h.on, str) else list(h.on), "at": h.at, "do": h.doing} for h in plan
     ]
     code = 0
     findings = "the targets and the actions are not checked: give --model module:factory"
     listed: list[Any] = []
-    if given.model:
+    if args.model:
         from tenterhook.doctor import check
 
-        load_actions(given)
-        model, optimizer = _made(given.model)
+        import_actions(args)
+        model, optimizer = _call_factory(args.model)
         found = check(model, plan, optimizer=optimizer)
         for row, hook in zip(rows, plan, strict=True):
-            row["targets"] = _count(model, hook, optimizer)
+            row["targets"] = _count_targets(model, hook, optimizer)
         findings, code, listed = repr(found), found.exit_code, json.loads(found.to_json())["findings"]
-    if given.json:
+    if args.json:
         print(json.dumps({"tenterhook": 1, "digest": plan.digest, "hooks": rows, "findings": listed}, indent=2))
     else:
         print(f"{len(plan)} hooks, digest {plan.digest}")
@@ -51,12 +52,14 @@ def act(given: argparse.Namespace) -> int:
     return code
 
 
-def _made(where: str) -> tuple[Any, Any]:
-    made = load_function(where, f"--model {where}", remedy="--model package.module:factory")()
+def _call_factory(where: str) -> tuple[Any, Any]:
+    """Return the model that a factory makes, and its optimizer or None."""
+    made = import_function(where, f"--model {where}", remedy="--model package.module:factory")()
     return made if isinstance(made, tuple) else (made, None)
 
 
-def _count(model: Any, hook: Any, optimizer: Any) -> int | None:
+def _count_targets(model: Any, hook: Any, optimizer: Any) -> int | None:
+    """Return how many targets a hook has, or None if it is refused."""
     from tenterhook.errors import TenterhookError
     from tenterhook.resolve.model_view import ModelView
     from tenterhook.resolve.resolution import find_targets

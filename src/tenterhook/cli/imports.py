@@ -1,4 +1,4 @@
-"""Code that a command is told to load, by name: it is looked for in this folder, too."""
+"""Import code that a command names; the current folder is searched, too."""
 
 from __future__ import annotations
 
@@ -13,30 +13,36 @@ from typing import Any
 from tenterhook.errors import ResolveError
 
 
-def add_actions(parser: argparse.ArgumentParser) -> None:
+def add_actions_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--actions", metavar="MODULE", action="append", default=[],
+        "--actions",
+        metavar="MODULE",
+        action="append",
+        default=[],
         help="import it first: it has the @th.action that the plan names; may be given again",
-    )  # fmt: skip
+    )
 
 
-def load_actions(given: argparse.Namespace) -> None:
-    for name in given.actions:
-        load(name, f"--actions {name}", remedy="--actions package.module, whose file is in this folder or installed")
+def import_actions(args: argparse.Namespace) -> None:
+    """Import the modules given by --actions, which register their actions."""
+    remedy = "--actions package.module, whose file is in this folder or installed"
+    for name in args.actions:
+        import_module(name, f"--actions {name}", remedy=remedy)
 
 
-def load_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]:
-    """Of `package.module:function`."""
+def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]:
+    """Import the function that `package.module:function` names; `asked` is the argument, for messages."""
     module, colon, name = where.partition(":")
     if not colon:
         raise ResolveError(f"{asked} names no function", remedy=remedy)
-    found: Callable[[], Any] | None = getattr(load(module, asked, remedy=remedy), name, None)
+    found: Callable[[], Any] | None = getattr(import_module(module, asked, remedy=remedy), name, None)
     if found is None:
         raise ResolveError(f"{asked}: {module} has no function {name}", remedy=remedy)
     return found
 
 
-def load(name: str, asked: str, *, remedy: str) -> ModuleType:
+def import_module(name: str, asked: str, *, remedy: str) -> ModuleType:
+    """Import a module, or raise a ResolveError."""
     before = sys.path[:]
     sys.path.insert(0, os.getcwd())
     try:

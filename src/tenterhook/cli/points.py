@@ -10,16 +10,16 @@ from typing import Any
 from tenterhook.plan import NOT_OFFERED, POINTS
 
 
-def add(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "points", help="the signals a hook can be at, and what PyTorch function each stands on"
     )
     parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
-    parser.set_defaults(act=act)
+    parser.set_defaults(execute=execute)
 
 
-def act(given: argparse.Namespace) -> int:
-    print(_json() if given.json else _text(), flush=True)
+def execute(args: argparse.Namespace) -> int:
+    print(_json() if args.json else _text(), flush=True)
     return 0
 
 

@@ -8,40 +8,41 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tenterhook.cli.imports import add_actions, load_actions
-from tenterhook.cli.script_args import add_program, missing
+from tenterhook.cli.imports import add_actions_argument, import_actions
+from tenterhook.cli.script_args import add_script_arguments, report_missing_script
 
 
-def add(commands: Any) -> None:
+def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
-        "run", help="run a script as it is, and record what its gradients do",
+        "run",
+        help="run a script as it is, and record what its gradients do",
         description="Run a script as `python script.py` would. Each model that it trains is found when its optimizer "
         "first steps; a plan is attached, and what it measures is written into a folder. Under torchrun: "
         "`torchrun ... -m tenterhook run script.py`. TENTERHOOK_PLAN, if it is set, names the plan instead. The exit "
         "code is the script's, or 3 if the plan could not be attached to any model.",
-    )  # fmt: skip
+    )
     parser.add_argument("--plan", metavar="FILE", help="JSON or TOML; the default plan is statistics and two triggers")
-    add_actions(parser)
+    add_actions_argument(parser)
     parser.add_argument("--out", metavar="DIR", help="the folder (runs/SCRIPT-TIME); one that is there is gone on with")
     parser.add_argument("--quiet", action="store_true", help="say nothing at the end")
-    add_program(parser)
-    parser.set_defaults(act=act)
+    add_script_arguments(parser)
+    parser.set_defaults(execute=execute)
 
 
-def act(given: argparse.Namespace) -> int:
-    if missing("run", given):
+def execute(args: argparse.Namespace) -> int:
+    if report_missing_script("run", args):
         return 2
     from tenterhook import ranks
-    from tenterhook.adapters.auto_attach import Script
+    from tenterhook.adapters.auto_attach import AutoAttach
     from tenterhook.plan import Plan
     from tenterhook.program import run
 
-    out = given.out or Path("runs") / f"{Path(given.script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    load_actions(given)
-    script = Script(out, plan=Plan.load(given.plan) if given.plan else None)
-    code = run(given.script, given.arguments, script, module=given.module)
+    out = args.out or Path("runs") / f"{Path(args.script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    import_actions(args)
+    script = AutoAttach(out, plan=Plan.load(args.plan) if args.plan else None)
+    code = run(args.script, args.arguments, script, module=args.module)
     sys.stdout.flush()
-    if not given.quiet and ranks.launched()[0] == 0:
+    if not args.quiet and ranks.launched()[0] == 0:
         print(script, file=sys.stderr)
         if any(model.rig is not None for model in script.models):
             print(f"  tenterhook report {out}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What commands have in common that run a script."""
+"""The arguments of commands that run a script."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import os
 import sys
 
 
-def add_program(parser: argparse.ArgumentParser) -> None:
+def add_script_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="a module's name rather than a path")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
 
 
-def missing(command: str, given: argparse.Namespace) -> bool:
-    """Whether there is no such script; said, if so."""
-    if given.module or os.path.exists(given.script):
+def report_missing_script(command: str, args: argparse.Namespace) -> bool:
+    """Print that there is no such script, and return True; return False if there is one."""
+    if args.module or os.path.exists(args.script):
         return False
-    print(f"tenterhook {command}: there is no file {given.script!r}", file=sys.stderr)
+    print(f"tenterhook {command}: there is no file {args.script!r}", file=sys.stderr)
     return True

@@ -3,10 +3,10 @@
 from tenterhook.plan.hook import ALWAYS as ALWAYS
 from tenterhook.plan.hook import Action as Action
 from tenterhook.plan.hook import Hook as Hook
-from tenterhook.plan.hook import Plan as Plan
 from tenterhook.plan.hook import When as When
 from tenterhook.plan.hook import callable_name as callable_name
 from tenterhook.plan.hook import callable_place as callable_place
+from tenterhook.plan.plan import Plan as Plan
 from tenterhook.plan.points import NOT_OFFERED as NOT_OFFERED
 from tenterhook.plan.points import POINTS as POINTS
 from tenterhook.plan.points import Kind as Kind

@@ -1,4 +1,4 @@
-"""Plans as text: JSON and TOML in, canonical JSON out.
+"""Hooks as text: JSON and TOML in, canonical JSON out. What a plan demands of its hooks is checked by Plan itself.
 
 A text is data from elsewhere. It is scanned once, in linear time, for what a decoder would let pass (size, depth,
 duplicate keys, odd characters), then decoded into closed types; nothing it says is ever imported or run.
@@ -6,18 +6,18 @@ duplicate keys, odd characters), then decoded into closed types; nothing it says
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
 import tomllib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tenterhook.errors import PlanError, PlanFileError
-from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, Plan, When, callable_place
+from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, When, callable_place
 
 FORMAT = 1
 #: so small that the worst text of that size is refused within 50 ms
@@ -76,17 +76,19 @@ class _Toml(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     hook: list[_Hook] = []
 
 
-def from_json(text: str | bytes) -> Plan:
+def from_json(text: str | bytes) -> list[Hook]:
+    """Read hooks from the JSON text of a plan."""
     raw = _text(text, MAX_BYTES)
     _scan_json(raw)
     try:
         read = msgspec.json.decode(raw, type=_Plan)
     except msgspec.MsgspecError as error:
         raise _of_another_format(raw) or _not_a_plan(str(error)) from None
-    return _plan(read.tenterhook, read.hooks)
+    return _hooks(read.tenterhook, read.hooks)
 
 
-def from_toml(text: str | bytes) -> Plan:
+def from_toml(text: str | bytes) -> list[Hook]:
+    """Read hooks from the TOML text of a plan."""
     raw = _text(text, MAX_TOML)
     _scan_depth(raw)
     try:
@@ -96,38 +98,32 @@ def from_toml(text: str | bytes) -> Plan:
         raise _not_a_plan(str(error), "in TOML: tenterhook = 1, then a [[hook]] table for each hook") from None
     except RecursionError:
         raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}") from None
-    return _plan(read.tenterhook, read.hook)
+    return _hooks(read.tenterhook, read.hook)
 
 
-def load(path: str | Path) -> Plan:
-    path = Path(path)
-    readers = {".json": from_json, ".toml": from_toml}
-    if path.suffix not in readers:
+def open_text(path: Path) -> tuple[Callable[[bytes], list[Hook]], bytes]:
+    """Read a .json or .toml file; return what parses it, and its bytes."""
+    parsers: dict[str, Callable[[bytes], list[Hook]]] = {".json": from_json, ".toml": from_toml}
+    if path.suffix not in parsers:
         raise PlanFileError(f"{path.name} is neither .json nor .toml", remedy="name the file by what is in it")
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+            return parsers[path.suffix], file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PlanFileError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise PlanFileError(f"{path}: {error}") from None
-    try:
-        return readers[path.suffix](raw)
-    except PlanError as error:
-        error.fact = f"{path}: {error.fact}"
-        raise
 
 
-def to_json(plan: Plan) -> str:
-    hooks = [_written(hook) for hook in plan]
-    text = json.dumps({"tenterhook": FORMAT, "hooks": hooks}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def to_json(hooks: Iterable[Hook]) -> str:
+    """Write the canonical JSON text of a plan of these hooks."""
+    written = [_written(hook) for hook in hooks]
+    text = json.dumps(
+        {"tenterhook": FORMAT, "hooks": written}, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
     if len(text.encode()) > MAX_BYTES:
         raise PlanFileError(f"the text is longer than {MAX_BYTES} bytes")
     return text
-
-
-def digest(plan: Plan) -> str:
-    return hashlib.sha256(to_json(plan).encode()).hexdigest()
 
 
 def _written(hook: Hook) -> dict[str, Any]:
@@ -154,10 +150,10 @@ def _written(hook: Hook) -> dict[str, Any]:
     return written
 
 
-def _plan(version: int, hooks: list[_Hook]) -> Plan:
+def _hooks(version: int, hooks: list[_Hook]) -> list[Hook]:
     if version != FORMAT:
         raise _other_format(version)
-    return Plan(_hook(h) for h in hooks)
+    return [_hook(h) for h in hooks]
 
 
 def _hook(read: _Hook) -> Hook:

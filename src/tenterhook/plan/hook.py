@@ -1,11 +1,10 @@
-"""What a user writes: Action, When, Hook, Plan. Values: frozen, comparable, free of torch."""
+"""The values of a plan: Action, When, Hook. Frozen, comparable, free of torch."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from tenterhook.errors import PlanError, nearest
@@ -15,7 +14,6 @@ from tenterhook.plan.select import Selector
 Phase = Literal["train", "eval", "any"]
 OnError = Literal["raise", "mute"]
 
-MAX_HOOKS = 1024
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,63}")
 
 
@@ -167,67 +165,3 @@ def callable_place(fn: Callable[..., Any]) -> str:
     call = getattr(type(inner), "__call__", None)  # noqa: B004 - its code is wanted, not whether it is there
     code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else type(fn).__module__
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """An ordered tuple of hooks. Two plans of one digest mean the same."""
-
-    hooks: tuple[Hook, ...] = ()
-
-    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
-        hooks = tuple(hooks)
-        object.__setattr__(self, "hooks", hooks)
-        if len(hooks) > MAX_HOOKS:
-            raise PlanError(f"the plan has {len(hooks)} hooks, the most is {MAX_HOOKS}")
-        seen: set[str] = set()
-        for hook in hooks:
-            if not isinstance(hook, Hook):
-                raise PlanError(f"{hook!r} is not a Hook", remedy='write th.Hook("id", on=..., at=..., do=...)')
-            if hook.id in seen:
-                raise PlanError("the id stands twice in the plan", hook=hook.id, remedy="give each hook its own id")
-            seen.add(hook.id)
-
-    def __iter__(self) -> Iterator[Hook]:
-        return iter(self.hooks)
-
-    def __len__(self) -> int:
-        return len(self.hooks)
-
-    def __getitem__(self, id: str) -> Hook:
-        for hook in self.hooks:
-            if hook.id == id:
-                return hook
-        raise KeyError(id)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON."""
-        from tenterhook.plan.files import digest
-
-        return digest(self)
-
-    def to_json(self) -> str:
-        """The canonical text: sorted keys, no white space, what is default left out."""
-        from tenterhook.plan.files import to_json
-
-        return to_json(self)
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Plan:
-        from tenterhook.plan.files import from_json
-
-        return from_json(text)
-
-    @staticmethod
-    def from_toml(text: str | bytes) -> Plan:
-        from tenterhook.plan.files import from_toml
-
-        return from_toml(text)
-
-    @staticmethod
-    def load(path: str | Path) -> Plan:
-        """Read a .json or .toml file."""
-        from tenterhook.plan.files import load
-
-        return load(path)

@@ -1,22 +1,22 @@
-"""What is remembered. Takes rows, knows no model."""
+"""Recording: rows go to sinks, run folders and the flight recorder. Knows no model."""
 
 from tenterhook.record.flight import Flight as Flight
-from tenterhook.record.flight import Written as Written
+from tenterhook.record.flight import FlightReport as FlightReport
+from tenterhook.record.folder import FINDINGS as FINDINGS
+from tenterhook.record.folder import LEDGER as LEDGER
+from tenterhook.record.folder import PLAN as PLAN
+from tenterhook.record.folder import last_step as last_step
 from tenterhook.record.recorder import Recorder as Recorder
 from tenterhook.record.rows import Batch as Batch
 from tenterhook.record.rows import Row as Row
-from tenterhook.record.rows import Table as Table
+from tenterhook.record.rows import StepTable as StepTable
 from tenterhook.record.run import Run as Run
 from tenterhook.record.run import open_run as open_run
-from tenterhook.record.sink_worker import Outlet as Outlet
 from tenterhook.record.sink_worker import Sink as Sink
 from tenterhook.record.sink_worker import Sinks as Sinks
+from tenterhook.record.sink_worker import SinkWorker as SinkWorker
 from tenterhook.record.sink_worker import Writer as Writer
 from tenterhook.record.sink_worker import as_sinks as as_sinks
-from tenterhook.record.store import FINDINGS as FINDINGS
-from tenterhook.record.store import LEDGER as LEDGER
-from tenterhook.record.store import PLAN as PLAN
 from tenterhook.record.store import Store as Store
-from tenterhook.record.store import last_step as last_step
-from tenterhook.record.suspects import Scene as Scene
+from tenterhook.record.suspects import ModelSnapshot as ModelSnapshot
 from tenterhook.record.suspects import Suspect as Suspect

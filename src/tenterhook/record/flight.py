@@ -16,16 +16,17 @@ from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any
 
+from tenterhook.record.folder import Folder
 from tenterhook.record.rows import Batch
-from tenterhook.record.store import Folder, Store
-from tenterhook.record.suspects import Scene, Suspect, rank
+from tenterhook.record.store import Store
+from tenterhook.record.suspects import ModelSnapshot, Suspect, rank_suspects
 
 REPORT = "flight.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What was written: where, why, and who is suspected, the likeliest first."""
+class FlightReport:
+    """What a flight recorder wrote: where, why, and who is suspected, the likeliest first."""
 
     path: str
     step: int
@@ -45,48 +46,50 @@ class Flight:
     def __init__(self, path: str | os.PathLike[str], *, steps: int = 64) -> None:
         self.path = os.fspath(path)
         self.steps = steps
-        self.reports: list[Written] = []
+        self.reports: list[FlightReport] = []
         self._batches: deque[Batch] = deque(maxlen=steps)
-        self._scene: Callable[[], Scene | None] = lambda: None
+        self._snapshot: Callable[[], ModelSnapshot | None] = lambda: None
+        #: the step of the last report
         self._written = -1
         self._writing: list[threading.Thread] = []
-        Folder(path)  # what is missing is better said now
+        Folder(path)  # raises now if pyarrow is missing
         self._process = os.getpid()
 
     # -- as the rig calls it -----------------------------------------------------------------------------------------
 
-    def begin(self, scene: Callable[[], Scene | None]) -> None:
-        """`scene` says what the rig knows; it must not hold the rig."""
-        self._scene = scene
+    def begin(self, snapshot: Callable[[], ModelSnapshot | None]) -> None:
+        """Start anew for a rig; `snapshot` returns what the rig knows, and must not hold the rig."""
+        self._snapshot = snapshot
         self._batches.clear()
         self._written = -1
         _flights.add(self)
-        _listen()
-        weakref.finalize(self, _forgotten)
+        _install_handler()
+        weakref.finalize(self, _restore_handler_if_unused)
 
-    def put(self, batch: Batch) -> None:
+    def record(self, batch: Batch) -> None:
+        """Keep a step; the oldest is dropped."""
         self._batches.append(batch)
 
     def trip(self, reason: str) -> None:
-        """Write, on a thread of its own; once for each `steps` steps."""
+        """Write on a thread of its own, at most once in `steps` steps."""
         step = self._batches[-1].step if self._batches else 0
         if self._written >= 0 and step < self._written + self.steps:
             return
         self._written = step
-        made = self._taken(reason)
-        thread = threading.Thread(target=self._write, args=made, name="tenterhook: flight")
+        evidence = self._evidence(reason)
+        thread = threading.Thread(target=self._write, args=evidence, name="tenterhook: flight")
         self._writing.append(thread)
         thread.start()
 
     def fail(self, reason: str) -> None:
-        """Write now: nobody can say for how long the process is there."""
-        # A forked process, a loader's worker say, is told to end when nothing is wrong.
+        """Write now: the process may end at any moment."""
+        # A forked process, such as a loader's worker, is terminated when nothing is wrong.
         if self._batches and self._batches[-1].step != self._written and os.getpid() == self._process:
             self._written = self._batches[-1].step
-            self._write(*self._taken(reason))
+            self._write(*self._evidence(reason))
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until what it began to write is there; whether it is."""
+        """Wait until what it began to write is written; return True if it is."""
         for thread in self._writing:
             thread.join(timeout)
         self._writing = [thread for thread in self._writing if thread.is_alive()]
@@ -96,23 +99,23 @@ class Flight:
         self.catch_up(2.0)
         _flights.discard(self)
         if not _flights:
-            _listen_no_more()
+            _restore_handler()
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _taken(self, reason: str) -> tuple[str, list[Batch], Scene]:
+    def _evidence(self, reason: str) -> tuple[str, list[Batch], ModelSnapshot]:
         try:
-            scene = self._scene()
+            snapshot = self._snapshot()
         except Exception as error:  # it must not break training
             warnings.warn(f"tenterhook: the flight recorder knows less than it should: {error!r}", stacklevel=2)
-            scene = None
-        return reason, list(self._batches), scene or Scene()
+            snapshot = None
+        return reason, list(self._batches), snapshot or ModelSnapshot()
 
-    def _write(self, reason: str, batches: list[Batch], scene: Scene) -> None:
+    def _write(self, reason: str, batches: list[Batch], snapshot: ModelSnapshot) -> None:
         try:
             step = batches[-1].step if batches else 0
-            path = self._free(f"{self.path}/step-{step:08}")
-            report = Written(path, step, reason, tuple(rank(batches, scene)))
+            path = self._unused(f"{self.path}/step-{step:08}")
+            report = FlightReport(path, step, reason, tuple(rank_suspects(batches, snapshot)))
             store = Store(path)
             store.write(batches)
             Folder(path).write(REPORT, json.dumps(asdict(report), indent=1).encode())
@@ -122,8 +125,8 @@ class Flight:
         self.reports.append(report)
 
     @staticmethod
-    def _free(path: str) -> str:
-        """What an earlier run has left is evidence, too."""
+    def _unused(path: str) -> str:
+        """Return a folder's path that is not in use: what an earlier run left is evidence, too."""
         number, free = 1, path
         while Folder(free).names():
             number += 1
@@ -132,30 +135,28 @@ class Flight:
 
 
 _flights: weakref.WeakSet[Flight] = weakref.WeakSet()
-
-
-#: what was there before, if it is ours now
+#: the handler of SIGTERM that ours replaced, while ours is installed
 _before: list[Any] = []
 
 
-def _listen() -> None:
+def _install_handler() -> None:
     if not _before and threading.current_thread() is threading.main_thread():
-        _before.append(signal.signal(signal.SIGTERM, _told_to_end))
+        _before.append(signal.signal(signal.SIGTERM, _on_sigterm))
 
 
-def _listen_no_more() -> None:
+def _restore_handler() -> None:
     if _before and threading.current_thread() is threading.main_thread():
         before = _before.pop()
-        if signal.getsignal(signal.SIGTERM) is _told_to_end:
+        if signal.getsignal(signal.SIGTERM) is _on_sigterm:
             signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
 
 
-def _forgotten() -> None:
+def _restore_handler_if_unused() -> None:
     if not list(_flights):  # the set may not yet know that one is gone
-        _listen_no_more()
+        _restore_handler()
 
 
-def _told_to_end(number: int, frame: FrameType | None) -> None:
+def _on_sigterm(number: int, frame: FrameType | None) -> None:
     for flight in list(_flights):
         flight.fail("the process was told to end (SIGTERM)")
     before = _before[-1] if _before else signal.SIG_DFL
@@ -166,11 +167,11 @@ def _told_to_end(number: int, frame: FrameType | None) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _at_the_end() -> None:
-    """The interpreter ends; after an error that nobody caught it still has it."""
+def _at_exit() -> None:
+    """Write if the program ended with an error that nobody caught; the interpreter still has it."""
     error = getattr(sys, "last_value", None)
     for flight in list(_flights) if error is not None else ():
         flight.fail(f"the program ended with {type(error).__name__}: {error}")
 
 
-atexit.register(_at_the_end)
+atexit.register(_at_exit)

@@ -1,4 +1,4 @@
-"""What is remembered of a step: rows, as they lie in tables until somebody reads them."""
+"""What is recorded of a step: rows, kept as tables of tensors until somebody reads them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Row:
         return f"{self.hook}/{self.target}/{self.name}{tail}"
 
 
-class Table:
-    """A hook's numbers of one step, a row for each target that fired; made when somebody reads them."""
+class StepTable:
+    """A hook's numbers of one step, a row for each target that fired; computed when somebody reads them."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class Table:
 
     @property
     def fired(self) -> list[int]:
-        """The slots of the targets that did."""
+        """The slots of the targets that fired."""
         return [slot for slot, fired in enumerate(self._fired) if fired and slot < len(self.targets)]
 
     @torch.no_grad()
     def read(self) -> tuple[dict[str, int], Tensor]:
-        """How many numbers each name has, 0 for one that is no list; and all of them, a row for each site."""
+        """Return how many numbers each name has, 0 for one that is no list, and all of them, a row for each site."""
         if self._read is None:
             columns = self._columns()
             widths = {name: c.shape[1] if c.dim() == 2 else 0 for name, c in columns.items()}
@@ -69,8 +69,8 @@ class Table:
             self._read = widths, joined
         return self._read
 
-    def arrive(self, host: Callable[[], Tensor]) -> None:
-        """Its numbers were sent to the host."""
+    def read_from(self, host: Callable[[], Tensor]) -> None:
+        """Read the numbers from their copy on the host from now on; `host` waits until the copy is complete."""
         widths, _ = self.read()
 
         def columns() -> dict[str, Tensor]:
@@ -80,6 +80,7 @@ class Table:
         self._read, self._columns, self.device = None, columns, torch.device("cpu")
 
     def values(self) -> dict[str, dict[str, Any]]:
+        """Return the numbers of each target that fired, by name."""
         widths, joined = self.read()
         numbers = joined.tolist()
         found: dict[str, dict[str, Any]] = {}
@@ -92,8 +93,8 @@ class Table:
         return found
 
 
-def leave_device(tables: list[Table]) -> None:
-    """Send all that is not on the host there in one copy, which nobody waits for yet."""
+def copy_to_host(tables: list[StepTable]) -> None:
+    """Start one copy to the host of all numbers that are elsewhere; nobody waits for it yet."""
     there = [(t, t.read()[1]) for t in tables if t.device.type != "cpu"]
     if not there:
         return
@@ -104,22 +105,22 @@ def leave_device(tables: list[Table]) -> None:
     sent.record()
     at = 0
     for table, values in there:
-        table.arrive(partial(_arrived, sent, host[at : at + values.numel()].view(values.shape)))
+        table.read_from(partial(_wait_for, sent, host[at : at + values.numel()].view(values.shape)))
         at += values.numel()
 
 
-def _arrived(sent: torch.Event, values: Tensor) -> Tensor:
+def _wait_for(sent: torch.Event, values: Tensor) -> Tensor:
     sent.synchronize()
     return values
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of one step, for those who write them."""
+    """The rows of one step, as sinks take them."""
 
     step: int
     rank: int
-    tables: dict[str, Table] = field(default_factory=dict)
+    tables: dict[str, StepTable] = field(default_factory=dict)
     emitted: list[Row] = field(default_factory=list)
     #: rows that were dropped before it
     dropped: int = 0
@@ -128,6 +129,7 @@ class Batch:
         return sum(table.count for table in self.tables.values()) + len(self.emitted)
 
     def rows(self) -> Iterator[Row]:
+        """Yield every row: those of the tables, then what actions emitted."""
         for hook, table in self.tables.items():
             for target, numbers in table.values().items():
                 for name, value in numbers.items():
@@ -135,7 +137,7 @@ class Batch:
         yield from self.emitted
 
     def entries(self) -> dict[str, Any]:
-        """As `log(dict, step)` takes them."""
+        """Return the rows as a dict, for `log(dict, step)`."""
         entries = {row.key: row.value for row in self.rows()}
         if self.dropped:
             entries["tenterhook/dropped"] = self.dropped

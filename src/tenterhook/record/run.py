@@ -1,4 +1,4 @@
-"""A recorded run, read: curves and frames out of its parts, by DuckDB."""
+"""Read a recorded run: curves and frames out of its parts, by DuckDB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenterhook.errors import StoreError, nearest
-from tenterhook.record.store import FINDINGS, LEDGER, PLAN, Folder, limits, merge
+from tenterhook.record.folder import FINDINGS, LEDGER, PLAN, Folder, merge_parts, superseded_from
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,89 +34,97 @@ class Run:
             ) from error
         self._folders = [Folder(path) for path in paths]
         self._connection = duckdb.connect()
-        self._look()
+        self._refresh()
 
-    def _look(self) -> None:
-        self._tried(lambda: self._connection.execute(f"create or replace view rows as {self._rows()}"))
+    def _refresh(self) -> None:
+        """List the parts anew."""
+        self._retry(lambda: self._connection.execute(f"create or replace view rows as {self._rows_query()}"))
 
-    def _ask(self, query: str, parameters: list[Any]) -> duckdb.DuckDBPyConnection:
-        return self._tried(lambda: self._connection.execute(query, parameters), again=self._look)
+    def _query(self, query: str, parameters: list[Any]) -> duckdb.DuckDBPyConnection:
+        return self._retry(lambda: self._connection.execute(query, parameters), before=self._refresh)
 
     @staticmethod
-    def _tried(act: Callable[[], Any], again: Callable[[], None] | None = None) -> Any:
-        """Parts may be merged between the moment they are listed and the moment they are read."""
+    def _retry(act: Callable[[], Any], before: Callable[[], None] | None = None) -> Any:
+        """Try several times: parts may be merged between the moment they are listed and the moment they are read."""
         import duckdb
 
         for _ in range(8):
             try:
                 return act()
             except duckdb.IOException:
-                if again is not None:
-                    again()
+                if before is not None:
+                    before()
         return act()
 
-    def _rows(self) -> str:
-        """What is there of each run, without what a later attempt wrote anew."""
-        kept = []
+    def _rows_query(self) -> str:
+        """Return the query for the rows of all runs, without those that a later attempt wrote anew."""
+        selects = []
         for folder in self._folders:
             parts = folder.parts()
             if not parts:
                 raise StoreError(f"there is no recorded run in {folder.path}", remedy="give the folder of a th.Store")
-            until = limits(parts)
-            for limit in {until[part.name] for part in parts}:
-                files = ", ".join(_text(folder.full(p.name)) for p in parts if until[p.name] == limit)
+            limits = superseded_from(parts)
+            for limit in set(limits.values()):
+                files = ", ".join(_quoted(folder.full(p.name)) for p in parts if limits[p.name] == limit)
                 where = "" if limit is None else f" where step < {limit}"
                 source = f"read_parquet([{files}], hive_partitioning = false)"
-                kept.append(f"select {_text(folder.path)} as run, * from {source}{where}")
-        return " union all ".join(kept)
+                selects.append(f"select {_quoted(folder.path)} as run, * from {source}{where}")
+        return " union all ".join(selects)
 
     def sql(self, query: str, *parameters: Any) -> duckdb.DuckDBPyRelation:
-        """Any query over `rows`: run, step, rank, hook, target, name, value, values, call, leaf."""
+        """Run any query over `rows`: run, step, rank, hook, target, name, value, values, call, leaf."""
         return self._connection.sql(query, params=list(parameters) or None)
 
     def curve(self, hook: str, target: str, name: str, *, rank: int = 0) -> Curve:
-        """One number of one target; of several runs, the last that has a step."""
-        found = self._ask(
+        """Return one number of one target over the steps; of several runs, the last that has a step."""
+        query = (
             "select step, last(value) from rows where hook = ? and target = ? and name = ? and rank = ? "
-            "group by step order by step", [hook, target, name, rank],
-        ).fetchall()  # fmt: skip
+            "group by step order by step"
+        )
+        found = self._query(query, [hook, target, name, rank]).fetchall()
         if not found:
-            self._missing(hook, target, name)
+            raise self._nothing_recorded(hook, target, name)
         return Curve([step for step, _ in found], [value for _, value in found])
 
     def frame(self, hook: str | None = None, target: str | None = None, name: str | None = None) -> Any:
-        """Rows as a pandas DataFrame; a `*` in a word stands for any letters."""
+        """Return rows as a pandas DataFrame; a `*` in a word stands for any letters."""
         return self.table(hook, target, name).to_pandas()
 
     def table(self, hook: str | None = None, target: str | None = None, name: str | None = None) -> pa.Table:
-        """The same as an Arrow table."""
+        """Return the same rows as an Arrow table."""
         asked = {"hook": hook, "target": target, "name": name}
         where = [f"{column} glob ?" for column, word in asked.items() if word is not None]
         query = "select * from rows" + (f" where {' and '.join(where)}" if where else "") + " order by run, step"
         parameters = [word for word in asked.values() if word is not None]
-        return self._tried(lambda: self.sql(query, *parameters).to_arrow_table(), again=self._look)
+        return self._retry(lambda: self.sql(query, *parameters).to_arrow_table(), before=self._refresh)
 
     @property
     def plan(self) -> str | None:
         """The text of the first run's plan, if it was kept."""
-        return self._beside(PLAN)
+        return self._sidecar(PLAN)
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
-        """What came of each hook of the first run, if it was detached."""
-        return json.loads(self._beside(LEDGER) or '{"ledger": []}')["ledger"]  # type: ignore[no-any-return]
+        """What became of each hook of the first run, if it was detached."""
+        return self._listed(LEDGER, "ledger")
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """What the doctor said of the first run, if it was asked."""
-        return json.loads(self._beside(FINDINGS) or '{"findings": []}')["findings"]  # type: ignore[no-any-return]
+        """What the doctor found in the first run, if it was asked."""
+        return self._listed(FINDINGS, "findings")
 
-    def _beside(self, name: str) -> str | None:
+    def _listed(self, name: str, key: str) -> list[dict[str, Any]]:
+        """Read a list from a JSON file beside the parts; empty if there is no such file."""
+        text = self._sidecar(name)
+        listed: list[dict[str, Any]] = json.loads(text)[key] if text else []
+        return listed
+
+    def _sidecar(self, name: str) -> str | None:
         folder = self._folders[0]
         return folder.read(name).decode() if name in folder.names() else None
 
     def verify(self) -> int:
-        """Read every page with its checksum; the rows there are, or a StoreError."""
+        """Read every page with its checksum; return how many rows there are, or raise a StoreError."""
         count = 0
         for folder in self._folders:
             for part in folder.parts():
@@ -129,24 +137,24 @@ class Run:
         return count
 
     def merge(self) -> None:
-        """Make one part of many, for each attempt and rank."""
+        """Merge the parts of each attempt and rank into one."""
         for folder in self._folders:
-            merge(folder)
-        self._look()
+            merge_parts(folder)
+        self._refresh()
 
-    def _missing(self, hook: str, target: str, name: str) -> None:
-        there = self._ask("select distinct hook, target, name from rows", []).fetchall()
+    def _nothing_recorded(self, hook: str, target: str, name: str) -> StoreError:
+        there = self._query("select distinct hook, target, name from rows", []).fetchall()
         for place, word in enumerate((hook, target, name)):
             there = [row for row in there if row[place] == word] or there
         keys = ["/".join(row) for row in there]
         close = nearest("/".join((hook, target, name)), keys)
-        raise StoreError(
+        return StoreError(
             f"nothing is recorded of {hook}/{target}/{name}",
             remedy=f"the nearest is {close[0]}" if close else f"there are {', '.join(keys[:6])}",
         )
 
 
-def _text(word: str) -> str:
+def _quoted(word: str) -> str:
     return "'" + word.replace("'", "''") + "'"
 
 

@@ -1,4 +1,4 @@
-"""An outlet: one sink, its queue and its thread. Whatever the sink does, the training goes on as without it."""
+"""A sink's worker: its queue and its thread. Whatever the sink does, the training goes on as without it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from typing import Any, Protocol, runtime_checkable
 from tenterhook.errors import StoreError
 from tenterhook.record.flight import Flight
 from tenterhook.record.rows import Batch
-from tenterhook.record.sinks import adapted
+from tenterhook.record.sinks import adapt_tracker
 
 #: rows that wait for a sink; beyond it the newest step is dropped and counted
 MAX_WAITING = 2**20
-
-
 #: seconds in which everything is closed
-CLOSING = 2.0
+CLOSE_TIMEOUT = 2.0
 
 
 @runtime_checkable
@@ -41,16 +39,14 @@ class Writer(Protocol):
 
 #: a Writer, or any log(dict, step)
 Sink = Writer | Callable[[dict[str, Any], int], Any]
-
-
-#: one, a tracker's own object, or several of either: known by what they are when they come
+#: one, a tracker's own object, or several of either: told apart by `as_sinks`
 Sinks = Any
 
 
 def as_sinks(given: Sinks) -> list[Sink | Flight]:
-    """One, or several; a tracker's own object among them."""
+    """Return sinks as a list, trackers' own objects wrapped; raise a StoreError for what is no sink."""
     several = given if isinstance(given, list | tuple | set) else [given]
-    sinks = [adapted(one) for one in several]
+    sinks = [adapt_tracker(one) for one in several]
     for one in sinks:
         if isinstance(one, type) or (not isinstance(one, Writer | Flight) and not callable(one)):
             what = f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
@@ -61,7 +57,7 @@ def as_sinks(given: Sinks) -> list[Sink | Flight]:
     return sinks
 
 
-class Outlet:
+class SinkWorker:
     """`emitted` = `written` + `dropped` + `waiting` at any moment; nothing waits once it is closed."""
 
     def __init__(self, sink: Sink) -> None:
@@ -71,17 +67,18 @@ class Outlet:
         self.dropped = 0
         self.error: BaseException | None = None
         self.closed = False
-        self._told = 0
-        self._renew()
+        #: dropped rows that the sink was told of
+        self._reported = 0
+        self._reset()
         _open.add(self)
 
-    def _renew(self) -> None:
-        """As it has to be made anew in a forked process, which has neither the thread nor what waited for it."""
+    def _reset(self) -> None:
+        """Start with an empty queue and no thread; a forked process has neither the thread nor what waited for it."""
         self._queue: deque[Batch] = deque()
         self.waiting = 0
-        self._turn = threading.Condition()
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._last = self._hurry = False
+        self._finishing = self._flushing = False
         self._deadline = 0.0
 
     @property
@@ -90,9 +87,10 @@ class Outlet:
 
     # -- on the training thread --------------------------------------------------------------------------------------
 
-    def put(self, batch: Batch) -> None:
+    def enqueue(self, batch: Batch) -> None:
+        """Queue a step for the sink, or drop it if too much waits already."""
         rows = len(batch)
-        with self._turn:
+        with self._changed:
             self.emitted += rows
             if self.closed or (self.waiting and self.waiting + rows > MAX_WAITING):
                 self.dropped += rows
@@ -101,7 +99,7 @@ class Outlet:
             self.waiting += rows
             if self._thread is None:
                 self._start()
-            self._turn.notify_all()
+            self._changed.notify_all()
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name=f"tenterhook: {self.name}", daemon=True)
@@ -113,28 +111,29 @@ class Outlet:
         self._thread = thread
 
     def catch_up(self, timeout: float) -> bool:
-        with self._turn:
-            self._hurry = True
-            self._turn.notify_all()
-            return self._turn.wait_for(lambda: not self.waiting, timeout)
+        """Wait until nothing is queued; return True if so."""
+        with self._changed:
+            self._flushing = True
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: not self.waiting, timeout)
 
     def finish(self) -> None:
-        """Take no more; what waits is still written."""
-        with self._turn:
-            self.closed = self._last = True
-            self._deadline = time.monotonic() + CLOSING
-            self._turn.notify_all()
+        """Take no more batches; what waits is still written."""
+        with self._changed:
+            self.closed = self._finishing = True
+            self._deadline = time.monotonic() + CLOSE_TIMEOUT
+            self._changed.notify_all()
 
     def close(self) -> None:
-        """Within two seconds, whatever the sink does; what it has not taken by then is dropped."""
-        if not self._last:
+        """Close the sink within two seconds; what it has not taken by then is dropped."""
+        if not self._finishing:
             self.finish()
         if self._thread is None and isinstance(self.sink, Writer) and self in _open:
             self._start()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(0.0, self._deadline - time.monotonic()))
-        with self._turn:
+        with self._changed:
             self.dropped += self.waiting
             self.waiting = 0
             self._queue.clear()
@@ -145,29 +144,33 @@ class Outlet:
     def _run(self) -> None:
         linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
         while True:
-            with self._turn:
-                self._turn.wait_for(lambda: self._queue or self._last)
-                if linger and not self._last:
-                    self._turn.wait_for(lambda: self._last or self._hurry or self.waiting > MAX_WAITING // 2, linger)
-                self._hurry = False
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._finishing)
+                if linger and not self._finishing:
+                    self._changed.wait_for(self._must_write, linger)
+                self._flushing = False
                 if not self._queue:
                     break
                 taken = [self._queue.popleft() for _ in range(len(self._queue) if linger else 1)]
                 before = self.dropped
             rows = sum(map(len, taken))
-            wrote = self._attempt(partial(self._write, taken, before - self._told))
+            wrote = self._guard(partial(self._write, taken, before - self._reported))
             taken.clear()  # or a step's numbers would be kept until there is another one
             linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
-            with self._turn:
+            with self._changed:
                 if self.waiting < rows:
                     return  # it was closed meanwhile, and this counted as dropped
                 self.waiting -= rows
                 self.written += rows if wrote else 0
                 self.dropped += 0 if wrote else rows
-                self._told = before if wrote else self._told
-                self._turn.notify_all()
+                self._reported = before if wrote else self._reported
+                self._changed.notify_all()
         if isinstance(self.sink, Writer):
-            self._attempt(self.sink.close)
+            self._guard(self.sink.close)
+
+    def _must_write(self) -> bool:
+        """Return True if batches must not be collected any longer."""
+        return self._finishing or self._flushing or self.waiting > MAX_WAITING // 2
 
     def _write(self, batches: list[Batch], dropped: int) -> None:
         if dropped:
@@ -178,7 +181,8 @@ class Outlet:
         for batch in batches:
             self.sink(batch.entries(), batch.step)
 
-    def _attempt(self, act: Callable[[], None]) -> bool:
+    def _guard(self, act: Callable[[], None]) -> bool:
+        """Call what may raise; return True if it did not."""
         try:
             act()
         except Exception as error:  # a sink must not break training
@@ -189,24 +193,22 @@ class Outlet:
         return True
 
 
-_open: weakref.WeakSet[Outlet] = weakref.WeakSet()
+_open: weakref.WeakSet[SinkWorker] = weakref.WeakSet()
 
 
-def _in_the_child() -> None:
-    for outlet in list(_open):
-        outlet.emitted = outlet.written = outlet.dropped = outlet._told = 0
-        outlet._renew()
+def _after_fork() -> None:
+    for worker in list(_open):
+        worker.emitted = worker.written = worker.dropped = worker._reported = 0
+        worker._reset()
 
 
-def _at_the_end() -> None:
-    outlets = list(_open)
-    for outlet in outlets:
-        outlet.finish()
-    for outlet in outlets:
-        outlet.close()
+def _at_exit() -> None:
+    workers = list(_open)
+    for worker in workers:
+        worker.finish()
+    for worker in workers:
+        worker.close()
 
 
-os.register_at_fork(after_in_child=_in_the_child)
-
-
-atexit.register(_at_the_end)
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

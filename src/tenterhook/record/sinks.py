@@ -1,4 +1,4 @@
-"""Trackers as sinks, through the writer or run that the program has anyway; they are known by their class."""
+"""Trackers as sinks, through the writer or run that the program has anyway; they are recognised by their class."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tenterhook.plan.histogram import LOWEST_EXPONENT
 from tenterhook.record.rows import Batch, Row
 
 #: seconds in which batches are collected
 LINGER = 1.0
 #: metrics in one request to an MLflow server
-MOST = 1000
-#: the exponent of two that the first of a histogram's counts stands for
-LOWEST = -40
+MAX_METRICS = 1000
 
 
-def adapted(given: Any) -> Any:
-    """A tracker's own object as a Writer; anything else as it is."""
+def adapt_tracker(given: Any) -> Any:
+    """Wrap a tracker's own object in a Writer; return anything else as it is."""
     for kind in type(given).__mro__:
-        make = _KNOWN.get(f"{kind.__module__}.{kind.__name__}")
-        if make is not None:
-            return make(given)
+        wrap = _TRACKERS.get(f"{kind.__module__}.{kind.__name__}")
+        if wrap is not None:
+            return wrap(given)
     return given
 
 
 class _Tracker:
+    """A Writer that logs the rows of each step."""
+
     linger = LINGER
 
     def write(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
-            self.log(batch.step, [*batch.rows(), *_lost(batch)])
+            self.log(batch.step, [*batch.rows(), *_dropped_row(batch)])
         self.flush()
 
     def log(self, step: int, rows: list[Row]) -> None:
@@ -55,15 +56,20 @@ class TensorBoard(_Tracker):
                 self._writer.add_scalar(row.key, row.value, step)
 
     def _histogram(self, row: Row, counts: list[float]) -> None:
-        edges = [float(LOWEST + place + 1) for place in range(len(counts))]
+        edges = [float(LOWEST_EXPONENT + place + 1) for place in range(len(counts))]
         there = [place for place, count in enumerate(counts) if count] or [0]
-        total = sum(counts)
-        mean = sum((LOWEST + p + 0.5) * c for p, c in enumerate(counts))
+        middles = [edge - 0.5 for edge in edges]
         self._writer.add_histogram_raw(
-            row.key, min=LOWEST + there[0], max=LOWEST + there[-1] + 1, num=total, sum=mean,
-            sum_squares=sum((LOWEST + p + 0.5) ** 2 * c for p, c in enumerate(counts)),
-            bucket_limits=edges, bucket_counts=counts, global_step=row.step,
-        )  # fmt: skip
+            row.key,
+            min=LOWEST_EXPONENT + there[0],
+            max=LOWEST_EXPONENT + there[-1] + 1,
+            num=sum(counts),
+            sum=sum(middle * count for middle, count in zip(middles, counts, strict=True)),
+            sum_squares=sum(middle**2 * count for middle, count in zip(middles, counts, strict=True)),
+            bucket_limits=edges,
+            bucket_counts=counts,
+            global_step=row.step,
+        )
 
     def flush(self) -> None:
         self._writer.flush()
@@ -98,23 +104,23 @@ class MLflow(_Tracker):
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        metrics = [Metric(_plain(r.key), r.value, now, step) for r in rows if not isinstance(r.value, list)]
-        for start in range(0, len(metrics), MOST):
-            self._client.log_batch(self._run, metrics=metrics[start : start + MOST])
+        metrics = [Metric(_mlflow_key(r.key), r.value, now, step) for r in rows if not isinstance(r.value, list)]
+        for start in range(0, len(metrics), MAX_METRICS):
+            self._client.log_batch(self._run, metrics=metrics[start : start + MAX_METRICS])
 
 
-def _plain(key: str) -> str:
-    """A name that MLflow takes: the root's is a path to it."""
+def _mlflow_key(key: str) -> str:
+    """Return a name that MLflow accepts: it would take the root's for a path."""
     return re.sub(r"[^\w\-. /:]", "_", "/".join("root" if part == "." else part for part in key.split("/")))
 
 
-def _lost(batch: Batch) -> list[Row]:
+def _dropped_row(batch: Batch) -> list[Row]:
     if not batch.dropped:
         return []
     return [Row(batch.step, batch.rank, "tenterhook", "recorder", "dropped", float(batch.dropped))]
 
 
-_KNOWN: dict[str, Callable[[Any], _Tracker]] = {
+_TRACKERS: dict[str, Callable[[Any], _Tracker]] = {
     "torch.utils.tensorboard.writer.SummaryWriter": TensorBoard,
     "tensorboardX.writer.SummaryWriter": TensorBoard,
     "wandb.sdk.wandb_run.Run": WandB,

@@ -1,4 +1,4 @@
-"""Suspects: who made what went wrong, from the statistics of the last steps."""
+"""Suspects: which targets caused what went wrong, from the statistics of the last steps."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from tenterhook.record.rows import Batch
 
 #: suspects of one kind that are named
-MOST = 8
-#: steps before which a deviation says nothing
-CALM = 5
-#: deviations below which a number is no suspect
-FAR = 3.0
+MAX_SUSPECTS = 8
+#: earlier steps that a deviation needs to mean something
+MIN_PAST = 5
+#: deviations from its past that make a number suspect
+MIN_SCORE = 3.0
 
 #: by target, then by name
 Numbers = Mapping[str, Mapping[str, float]]
@@ -31,8 +31,8 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What the rig knows and the rows do not say."""
+class ModelSnapshot:
+    """What the rig knows of its model and hooks, and the rows do not hold."""
 
     step: int = -1
     #: by hook, its point, and of each of its targets the order in which it last fired
@@ -42,26 +42,28 @@ class Scene:
     weights: Mapping[str, float] = field(default_factory=dict)
 
 
-def rank(batches: Sequence[Batch], scene: Scene) -> list[Suspect]:
-    """The first producer of what is not finite, then the largest updates, then the largest deviations."""
+def rank_suspects(batches: Sequence[Batch], snapshot: ModelSnapshot) -> list[Suspect]:
+    """Return the first producer of non-finite values, then the largest updates, then the largest deviations."""
     if not batches:
         return []
     steps = [{hook: table.values() for hook, table in batch.tables.items()} for batch in batches]
-    return [*_producers(steps, scene), *_ratios(steps[-1], scene), *_scores(steps, scene)]
+    return [*_producers(steps, snapshot), *_ratios(steps[-1], snapshot), *_scores(steps, snapshot)]
 
 
-def _at(step: Mapping[str, Numbers], scene: Scene, point: str) -> Iterator[tuple[int, str, Mapping[str, float]]]:
-    """Order, target and numbers of every site at a point."""
+def _at(
+    step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str
+) -> Iterator[tuple[int, str, Mapping[str, float]]]:
+    """Yield order, target and numbers of every site at a point."""
     for hook, numbers in step.items():
-        if scene.points.get(hook) == point:
+        if snapshot.points.get(hook) == point:
             for target, row in numbers.items():
-                yield scene.orders.get(hook, {}).get(target, 0), target, row
+                yield snapshot.orders.get(hook, {}).get(target, 0), target, row
 
 
-def _counts(step: Mapping[str, Numbers], scene: Scene, point: str) -> list[tuple[int, str, float, bool]]:
-    """In the order they fired: order, target, elements that are not finite, and whether a NaN is among them."""
+def _counts(step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str) -> list[tuple[int, str, float, bool]]:
+    """Return order, target, number of non-finite elements and whether a NaN is among them, in the order they fired."""
     found: dict[str, tuple[int, str, float, bool]] = {}
-    for order, target, row in _at(step, scene, point):
+    for order, target, row in _at(step, snapshot, point):
         if "nonfinite" in row:
             nan = math.isnan(row.get("abs_max", math.nan)) and row["nonfinite"] > 0
             before = found.get(target)
@@ -70,35 +72,35 @@ def _counts(step: Mapping[str, Numbers], scene: Scene, point: str) -> list[tuple
     return sorted(found.values())
 
 
-def _producers(steps: Sequence[Mapping[str, Numbers]], scene: Scene) -> list[Suspect]:
+def _producers(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) -> list[Suspect]:
     now = steps[-1]
-    meant = {t for step in steps[:-1] for _, t, count, _ in _counts(step, scene, "output") if count}
-    forward = [one for one in _counts(now, scene, "output") if one[1] not in meant]
+    intended = {t for step in steps[:-1] for _, t, count, _ in _counts(step, snapshot, "output") if count}
+    forward = [one for one in _counts(now, snapshot, "output") if one[1] not in intended]
     for place, (_, target, count, nan) in enumerate(forward):
-        # An infinity that nobody after it suffers from is meant: a mask before a softmax.
+        # An infinity that does not spread to what comes after it is intended: a mask before a softmax.
         later = forward[place + 1 :]
         if count and (nan or not later or later[0][2]):
             return [Suspect("nonfinite", target, "output", count, "the first output that is not finite")]
-    return _backward(now, scene)
+    return _backward(now, snapshot)
 
 
-def _backward(now: Mapping[str, Numbers], scene: Scene) -> list[Suspect]:
-    came = {target: count for _, target, count, _ in _counts(now, scene, "grad_output")}
-    for _, target, count, _ in _counts(now, scene, "grad_input"):
-        if count and not came.get(target):
-            inner = [t for t, bad in came.items() if bad and _inside(t, target)]
+def _backward(now: Mapping[str, Numbers], snapshot: ModelSnapshot) -> list[Suspect]:
+    incoming = {target: count for _, target, count, _ in _counts(now, snapshot, "grad_output")}
+    for _, target, count, _ in _counts(now, snapshot, "grad_input"):
+        if count and not incoming.get(target):
+            inner = [t for t, bad in incoming.items() if bad and _inside(t, target)]
             if not inner:
                 why = "its backward gives what is not finite, and was given what is"
                 return [Suspect("nonfinite", target, "grad_input", count, why)]
-    for _, target, count, _ in _counts(now, scene, "grad"):
+    for _, target, count, _ in _counts(now, snapshot, "grad"):
         owner = target.rpartition(".")[0] or "."
-        if count and not came.get(owner):
+        if count and not incoming.get(owner):
             return [Suspect("nonfinite", target, "grad", count, "its own gradient is the first that is not finite")]
-    for _, target, count, _ in _counts(now, scene, "grad_output"):
+    for _, target, count, _ in _counts(now, snapshot, "grad_output"):
         if count:
             return [Suspect("nonfinite", target, "grad_output", count, "what comes after it, or the loss")]
     for point in ("grad_final", "grad_accumulated", "update"):
-        bad = [(count, target) for _, target, count, _ in _counts(now, scene, point) if count]
+        bad = [(count, target) for _, target, count, _ in _counts(now, snapshot, point) if count]
         if bad:
             count, target = max(bad)
             return [Suspect("nonfinite", target, point, count, "not finite; outputs were not recorded")]
@@ -109,31 +111,31 @@ def _inside(inner: str, outer: str) -> bool:
     return (outer == "." and inner != ".") or inner.startswith(f"{outer}.")
 
 
-def _ratios(now: Mapping[str, Numbers], scene: Scene) -> list[Suspect]:
+def _ratios(now: Mapping[str, Numbers], snapshot: ModelSnapshot) -> list[Suspect]:
     found = []
-    for _, target, row in _at(now, scene, "update"):
-        weight, norm = scene.weights.get(target), row.get("norm")
+    for _, target, row in _at(now, snapshot, "update"):
+        weight, norm = snapshot.weights.get(target), row.get("norm")
         if weight and norm is not None and math.isfinite(norm) and math.isfinite(weight):
             ratio = norm / weight
             found.append(Suspect("ratio", target, "update", ratio, f"it moved by {ratio:.3g} of itself"))
-    return sorted(found, key=lambda s: -s.value)[:MOST]
+    return sorted(found, key=lambda s: -s.value)[:MAX_SUSPECTS]
 
 
-def _scores(steps: Sequence[Mapping[str, Numbers]], scene: Scene) -> list[Suspect]:
+def _scores(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) -> list[Suspect]:
     found: dict[tuple[str, str], Suspect] = {}
     for hook, numbers in steps[-1].items():
-        point = scene.points.get(hook, "?")
+        point = snapshot.points.get(hook, "?")
         for target, row in numbers.items():
             name = "rms" if "rms" in row else "norm"
             past = [v for step in steps[:-1] if (v := step.get(hook, {}).get(target, {}).get(name)) is not None]
             past = [v for v in past if math.isfinite(v)]
-            if name not in row or not math.isfinite(row[name]) or len(past) < CALM:
+            if name not in row or not math.isfinite(row[name]) or len(past) < MIN_PAST:
                 continue
             mean = sum(past) / len(past)
             spread = math.sqrt(sum((v - mean) ** 2 for v in past) / len(past)) + 1e-3 * abs(mean) + 1e-12
             score = (row[name] - mean) / spread
             # Two hooks may look at one signal.
-            if score >= FAR and (target, point) not in found:
+            if score >= MIN_SCORE and (target, point) not in found:
                 why = f"{name} {row[name]:.3g} after {mean:.3g} ± {spread:.2g}"
                 found[target, point] = Suspect("score", target, point, score, why)
-    return sorted(found.values(), key=lambda s: -s.value)[:MOST]
+    return sorted(found.values(), key=lambda s: -s.value)[:MAX_SUSPECTS]

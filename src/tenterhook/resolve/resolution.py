@@ -100,7 +100,7 @@ def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) ->
     if not isinstance(hook.do, Action):
         return plain_definition(hook.do, at=hook.at), {}
     definition = actions.get(hook.do.name)
-    params = definition.checked(hook.do.params)
+    params = definition.convert(hook.do.params)
     for name in definition.tensor_params:
         given = params[name]
         if given not in tensors:

@@ -66,7 +66,7 @@ class Installer:
             hook.inherit(before)
         self.hooks[resolved.hook.id] = hook
         self.environment.outdated.add(hook)
-        hook.make_gauge()
+        hook.make_batch()
         self.registrations.add(hook)
 
     def replace_all(self, hooks: Mapping[str, AttachedHook | ResolvedHook]) -> None:

@@ -60,8 +60,8 @@ class Account(Mapping[str, Site]):
     @property
     def measured(self) -> str:
         """How its sites are measured: together, and by what; or one by one, as they fire."""
-        gauge = self._attached.gauge
-        return "one by one" if gauge is None else f"together, {gauge.engine}"
+        batch = self._attached.batch
+        return "one by one" if batch is None else f"together, {batch.engine}"
 
     @property
     def failed(self) -> int:

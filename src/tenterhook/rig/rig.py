@@ -20,7 +20,7 @@ from tenterhook import torch_internals as private
 from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, nearest
 from tenterhook.plan import Hook, Plan
-from tenterhook.record import LEDGER, PLAN, Recorder, Row, Sinks, Written, as_sinks
+from tenterhook.record import LEDGER, PLAN, FlightReport, Recorder, Row, Sinks, as_sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import Resolution, resolve
@@ -126,7 +126,7 @@ class Rig:
                 graphs.watch(self._installer.registrations)
                 self._apply_schedule()
             undo.pop_all()
-        self._recorder.keep_beside(PLAN, partial(plan_json, plan))
+        self._recorder.write_sidecar(PLAN, partial(plan_json, plan))
         for flight in self._recorder.flights:
             flight.begin(partial(model_snapshot, weakref.ref(self._installer)))
 
@@ -157,7 +157,7 @@ class Rig:
         return {t: kept[0] if len(kept) == 1 else kept for t, kept in self._recorder.captured(id).items()}
 
     @property
-    def reports(self) -> list[Written]:
+    def reports(self) -> list[FlightReport]:
         """What its flight recorders have written."""
         return [report for flight in self._recorder.flights for report in flight.reports]
 
@@ -217,7 +217,7 @@ class Rig:
             self._recorder.forget(id)
         self.plan = plan
         self._finalizer.set_plan(plan)
-        self._recorder.keep_beside(PLAN, partial(plan_json, plan))
+        self._recorder.write_sidecar(PLAN, partial(plan_json, plan))
         self._apply_schedule()
 
     def detach(self) -> None:
@@ -230,7 +230,7 @@ class Rig:
         self._status, self.attached = RigStatus.DETACHED, False
         self._root.silent = True
         self._finalizer.close()
-        self._recorder.keep_beside(LEDGER, partial(ledger_json, self.ledger))
+        self._recorder.write_sidecar(LEDGER, partial(ledger_json, self.ledger))
         self._recorder.close()
         self._installer.leave(self._taps)
         self._root.watch_end(False)

@@ -8,16 +8,17 @@ from collections import Counter
 
 import torch
 
+from tenterhook import torch_internals as private
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Plan
-from tenterhook.record import Scene
+from tenterhook.record import ModelSnapshot
 from tenterhook.resolve.targets import targets_of
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.ledger import Ledger
 
 
 @torch.no_grad()
-def model_snapshot(ref: weakref.ref[Installer]) -> Scene | None:
+def model_snapshot(ref: weakref.ref[Installer]) -> ModelSnapshot | None:
     """Return where the hooks are, when they fired and how large the weights are; None if the model is gone."""
     installer = ref()
     model = installer.environment.model.root() if installer is not None else None
@@ -25,8 +26,8 @@ def model_snapshot(ref: weakref.ref[Installer]) -> Scene | None:
         return None
     hooks = installer.hooks
     parameters = {n: p for n, t in targets_of(model, {}).parameters.items() if (p := t.parameter()) is not None}
-    norms = [float(norm) for norm in torch._foreach_norm([p.detach().float() for p in parameters.values()])]
-    return Scene(
+    norms = [float(norm) for norm in private.foreach_norm([p.detach().float() for p in parameters.values()])]
+    return ModelSnapshot(
         installer.environment.clock.step,
         {id: hook.hook.at for id, hook in hooks.items()},
         {id: {site.name: site.order for site in hook.sites} for id, hook in hooks.items()},

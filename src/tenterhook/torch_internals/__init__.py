@@ -28,6 +28,9 @@ from tenterhook.torch_internals.distributed import reduces_in_other_dtype as red
 from tenterhook.torch_internals.distributed import shard_groups as shard_groups
 from tenterhook.torch_internals.distributed import splits_backward as splits_backward
 from tenterhook.torch_internals.distributed import syncs as syncs
+from tenterhook.torch_internals.foreach import foreach_copy_ as foreach_copy_
+from tenterhook.torch_internals.foreach import foreach_norm as foreach_norm
+from tenterhook.torch_internals.foreach import foreach_zero_ as foreach_zero_
 from tenterhook.torch_internals.hook_dicts import EVERY_CALL as EVERY_CALL
 from tenterhook.torch_internals.hook_dicts import EVERY_STEP as EVERY_STEP
 from tenterhook.torch_internals.hook_dicts import HOOK_SLOTS as HOOK_SLOTS

@@ -1,3 +1,3 @@
-"""What you look at: a recorded run as one HTML file."""
+"""Show a recorded run as one HTML file."""
 
 from tenterhook.view.report import report as report

@@ -5,27 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from tenterhook.record import Run
-from tenterhook.view.series import Listing, natural
+from tenterhook.view.series import Contents, natural_key
 
-#: blocks that are told apart, besides all targets together
-MOST = 64
-
-
-def histograms(run: Run, listing: Listing) -> list[dict[str, Any]]:
-    """Of each hook that counted magnitudes: for each block, the counts of each recorded step."""
-    return [_of(run, hook, targets) for hook, targets in sorted(listing.lists.items())]
+#: blocks that are shown, besides all targets together
+MAX_BLOCKS = 64
 
 
-def _of(run: Run, hook: str, targets: list[str]) -> dict[str, Any]:
-    depth = max((d for d in range(1, 8) if len({block(t, d) for t in targets}) <= MOST), default=1)
-    found = run.sql(
-        "with flat as (select step, array_to_string(string_split(target, '.')[1:?], '.') as block, "
-        "generate_subscripts(values, 1) as bin, unnest(values) as count from rows "
-        "where hook = ? and values is not null) "
-        "select block, step, list(total order by bin) from "
-        "(select block, step, bin, sum(count) as total from flat group by all) group by all order by step",
-        depth, hook,
-    ).fetchall()  # fmt: skip
+#: counts of each step, added up over the targets of a block, which is the first parts of their names
+_QUERY = """
+with flat as (
+  select step, array_to_string(string_split(target, '.')[1:?], '.') as block,
+    generate_subscripts(values, 1) as bin, unnest(values) as count
+  from rows where hook = ? and values is not null
+)
+select block, step, list(total order by bin)
+from (select block, step, bin, sum(count) as total from flat group by all)
+group by all order by step
+"""
+
+
+def histograms(run: Run, contents: Contents) -> list[dict[str, Any]]:
+    """Return, for each hook that counted magnitudes and each block, the counts of each recorded step."""
+    return [_by_block(run, hook, targets) for hook, targets in sorted(contents.lists.items())]
+
+
+def _by_block(run: Run, hook: str, targets: list[str]) -> dict[str, Any]:
+    depth = max((d for d in range(1, 8) if len({_block(t, d) for t in targets}) <= MAX_BLOCKS), default=1)
+    found = run.sql(_QUERY, depth, hook).fetchall()
     blocks: dict[str, dict[str, list[Any]]] = {}
     for name, step, counts in found:
         for key in {name, "all"}:
@@ -39,8 +45,8 @@ def _of(run: Run, hook: str, targets: list[str]) -> dict[str, Any]:
 
 
 def _all_first(name: str) -> tuple[bool, list[tuple[int, str]]]:
-    return name != "all", natural(name)
+    return name != "all", natural_key(name)
 
 
-def block(target: str, depth: int) -> str:
+def _block(target: str, depth: int) -> str:
     return ".".join(target.split(".")[:depth])

@@ -1,4 +1,4 @@
-"""`report`: everything that a run folder has, in one file that needs nothing else."""
+"""Write everything that a run folder holds into one file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tenterhook.errors import StoreError
 from tenterhook.record import Run, open_run
 from tenterhook.view.histograms import histograms
-from tenterhook.view.series import CELLS, binned, listed, matrices
+from tenterhook.view.series import MAX_CELLS, choose_bins, matrices, read_contents
 
 Progress = Callable[[str], None]
 
@@ -20,26 +20,29 @@ Progress = Callable[[str], None]
 def report(
     path: str | os.PathLike[str], out: str | os.PathLike[str], *, progress: Progress = lambda what: None
 ) -> None:
-    """`path` is a run folder, or one that holds some."""
+    """Write the report of a run folder, or of the run folders inside `path`, to the file `out`."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise StoreError(
             "a report needs plotly, which is not installed", remedy="pip install 'tenterhook[report]'"
         ) from error
-    folders = list(_runs(Path(path)))
+    folders = list(_run_folders(Path(path)))
     if not folders:
         raise StoreError(f"there is no recorded run in {path}", remedy="give a folder that `tenterhook run` wrote")
     runs = []
     for folder in folders:
         progress(f"reading {folder}")
-        runs.append(_data(folder, CELLS // len(folders), progress))
-    page = _part("report.html")
+        runs.append(_run_data(folder, MAX_CELLS // len(folders), progress))
+    page = _asset("report.html")
     title = ", ".join(str(run["title"]) for run in runs)
     inserts = {
-        "title": html.escape(title), "style": _part("report.css"), "plotly": get_plotlyjs(),
-        "script": _part("report.js"), "data": json.dumps(runs, allow_nan=False).replace("<", "\\u003c"),
-    }  # fmt: skip
+        "title": html.escape(title),
+        "style": _asset("report.css"),
+        "plotly": get_plotlyjs(),
+        "script": _asset("report.js"),
+        "data": json.dumps(runs, allow_nan=False).replace("<", "\\u003c"),
+    }
     for name, text in inserts.items():
         before, _, after = page.partition("{{" + name + "}}")
         page = before + text + after
@@ -48,12 +51,12 @@ def report(
         file.write(page)
 
 
-def _part(name: str) -> str:
+def _asset(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _runs(path: Path) -> Iterator[Path]:
-    """Itself, or those in it; what a flight recorder wrote is shown with the run it belongs to."""
+def _run_folders(path: Path) -> Iterator[Path]:
+    """Yield the folder itself, or those in it; what a flight recorder wrote is shown with the run it belongs to."""
     if any(path.glob("part-*.parquet")):
         yield path
         return
@@ -62,19 +65,28 @@ def _runs(path: Path) -> Iterator[Path]:
             yield below
 
 
-def _data(folder: Path, room: int, progress: Progress) -> dict[str, Any]:
+def _run_data(folder: Path, max_cells: int, progress: Progress) -> dict[str, Any]:
+    """Read all that the page shows of a run."""
     run = open_run(folder)
-    listing = listed(run)
-    steps = binned(listing, room)
+    contents = read_contents(run)
+    bins = choose_bins(contents, max_cells)
     made = []
-    for matrix in matrices(run, listing, steps, room=room):
+    for matrix in matrices(run, contents, bins, max_cells=max_cells):
         progress(f"{matrix.hook}/{matrix.name}: {len(matrix.targets):,} targets")
         made.append(matrix.data())
     return {
-        "title": folder.resolve().name, "path": str(folder), "steps": steps.data(), "targets": listing.targets,
-        "dropped": listing.dropped, "matrices": made, "histograms": histograms(run, listing), "ledger": run.ledger,
-        "findings": run.findings, "plan": _plan(run), "flights": list(_flights(folder)),
-    }  # fmt: skip
+        "title": folder.resolve().name,
+        "path": str(folder),
+        "steps": bins.data(),
+        "targets": contents.targets,
+        "dropped": contents.dropped,
+        "matrices": made,
+        "histograms": histograms(run, contents),
+        "ledger": run.ledger,
+        "findings": run.findings,
+        "plan": _plan(run),
+        "flights": list(_flights(folder)),
+    }
 
 
 def _plan(run: Run) -> dict[str, Any] | None:

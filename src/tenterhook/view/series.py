@@ -1,4 +1,4 @@
-"""Numbers over targets and steps, as small as a picture needs them."""
+"""Numbers over targets and steps, reduced to what a picture can show."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import torch
 from tenterhook.record import Run
 
 #: cells of all matrices together; two bytes each
-CELLS = 5_000_000
+MAX_CELLS = 5_000_000
 #: columns that a screen shows
-COLUMNS = 300
+MAX_COLUMNS = 300
 #: codes of a cell: nothing was recorded; something was not finite; zero; the rest is a logarithm
 MISSING, NONFINITE, ZERO, FIRST = 0, 1, 2, 3
-#: in this order they are kept, if there is no room for all
+#: in this order they are shown, if there are too many cells for all
 NAMES = ("rms", "norm", "ratio", "score", "change", "abs_max", "zeros", "nonfinite", "mean")
 
 
@@ -36,35 +36,42 @@ class Matrix:
     cells: bytes
 
     def data(self) -> dict[str, Any]:
+        """Return it as the report's JSON has it."""
         return {
-            "hook": self.hook, "name": self.name, "targets": self.targets, "columns": self.columns, "low": self.low,
-            "high": self.high, "cells": base64.b64encode(self.cells).decode(),
-        }  # fmt: skip
+            "hook": self.hook,
+            "name": self.name,
+            "targets": self.targets,
+            "columns": self.columns,
+            "low": self.low,
+            "high": self.high,
+            "cells": base64.b64encode(self.cells).decode(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """The steps of a run, in bins."""
+class StepBins:
+    """The steps of a run, grouped into columns."""
 
     first: int
     last: int
     columns: int
 
     @property
-    def each(self) -> int:
+    def steps_per_column(self) -> int:
         return math.ceil((self.last - self.first + 1) / self.columns)
 
     def data(self) -> dict[str, int]:
-        return {"first": self.first, "last": self.last, "columns": self.columns, "each": self.each}
+        """Return it as the report's JSON has it."""
+        return {"first": self.first, "last": self.last, "columns": self.columns, "each": self.steps_per_column}
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """What there is in a run, found in one pass over it."""
+class Contents:
+    """What a run holds, found in one pass over it."""
 
     first: int
     last: int
-    #: of each hook and name that has single numbers, the targets; the likeliest to be asked for first
+    #: of each hook and name that has single numbers, the targets; the most useful ones first
     single: dict[tuple[str, str], list[str]]
     #: of each hook that has lists, the targets
     lists: dict[str, list[str]]
@@ -76,10 +83,10 @@ class Listing:
         return len({target for targets in found for target in targets})
 
 
-def listed(run: Run) -> Listing:
-    found = run.sql(
-        "select hook, name, target, min(step), max(step), count(value) > 0, sum(value) from rows group by all"
-    ).fetchall()  # fmt: skip
+def read_contents(run: Run) -> Contents:
+    """Find what a run holds."""
+    query = "select hook, name, target, min(step), max(step), count(value) > 0, sum(value) from rows group by all"
+    found = run.sql(query).fetchall()
     single: dict[tuple[str, str], list[str]] = {}
     lists: dict[str, list[str]] = {}
     dropped = 0
@@ -93,44 +100,53 @@ def listed(run: Run) -> Listing:
     place = {name: number for number, name in enumerate(NAMES)}
     order = sorted(single, key=lambda key: (place.get(key[1], len(place)), key[0] != "grads", key[0]))
     first, last = min(row[3] for row in found), max(row[4] for row in found)
-    return Listing(first, last, {key: sorted(single[key], key=natural) for key in order}, lists, dropped)
+    return Contents(first, last, {key: sorted(single[key], key=natural_key) for key in order}, lists, dropped)
 
 
-def binned(listing: Listing, room: int = CELLS) -> Steps:
-    """So many columns that the first matrix has room."""
-    most = max(map(len, listing.single.values()), default=1)
-    span = listing.last - listing.first + 1
-    columns = max(1, min(COLUMNS, room // most, span))
-    return Steps(listing.first, listing.last, math.ceil(span / math.ceil(span / columns)))
+def choose_bins(contents: Contents, max_cells: int = MAX_CELLS) -> StepBins:
+    """Choose as many columns as the largest matrix has cells for."""
+    most = max(map(len, contents.single.values()), default=1)
+    span = contents.last - contents.first + 1
+    columns = max(1, min(MAX_COLUMNS, max_cells // most, span))
+    return StepBins(contents.first, contents.last, math.ceil(span / math.ceil(span / columns)))
 
 
-def matrices(run: Run, listing: Listing, steps: Steps, *, room: int = CELLS) -> Iterator[Matrix]:
-    """What was recorded as single numbers, as long as there is room."""
-    for (hook, name), targets in listing.single.items():
-        room -= len(targets) * steps.columns
-        if room >= 0:
-            yield _matrix(run, steps, hook, name, targets)
+def matrices(run: Run, contents: Contents, bins: StepBins, *, max_cells: int = MAX_CELLS) -> Iterator[Matrix]:
+    """Yield a matrix for what was recorded as single numbers, until the cells are used up."""
+    cells = max_cells
+    for (hook, name), targets in contents.single.items():
+        cells -= len(targets) * bins.columns
+        if cells >= 0:
+            yield _matrix(run, bins, hook, name, targets)
 
 
-def _matrix(run: Run, steps: Steps, hook: str, name: str, targets: list[str]) -> Matrix:
-    found = run.sql(
-        "with places as (select unnest($1::varchar[]) as target, generate_subscripts($1::varchar[], 1) - 1 as place) "
-        "select (any_value(place) * $6 + (step - $2) // $3)::bigint as cell, max(abs(value)) as value, "
-        "bool_or(not isfinite(value)) as bad from rows join places using (target) "
-        "where hook = $4 and name = $5 group by target, (step - $2) // $3",
-        targets, steps.first, steps.each, hook, name, steps.columns,
-    ).to_arrow_table()  # fmt: skip
+#: the number of each cell, row by row, and the largest magnitude in it
+_QUERY = """
+with places as (
+  select unnest($1::varchar[]) as target, generate_subscripts($1::varchar[], 1) - 1 as place
+)
+select (any_value(place) * $6 + (step - $2) // $3)::bigint as cell, max(abs(value)) as value,
+  bool_or(not isfinite(value)) as bad
+from rows join places using (target)
+where hook = $4 and name = $5
+group by target, (step - $2) // $3
+"""
+
+
+def _matrix(run: Run, bins: StepBins, hook: str, name: str, targets: list[str]) -> Matrix:
+    asked = (targets, bins.first, bins.steps_per_column, hook, name, bins.columns)
+    found = run.sql(_QUERY, *asked).to_arrow_table()
     cell, value, bad = (torch.tensor(found[c].to_numpy(zero_copy_only=False)) for c in ("cell", "value", "bad"))
     value = torch.where(bad, 0.0, value)
     there = value[value > 0]
     low, high = (float(there.min()), float(there.max())) if len(there) else (1.0, 1.0)
     scaled = torch.log(torch.where(value > 0, value, low) / low) / (math.log(high / low) or 1.0)
     code = torch.where(value > 0, FIRST + torch.round(scaled * (65535 - FIRST)), ZERO)
-    cells = torch.full((len(targets) * steps.columns,), MISSING, dtype=torch.int32)
+    cells = torch.full((len(targets) * bins.columns,), MISSING, dtype=torch.int32)
     cells[cell] = torch.where(bad, NONFINITE, code).int()
-    return Matrix(hook, name, targets, steps.columns, low, high, cells.numpy().astype("<u2").tobytes())
+    return Matrix(hook, name, targets, bins.columns, low, high, cells.numpy().astype("<u2").tobytes())
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """`blocks.10` comes after `blocks.9`."""
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts `blocks.10` after `blocks.9`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

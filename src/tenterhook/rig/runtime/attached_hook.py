@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tenterhook.actions import Context, Definition, Form, Gauge
+from tenterhook.actions import BatchMeasure, Context, Definition, TensorSpec
 from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
 from tenterhook.plan import Hook
 from tenterhook.resolve.dormancy import GONE
@@ -174,7 +174,7 @@ class AttachedHook:
         observes = definition.two_phase and not definition.modifies
         self.partials = Partials(definition.partials, len(resolved.targets)) if observes else None
         #: measures all its sites at once, where they come at once
-        self.gauge: Gauge | None = None
+        self.batch: BatchMeasure | None = None
         #: numbers that it reports of each site; 0 until it has
         self.width = 0
         for target in resolved.targets:
@@ -233,18 +233,18 @@ class AttachedHook:
         measures = self.partials is not None and self.hook.point.side == "backward"
         return self.environment.gradients if measures and self.environment.model.has_optimizers else None
 
-    def make_gauge(self, given: Sequence[Tensor | None] = ()) -> Gauge | None:
+    def make_batch(self, given: Sequence[Tensor | None] = ()) -> BatchMeasure | None:
         """Prepare to measure all sites as they are now; the optimizer's step gives all their tensors at once."""
-        make = self.definition.together
+        make = self.definition.batched
         if make is None or self.hook.at not in ("grad_final", "update"):
             return None
         parameters = [site.target.parameter() for site in self.sites]
         for slot, tensor in enumerate(given):
             parameters[slot] = tensor if tensor is not None else parameters[slot]
-        forms = [Form.of(local(p)) for p in parameters if p is not None]
+        forms = [TensorSpec.of(local(p)) for p in parameters if p is not None]
         whole = len(forms) == len(self.sites) and all(f.measurable for f in forms)
-        self.gauge = make(forms) if whole and forms else None
-        return self.gauge
+        self.batch = make(forms) if whole and forms else None
+        return self.batch
 
     # -- its status --------------------------------------------------------------------------------------------------
 
@@ -315,8 +315,8 @@ class AttachedHook:
     def samples(self, x: Tensor) -> bool:
         """True if it may be measured how much a firing changes the value, and somebody records."""
         recorder = self.environment.recorder
-        listened = recorder is not None and recorder.listened
-        return listened and x.dtype.is_floating_point and x.layout is torch.strided and not self.resolved.merges
+        has_sinks = recorder is not None and recorder.has_sinks
+        return has_sinks and x.dtype.is_floating_point and x.layout is torch.strided and not self.resolved.merges
 
     def fail(self, site: Site, error: Exception) -> None:
         """Handle an action that raised: mute the site and warn, or raise with the place.
@@ -387,7 +387,7 @@ class AttachedHook:
     def _keep(self, ctx: Context, tensor: Tensor) -> None:
         recorder = self.environment.recorder
         if recorder is not None:
-            recorder.keep(self.hook.id, ctx.target, self.clock.step, tensor)
+            recorder.capture(self.hook.id, ctx.target, self.clock.step, tensor)
 
     def _generator(self, seed: int, device: torch.device) -> torch.Generator:
         return self.state.generator(self._seed_owner, seed, device)

@@ -86,7 +86,7 @@ def tensors_of(hooks: Iterable[AttachedHook]) -> list[str]:
     """Return the names of the tensor parameters that hooks use."""
     return sorted(
         {
-            hook.definition.checked(hook.hook.do.params)[name]
+            hook.definition.convert(hook.hook.do.params)[name]
             for hook in hooks
             if isinstance(hook.hook.do, Action)
             for name in hook.definition.tensor_params

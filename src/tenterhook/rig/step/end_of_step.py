@@ -13,7 +13,7 @@ from tenterhook import ranks
 from tenterhook import torch_internals as private
 from tenterhook.errors import RanksError
 from tenterhook.plan import Plan
-from tenterhook.record import Recorder, Table
+from tenterhook.record import Recorder, StepTable
 from tenterhook.resolve.agreement import digest_of
 from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import device_of
@@ -137,7 +137,7 @@ class StepFinalizer:
         definition, device = resolved.definition, merged["fired"].device
         columns: Callable[[], dict[str, Tensor]] = partial(hook.call, merged, {})
         # Without state and trip its numbers may be made whenever somebody asks, once it is known how many they are.
-        lazy = hook.width and definition.together is not None and not definition.state and not definition.trigger
+        lazy = hook.width and definition.batched is not None and not definition.state and not definition.trigger
         if not lazy:
             try:
                 made = dict(hook.call(merged, hook.state.pack(device)))
@@ -147,8 +147,8 @@ class StepFinalizer:
             trip = made.pop("trip", None)
             hook.width, columns = len(made), lambda: made
         step = self._installer.environment.clock.step
-        table = Table(step, hook.names, fired, columns, width=hook.width, device=device)
-        self._recorder.put(resolved.hook.id, table, shared=resolved.merges or resolved.hook.at in GLOBAL_POINTS)
+        table = StepTable(step, hook.names, fired, columns, width=hook.width, device=device)
+        self._recorder.add_table(resolved.hook.id, table, shared=resolved.merges or resolved.hook.at in GLOBAL_POINTS)
         return trip if definition.trigger else None
 
     def _look_for_trips(self, trips: list[tuple[AttachedHook, Tensor]]) -> None:

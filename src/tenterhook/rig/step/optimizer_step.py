@@ -162,7 +162,7 @@ class OptimizerStep:
             if parameter is None:
                 continue
             update = parameter.detach() - old
-            if site.attached.gauge is not None or site.attached.resolved.merges:
+            if site.attached.batch is not None or site.attached.resolved.merges:
                 sites, updates = moved.setdefault(site.attached, ([], []))
                 sites.append(site)
                 updates.append(update)
@@ -221,16 +221,16 @@ class OptimizerStep:
                 hook.fail(site, unmeasurable(tensor))
             else:
                 tensors[site.slot] = tensor
-        gauge = hook.gauge
-        if gauge is None or not gauge.fits(tensors):
-            gauge = hook.make_gauge(tensors)
+        batch = hook.batch
+        if batch is None or not batch.fits(tensors):
+            batch = hook.make_batch(tensors)
         measured = [site for site in sites if tensors[site.slot] is not None]
         if hook.partials is None or not measured:
             return
         try:
-            columns = gauge(tensors, self._values(hook, measured)) if gauge is not None else None
+            columns = batch(tensors, self._values(hook, measured)) if batch is not None else None
         except Exception:  # one by one, so that it is said of the site it is about
-            columns, hook.gauge = None, None
+            columns, hook.batch = None, None
         if columns is None:
             for site in measured:
                 self._fire(site)(tensors[site.slot])
@@ -254,7 +254,7 @@ class OptimizerStep:
     def _each(self, hook: AttachedHook, reached: Reached) -> None:
         if hook.resolved.merges and hook.partials is not None:
             self._parts(hook, reached.sites, [p.grad for p in reached.parameters])
-        elif hook.gauge is not None:
+        elif hook.batch is not None:
             self._together(hook, reached.sites, [_part(p.grad) for p in reached.parameters])
         else:
             for site, parameter in zip(reached.sites, reached.parameters, strict=True):
@@ -279,7 +279,7 @@ class OptimizerStep:
                 continue
             mine.append(site)
             parts.append(None if tensor is None else local(tensor))
-        if hook.gauge is not None:
+        if hook.batch is not None:
             self._together(hook, mine, parts)
             return
         for site, part in zip(mine, parts, strict=True):

@@ -13,23 +13,22 @@ import torch
 from torch import nn
 
 import tenterhook as th
-from tenterhook.record import Batch, Outlet, Row
-from tenterhook.record import sink_worker as outlet
+from tenterhook.record import Batch, Row, SinkWorker, sink_worker
 
 
 def batch(step: int, rows: int) -> Batch:
     return Batch(step, 0, {}, [Row(step, 0, "h", f"t{i}", "n", float(i)) for i in range(rows)])
 
 
-def balanced(one: Outlet) -> bool:
+def balanced(one: SinkWorker) -> bool:
     return one.emitted == one.written + one.dropped + one.waiting
 
 
 def test_everything_arrives_in_order():
     steps: list[int] = []
-    one = Outlet(lambda entries, step: steps.append(step))
+    one = SinkWorker(lambda entries, step: steps.append(step))
     for step in range(500):
-        one.put(batch(step, 3))
+        one.enqueue(batch(step, 3))
     assert one.catch_up(10.0)
     assert steps == list(range(500))
     one.close()
@@ -37,14 +36,14 @@ def test_everything_arrives_in_order():
 
 
 def test_a_hung_sink_holds_up_nobody_and_what_it_did_not_take_is_counted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outlet, "MAX_WAITING", 1000)
+    monkeypatch.setattr(sink_worker, "MAX_WAITING", 1000)
     go = threading.Event()
-    one = Outlet(lambda entries, step: go.wait())
+    one = SinkWorker(lambda entries, step: go.wait())
     slowest = 0.0
     for step in range(10_000):
         made = batch(step, 100)
         start = time.thread_time()
-        one.put(made)
+        one.enqueue(made)
         slowest = max(slowest, time.thread_time() - start)
         assert one.waiting <= 1000
     assert slowest < 1e-3
@@ -57,20 +56,20 @@ def test_a_hung_sink_holds_up_nobody_and_what_it_did_not_take_is_counted(monkeyp
 
 
 def test_what_was_dropped_is_recorded_with_what_comes_next(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outlet, "MAX_WAITING", 20)
+    monkeypatch.setattr(sink_worker, "MAX_WAITING", 20)
     go, told = threading.Event(), []
 
     def log(entries: dict[str, Any], step: int) -> None:
         go.wait()
         told.append((step, entries.get("tenterhook/dropped")))
 
-    one = Outlet(log)
+    one = SinkWorker(log)
     for step in range(5):
-        one.put(batch(step, 10))
+        one.enqueue(batch(step, 10))
     go.set()
     assert one.catch_up(5.0)
-    one.put(batch(5, 10))
-    one.put(batch(6, 10))
+    one.enqueue(batch(5, 10))
+    one.enqueue(batch(6, 10))
     assert one.catch_up(5.0)
     assert [step for step, _ in told] == [0, 1, 5, 6]
     assert sum(dropped or 0 for _, dropped in told) == one.dropped == 30
@@ -85,10 +84,10 @@ def test_a_sink_that_raises_now_and_then_gets_the_rest():
             raise OSError("no space left")
         taken.append(step)
 
-    one = Outlet(log)
+    one = SinkWorker(log)
     with pytest.warns(UserWarning, match="no space left"):
         for step in range(10):
-            one.put(batch(step, 2))
+            one.enqueue(batch(step, 2))
         assert one.catch_up(5.0)
     assert taken == [0, 2, 4, 6, 8]
     assert (one.written, one.dropped) == (10, 10)
@@ -99,15 +98,15 @@ def test_a_sink_that_raises_now_and_then_gets_the_rest():
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_writes_its_own_rows_and_leaves_the_parent_s_alone():
     go, told = threading.Event(), []
-    one = Outlet(lambda entries, step: (go.wait(), told.append(step)))
+    one = SinkWorker(lambda entries, step: (go.wait(), told.append(step)))
     for step in range(3):
-        one.put(batch(step, 1))
+        one.enqueue(batch(step, 1))
     read, write = os.pipe()
     child = os.fork()
     if not child:
         mine: list[int] = []
         one.sink = lambda entries, step: mine.append(step)
-        one.put(batch(7, 1))
+        one.enqueue(batch(7, 1))
         fine = one.catch_up(5.0) and mine == [7] and (one.emitted, one.written, one.dropped) == (1, 1, 0)
         os.write(write, b"1" if fine else b"0")
         os._exit(0)
@@ -150,8 +149,8 @@ def test_a_training_with_a_bad_sink_is_the_bare_training(bad: Callable[[threadin
         if rig is not None:
             go.set()
             rig.detach()
-            assert all(balanced(one) for one in rig._recorder.outlets)
-            assert [one.emitted for one in rig._recorder.outlets] == [30 * 4 * 6] * 2
+            assert all(balanced(one) for one in rig._recorder.workers)
+            assert [one.emitted for one in rig._recorder.workers] == [30 * 4 * 6] * 2
             assert len(good) == 30
         return losses
 
@@ -166,7 +165,7 @@ def test_nothing_is_left_running_once_a_rig_is_gone():
                     sinks=lambda entries, step: None)  # fmt: skip
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    thread = rig._recorder.outlets[0]._thread
+    thread = rig._recorder.workers[0]._thread
     assert thread.is_alive()
     rig.detach()
     thread.join(2.0)
@@ -174,7 +173,7 @@ def test_nothing_is_left_running_once_a_rig_is_gone():
 
 
 def test_drops_are_told_again_if_the_write_that_told_them_failed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outlet, "MAX_WAITING", 4)
+    monkeypatch.setattr(sink_worker, "MAX_WAITING", 4)
     told: list[int] = []
     inside, go = threading.Event(), threading.Event()
 
@@ -190,17 +189,17 @@ def test_drops_are_told_again_if_the_write_that_told_them_failed(monkeypatch: py
 
         def close(self) -> None: ...
 
-    one = Outlet(Sink())
-    one.put(batch(0, 3))
+    one = SinkWorker(Sink())
+    one.enqueue(batch(0, 3))
     assert inside.wait(5)
-    one.put(batch(1, 3))  # there is no room for these two
-    one.put(batch(2, 3))
+    one.enqueue(batch(1, 3))  # there is no room for these two
+    one.enqueue(batch(2, 3))
     go.set()
     assert one.catch_up(5)
-    one.put(batch(3, 3))
+    one.enqueue(batch(3, 3))
     with pytest.warns(UserWarning, match="once"):
         assert one.catch_up(5)
-    one.put(batch(4, 3))
+    one.enqueue(batch(4, 3))
     assert one.catch_up(5)
     one.close()
     assert told == [0, 6, 6 + 3]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import tenterhook as th
-from tenterhook.actions import batched as together
-from tenterhook.actions import histogram, spike, stats, watch_nonfinite
-from tenterhook.actions.batched import ALONE, PACK, WIDTH, Form
+from tenterhook.actions import batched, histogram, spike, stats, watch_nonfinite
+from tenterhook.actions.batched import PACK_ELEMENTS, READ_IN_PLACE_FROM, BatchMeasure, TensorSpec
+from tenterhook.actions.row_measures import ROW_WIDTH
 
 SIZES = (0, 1, 7, 1023, 1024, 1025, 5000)
 
@@ -46,8 +46,8 @@ def agree(found: float, wanted: float, dtype: torch.dtype) -> bool:
     return found == wanted or math.isclose(found, wanted, rel_tol=1e-12 if dtype == torch.float64 else 2e-6)
 
 
-def check(tensors: list[Tensor], gauge: together.Gauge) -> None:
-    found = gauge(tensors)
+def check(tensors: list[Tensor], measure: BatchMeasure) -> None:
+    found = measure(tensors)
     for slot, x in enumerate(tensors):
         wanted = by_hand(x)
         scale = max(wanted["norm"] * math.sqrt(max(x.numel(), 1)), 1e-30)
@@ -74,55 +74,60 @@ def test_statistics_are_those_from_the_definition(
     tensors = [(torch.randn(n) * 10 ** torch.randn(())).to(dtype) for n in sizes]
     if planted is not None and sizes[-1]:
         tensors[-1][sizes[-1] // 2] = planted
-    check(tensors, stats.together([Form.of(t) for t in tensors]))
+    check(tensors, stats.batched([TensorSpec.of(t) for t in tensors]))
 
 
 @pytest.fixture
 def compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "COMPILE_FROM", 0)
+    monkeypatch.setattr(batched, "COMPILE_FROM", 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_compiled_kernel_gives_the_same(compiling: None, dtype: torch.dtype):
     torch.manual_seed(0)
-    tensors = [torch.randn(n).to(dtype) for n in (*SIZES, ALONE + 5, ALONE * 2)]
+    tensors = [torch.randn(n).to(dtype) for n in (*SIZES, READ_IN_PLACE_FROM + 5, READ_IN_PLACE_FROM * 2)]
     tensors[2][3], tensors[5][7], tensors[-1][-1], tensors[-2][:9] = math.inf, math.nan, -math.inf, 0.0
-    gauge = stats.together([Form.of(t) for t in tensors])
-    assert gauge.engine == "compiled"
-    check(tensors, gauge)
+    measure = stats.batched([TensorSpec.of(t) for t in tensors])
+    assert measure.engine == "compiled"
+    check(tensors, measure)
 
 
 def test_large_tensors_are_read_where_they_are_and_small_ones_in_several_packs():
     torch.manual_seed(0)
-    sizes = [ALONE, ALONE + 1, *[ALONE - 1] * (PACK // ALONE + 1), 3]
+    sizes = [
+        READ_IN_PLACE_FROM,
+        READ_IN_PLACE_FROM + 1,
+        *[READ_IN_PLACE_FROM - 1] * (PACK_ELEMENTS // READ_IN_PLACE_FROM + 1),
+        3,
+    ]
     tensors = [torch.randn(n) for n in sizes]
-    gauge = stats.together([Form.of(t) for t in tensors])
+    measure = stats.batched([TensorSpec.of(t) for t in tensors])
     for _ in range(2):  # the second time into a buffer that is not clean
-        check(tensors, gauge)
+        check(tensors, measure)
         tensors = [t * 2 for t in tensors]
 
 
-@pytest.mark.parametrize("size", [WIDTH, 64], ids=["none has padding", "all have"])
+@pytest.mark.parametrize("size", [ROW_WIDTH, 64], ids=["none has padding", "all have"])
 def test_a_buffer_used_for_several_packs_brings_nothing_over(size: int):
-    tensors = [torch.full((size,), float(i % 7 + 1)) for i in range(2 * PACK // WIDTH)]
-    gauge = stats.together([Form.of(t) for t in tensors])
-    check(tensors, gauge)
-    check([t + 1 for t in tensors], gauge)
+    tensors = [torch.full((size,), float(i % 7 + 1)) for i in range(2 * PACK_ELEMENTS // ROW_WIDTH)]
+    measure = stats.batched([TensorSpec.of(t) for t in tensors])
+    check(tensors, measure)
+    check([t + 1 for t in tensors], measure)
 
 
 def test_the_order_of_elements_in_memory_does_not_matter():
     torch.manual_seed(0)
     small, large = torch.randn(8, 4, 3, 3), torch.randn(64, 64, 9, 9)
     tensors = [small.to(memory_format=torch.channels_last), large.permute(1, 0, 2, 3), small[:, ::2]]
-    check(tensors, stats.together([Form.of(t) for t in tensors]))
+    check(tensors, stats.batched([TensorSpec.of(t) for t in tensors]))
 
 
 def test_one_that_is_missing_leaves_the_others_right():
     torch.manual_seed(0)
-    tensors = [torch.randn(300), torch.full((300,), math.nan), torch.randn(ALONE)]
-    gauge = stats.together([Form.of(t) for t in tensors])
-    gauge(tensors)
-    found = gauge([tensors[0], None, tensors[2]])
+    tensors = [torch.randn(300), torch.full((300,), math.nan), torch.randn(READ_IN_PLACE_FROM)]
+    measure = stats.batched([TensorSpec.of(t) for t in tensors])
+    measure(tensors)
+    found = measure([tensors[0], None, tensors[2]])
     assert agree(float(found["norm"][0]), by_hand(tensors[0])["norm"], torch.float32)
     assert agree(float(found["norm"][2]), by_hand(tensors[2])["norm"], torch.float32)
 
@@ -130,12 +135,12 @@ def test_one_that_is_missing_leaves_the_others_right():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_histograms_are_those_from_the_definition(dtype: torch.dtype, compiled: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(together, "COMPILE_FROM", 0 if compiled else 2**60)
+    monkeypatch.setattr(batched, "COMPILE_FROM", 0 if compiled else 2**60)
     torch.manual_seed(0)
-    tensors = [(torch.randn(n) * 10 ** (4 * torch.randn(n))).to(dtype) for n in (1, 7, 1500, ALONE + 3)]
+    tensors = [(torch.randn(n) * 10 ** (4 * torch.randn(n))).to(dtype) for n in (1, 7, 1500, READ_IN_PLACE_FROM + 3)]
     tensors[2][:5] = torch.tensor([0.0, math.inf, math.nan, 2.0**30, 2.0**-60])
     tensors[1][:3] = torch.tensor([1.0, 0.99999994, -2.0])
-    found = histogram.together([Form.of(t) for t in tensors])(tensors)["bins"]
+    found = histogram.batched([TensorSpec.of(t) for t in tensors])(tensors)["bins"]
     assert [row.tolist() for row in found] == [bins_by_hand(t) for t in tensors]
     assert histogram.measure(tensors[2])["bins"].tolist() == bins_by_hand(tensors[2])
 
@@ -146,10 +151,10 @@ def test_norms_alone_and_what_is_not_finite():
         torch.tensor([1.0], dtype=torch.bfloat16),
         torch.tensor([[math.nan, math.inf]]),
     ]
-    forms = [Form.of(t) for t in tensors]
-    assert spike.together(forms)(tensors)["norm"][:2].tolist() == [5.0, 1.0]
-    assert spike.together(forms)([None, tensors[1], None])["norm"][1] == 1.0
-    assert watch_nonfinite.together(forms)(tensors)["nonfinite"].tolist() == [0.0, 0.0, 2.0]
+    specs = [TensorSpec.of(t) for t in tensors]
+    assert spike.batched(specs)(tensors)["norm"][:2].tolist() == [5.0, 1.0]
+    assert spike.batched(specs)([None, tensors[1], None])["norm"][1] == 1.0
+    assert watch_nonfinite.batched(specs)(tensors)["nonfinite"].tolist() == [0.0, 0.0, 2.0]
 
 
 def test_without_a_compiler_it_goes_on_and_says_so(compiling: None, monkeypatch: pytest.MonkeyPatch):
@@ -157,10 +162,10 @@ def test_without_a_compiler_it_goes_on_and_says_so(compiling: None, monkeypatch:
         raise RuntimeError("no C++ compiler")
 
     monkeypatch.setattr(torch, "compile", lambda *args, **kwargs: no_compiler)
-    x = torch.randn(WIDTH * 3)
-    gauge = stats.together([Form.of(x)])
-    assert gauge.engine == "eager (no compiled kernel: RuntimeError)"
-    check([x], gauge)
+    x = torch.randn(ROW_WIDTH * 3)
+    measure = stats.batched([TensorSpec.of(x)])
+    assert measure.engine == "eager (no compiled kernel: RuntimeError)"
+    check([x], measure)
 
 
 @pytest.mark.parametrize("at", ["grad_final", "update"])
@@ -177,7 +182,7 @@ def test_a_rig_gives_the_same_numbers_together_and_one_by_one(at: str, monkeypat
             for live in rig._installer.hooks.values():
                 assert rig.ledger[live.hook.id].measured.startswith("together, ")
                 if one_by_one:
-                    live.gauge = None
+                    live.batch = None
                     assert rig.ledger[live.hook.id].measured == "one by one"
             for last in (2, 3):  # in the first step the last layer gets no gradient
                 optimizer.zero_grad()

@@ -1,0 +1,137 @@
+"""Measures of a matrix, row by row: sums and maxima of rows, and counts of bins, added up by site.
+
+The rows of a matrix are pieces of tensors; `batched` lays them out and says which site each row belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+#: elements of a row
+ROW_WIDTH = 1024
+#: rows that stay in a core's cache while they are read several times
+CACHED_ROWS = 512
+
+
+class RowMeasure(Protocol):
+    """Measure each row of a matrix, and add the results up by site."""
+
+    def kernel(self, x: Tensor) -> Any:
+        """Measure the rows; written to be compiled."""
+
+    def eager(self, x: Tensor) -> Any:
+        """Measure the rows, where nothing is compiled."""
+
+    def start(self, sites: int, device: torch.device) -> Any:
+        """Return an empty accumulator for that many sites."""
+
+    def add(self, into: Any, made: Any, site: int) -> None:
+        """Add what `kernel` or `eager` returned; all rows belong to one site."""
+
+    def add_rows(self, into: Any, made: Any, sites: Tensor) -> None:
+        """Add what `kernel` or `eager` returned; `sites` has the site of each row."""
+
+    def finish(self, into: Any, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
+        """Return the partial results by site; `padding` is how many zeros were measured with each site."""
+
+
+def widen(x: Tensor) -> Tensor:
+    """Return `x` in a precision that sums can be taken in."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+#: numbers of each row: those that add up, then the one of which the largest counts, if there is one
+Rows = tuple[Tensor, ...]
+#: rows so far, the sites of each, and the table to add them up in
+TotalsSoFar = tuple[list[Rows], list[Tensor], Tensor]
+
+
+class RowTotals:
+    """Numbers of each row that add up over a site's rows, and perhaps one of which the largest counts."""
+
+    def __init__(
+        self,
+        sums: int,
+        kernel: Callable[[Tensor], Rows],
+        eager: Callable[[Tensor], Rows],
+        finish: Callable[..., dict[str, Tensor]],
+    ) -> None:
+        #: `finish` takes the sums, then padding and numel, then the largest ones
+        self._sums, self._kernel, self._eager, self._finish = sums, kernel, eager, finish
+
+    def kernel(self, x: Tensor) -> Rows:
+        return self._kernel(widen(x))
+
+    def eager(self, x: Tensor) -> Rows:
+        parts = [self._eager(widen(part)) for part in x.split(CACHED_ROWS)]
+        return parts[0] if len(parts) == 1 else tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+    def start(self, sites: int, device: torch.device) -> TotalsSoFar:
+        return [], [], torch.zeros(self._sums + 1, sites, dtype=torch.float64, device=device)
+
+    def add(self, into: TotalsSoFar, made: Rows, site: int) -> None:
+        self.add_rows(into, made, torch.full_like(made[0], site, dtype=torch.int64))
+
+    def add_rows(self, into: TotalsSoFar, made: Rows, sites: Tensor) -> None:
+        into[0].append(made)
+        into[1].append(sites)
+
+    def finish(self, into: TotalsSoFar, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
+        rows, sites, totals = into
+        if not rows:  # no site has an element
+            rows, sites = [(totals[0, :0],) * len(totals)], [torch.zeros(0, dtype=torch.int64, device=totals.device)]
+        columns = [torch.cat(column) for column in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
+        place = torch.cat(sites) if len(sites) > 1 else sites[0]
+        made = torch.stack(list(columns)).double()
+        sums = totals[: self._sums].scatter_add_(1, place.expand(self._sums, -1), made[: self._sums])
+        largest = [totals[-1].scatter_reduce_(0, place, one, "amax") for one in made[self._sums :]]
+        return self._finish(sums, padding, numel, *largest)
+
+
+class RowBins:
+    """Counts by bin: each element has one of 2^n keys, and a table says which bin a key belongs to."""
+
+    def __init__(
+        self, name: str, keys: Callable[[Tensor], Tensor], bin_of_key: Callable[[torch.dtype], list[int]]
+    ) -> None:
+        #: a key of the bin -1 is not counted
+        self._name, self._keys, self._bin_of_key = name, keys, bin_of_key
+
+    def kernel(self, x: Tensor) -> tuple[Tensor, torch.dtype]:
+        return self._keys(widen(x)), widen(x).dtype
+
+    def eager(self, x: Tensor) -> tuple[Tensor, torch.dtype]:
+        parts = [widen(part) for part in x.split(CACHED_ROWS)]
+        return torch.cat([self._keys(part) for part in parts]), parts[0].dtype
+
+    def start(self, sites: int, device: torch.device) -> dict[str, Tensor]:
+        bins = max(self._bin_of_key(torch.float32)) + 1
+        return {"counts": torch.zeros(sites, bins, dtype=torch.float64, device=device)}
+
+    def add(self, into: dict[str, Tensor], made: tuple[Tensor, torch.dtype], site: int) -> None:
+        keys, dtype = made
+        counts = torch.bincount(keys.view(-1), minlength=len(self._bin_of_key(dtype)))
+        into["counts"][site] += self._fold(counts.unsqueeze(0), dtype, into["counts"].shape[1])[0]
+
+    def add_rows(self, into: dict[str, Tensor], made: tuple[Tensor, torch.dtype], sites: Tensor) -> None:
+        keys, dtype = made
+        mine, place = sites.unique_consecutive(return_inverse=True)
+        width = len(self._bin_of_key(dtype))
+        index = keys + (place * width).to(torch.int32).unsqueeze(1)
+        counts = torch.bincount(index.view(-1), minlength=len(mine) * width).view(-1, width)
+        into["counts"][mine] += self._fold(counts, dtype, into["counts"].shape[1])
+
+    def _fold(self, counts: Tensor, dtype: torch.dtype, bins: int) -> Tensor:
+        """Add up the counts of the keys of each bin; the last column takes what is not counted."""
+        place = torch.tensor(self._bin_of_key(dtype), device=counts.device)
+        wide = torch.zeros(len(counts), bins + 1, dtype=torch.float64, device=counts.device)
+        return wide.index_add_(1, place % (bins + 1), counts.double())[:, :bins]
+
+    def finish(self, into: dict[str, Tensor], padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
+        counts = into["counts"]
+        counts[:, 0] -= padding
+        return {self._name: counts}

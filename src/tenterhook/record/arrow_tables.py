@@ -1,0 +1,136 @@
+"""Recorded rows as Arrow tables: one schema, built from tensors as they lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tenterhook.record.rows import Batch, StepTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: in this order a curve lies together
+ORDER = ("hook", "target", "name", "rank", "step")
+
+
+def schema() -> pa.Schema:
+    """Return the columns of a part."""
+    import pyarrow as pa
+
+    word = pa.dictionary(pa.int32(), pa.string())
+    columns = {
+        "step": pa.int64(),
+        "rank": pa.int32(),
+        "hook": word,
+        "target": word,
+        "name": word,
+        "value": pa.float64(),
+        "values": pa.list_(pa.float64()),
+        "call": pa.int32(),
+        "leaf": pa.int32(),
+    }
+    return pa.schema(list(columns.items()))
+
+
+def sort_rows(table: pa.Table) -> pa.Table:
+    """Sort by ORDER; words are sorted by the place they have in their dictionary when that is sorted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys = {}
+    for name in ORDER:
+        column = table[name].combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            place = pc.cast(pc.rank(column.dictionary, tiebreaker="dense"), pa.int64())
+            column = place.take(column.indices)
+        keys[name] = column
+    return table.take(pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in ORDER]))
+
+
+def as_arrow(batches: Sequence[Batch]) -> pa.Table:
+    """Return all rows of some steps.
+
+    Tensors are taken as they lie: a writer that takes rows one by one would hold up the training's thread.
+    """
+    import pyarrow as pa
+
+    alike: dict[tuple[Any, ...], list[tuple[Batch, StepTable]]] = {}
+    for batch in batches:
+        for hook, table in batch.tables.items():
+            key = (hook, batch.rank, id(table.targets), tuple(table.read()[0].items()))
+            alike.setdefault(key, []).append((batch, table))
+    parts = [_tables_as_arrow(hook, rank, found) for (hook, rank, *_), found in alike.items()]
+    rows = list(_single_rows(batches))
+    if rows:
+        parts.append(pa.table(list(map(list, zip(*rows, strict=True))), schema=schema()))
+    return pa.concat_tables([schema().empty_table(), *parts]).unify_dictionaries()
+
+
+def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
+    """Yield what actions emitted, then how many rows were dropped, in the order of the schema's columns."""
+    for batch in batches:
+        for r in batch.emitted:
+            yield r.step, r.rank, r.hook, r.target, r.name, r.value, None, r.call, r.leaf
+    for batch in batches:
+        if batch.dropped:
+            lost = float(batch.dropped)
+            yield batch.step, batch.rank, "tenterhook", "recorder", "dropped", lost, None, None, None
+
+
+def _tables_as_arrow(hook: str, rank: int, found: Sequence[tuple[Batch, StepTable]]) -> pa.Table:
+    """Return the rows of one hook's tables of several steps, which have the same targets and names."""
+    import pyarrow as pa
+
+    widths, _ = found[0][1].read()
+    targets = found[0][1].targets
+    fired = [torch.tensor(table.fired, dtype=torch.long) for _, table in found]
+    numbers = torch.cat([table.read()[1][slots] for (_, table), slots in zip(found, fired, strict=True)])
+    steps = torch.tensor([batch.step for batch, _ in found]).repeat_interleave(torch.tensor([len(f) for f in fired]))
+    places, at = {}, 0
+    for name, width in widths.items():
+        places[name] = (at, width)
+        at += width or 1
+    single = [name for name, width in widths.items() if not width]
+    many = [name for name, width in widths.items() if width]
+    names = [*single, *many]
+    sites, rows = len(numbers), len(numbers) * len(names)
+
+    def words(texts: Sequence[str], index: Tensor) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(_array(index.to(torch.int32), pa.int32()), pa.array(texts, pa.string()))
+
+    values = numbers[:, [places[name][0] for name in single]].T.reshape(-1)
+    lists = [numbers[:, at : at + width] for at, width in (places[name] for name in many)]
+    no_lists = torch.zeros(len(single) * sites + 1, dtype=torch.int32)
+    lengths = torch.cat([no_lists, *(torch.full((sites,), one.shape[1], dtype=torch.int32) for one in lists)])
+    listed = pa.ListArray.from_arrays(
+        _array(lengths.cumsum(0).to(torch.int32), pa.int32()),
+        _array(torch.cat([torch.zeros(0, dtype=torch.float64), *(one.reshape(-1) for one in lists)]), pa.float64()),
+        mask=pa.array([True] * (len(single) * sites) + [False] * (len(many) * sites)),
+    )
+    return pa.table(
+        [
+            _array(steps.repeat(len(names)), pa.int64()),
+            pa.repeat(pa.scalar(rank, pa.int32()), rows),
+            words([hook], torch.zeros(rows)),
+            words(targets, torch.cat(fired).repeat(len(names))),
+            words(names, torch.arange(len(names)).repeat_interleave(sites)),
+            pa.concat_arrays([_array(values, pa.float64()), pa.nulls(len(many) * sites, pa.float64())]),
+            listed,
+            pa.nulls(rows, pa.int32()),
+            pa.nulls(rows, pa.int32()),
+        ],
+        schema=schema(),
+    )
+
+
+def _array(tensor: Tensor, kind: pa.DataType) -> pa.Array:
+    """Return an Arrow array over a tensor's memory, which it keeps alive."""
+    import pyarrow as pa
+
+    tensor = tensor.contiguous()
+    memory = pa.foreign_buffer(tensor.data_ptr(), tensor.numel() * tensor.element_size(), base=tensor)
+    return pa.Array.from_buffers(kind, tensor.numel(), [None, memory])

@@ -1,0 +1,211 @@
+"""A run folder: Parquet parts, each written whole, that any reader of Parquet opens, and files beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from tenterhook.errors import StoreError
+from tenterhook.record.arrow_tables import sort_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = 1
+#: kept beside the parts
+PLAN = "plan.json"
+LEDGER = "ledger.json"
+FINDINGS = "findings.json"
+#: rows of a row group: what is read to find one curve in a part
+GROUP_ROWS = 2**17
+#: attempt, rank and number; of a merged one the first number and the last
+PART_NAME = re.compile(r"part-(\d{4,})-(\d+)-(\d{6,})(?:-(\d{6,}))?\.parquet")
+
+
+class Folder:
+    """Files of a run, on any filesystem that Arrow knows: whole under their names, or not there."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        try:
+            from pyarrow import fs
+        except ImportError as error:
+            raise StoreError(
+                "a store needs pyarrow, which is not installed", remedy="pip install 'tenterhook[record]'"
+            ) from error
+        self.path = os.fspath(path)
+        remote = "://" in self.path
+        here = (fs.LocalFileSystem(), os.path.abspath(self.path))
+        found: tuple[Any, str] = fs.FileSystem.from_uri(self.path) if remote else here
+        self._fs, self._at = found
+        self._local = isinstance(self._fs, fs.LocalFileSystem)
+
+    def make(self) -> None:
+        self._fs.create_dir(self._at, recursive=True)
+
+    def names(self) -> list[str]:
+        from pyarrow import fs
+
+        found = self._fs.get_file_info(fs.FileSelector(self._at, allow_not_found=True))
+        return sorted(info.base_name for info in found if info.is_file)
+
+    def full(self, name: str) -> str:
+        return str(PurePosixPath(self._at) / name)
+
+    def read(self, name: str) -> bytes:
+        with self._fs.open_input_stream(self.full(name)) as stream:
+            return bytes(stream.read())
+
+    def table(self, name: str) -> pa.Table:
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self.full(name), filesystem=self._fs, page_checksum_verification=True, partitioning=None)
+
+    def metadata(self, name: str) -> dict[bytes, bytes]:
+        import pyarrow.parquet as pq
+
+        return pq.read_schema(self.full(name), filesystem=self._fs).metadata or {}
+
+    def write(self, name: str, data: bytes, *, new: bool = False) -> None:
+        """Write a file whole, or not at all; `new` raises FileExistsError instead of replacing one."""
+        if not self._local:  # an object appears when it is whole
+            with self._fs.open_output_stream(self.full(name)) as stream:
+                stream.write(data)
+            return
+        temporary = self.full(f".{name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if new:
+                os.link(temporary, self.full(name))
+            else:
+                os.replace(temporary, self.full(name))
+        finally:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+        directory = os.open(self._at, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def delete(self, name: str) -> None:
+        if name in self.names():  # another rank may have swept it away
+            self._fs.delete_file(self.full(name))
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def parts(self) -> list[Part]:
+        """Return the parts in the order they were written, without those that another one replaces."""
+        found = self._all_parts()
+        replaced = {name for part in found for name in part.replaces}
+        return sorted((p for p in found if p.name not in replaced), key=lambda p: (p.attempt, p.number))
+
+    def _all_parts(self) -> list[Part]:
+        for _ in range(8):
+            try:
+                return [Part(self, name) for name in self.names() if PART_NAME.fullmatch(name)]
+            except FileNotFoundError:  # merged into another one meanwhile
+                continue
+        raise StoreError(f"the parts in {self.path} come and go", remedy="read it when less is written")
+
+    def sweep(self) -> None:
+        """Delete what an interrupted merge has left, before the part that names it is touched."""
+        there = self._all_parts()
+        for name in sorted({old for part in there for old in part.replaces} & {part.name for part in there}):
+            self.delete(name)
+
+    def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
+        """Write a part, sorted; its metadata names the format, its steps and the parts that it replaces."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        table = sort_rows(table)
+        steps = pc.min_max(table["step"]).as_py()
+        about = {"tenterhook": FORMAT, "first": steps["min"], "last": steps["max"], "replaces": list(replaces)}
+        table = table.replace_schema_metadata({"tenterhook": json.dumps(about)})
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            table,
+            sink,
+            compression="zstd",
+            row_group_size=GROUP_ROWS,
+            write_page_checksum=True,
+            version="2.6",
+            use_dictionary=["hook", "target", "name", "rank"],
+            column_encoding={"value": "BYTE_STREAM_SPLIT", "step": "DELTA_BINARY_PACKED"},
+        )
+        self.write(name, sink.getvalue().to_pybytes(), new=new)
+
+
+class Part:
+    """One file: which attempt at the run wrote it, for which rank, and the steps in it."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        found = PART_NAME.fullmatch(name)
+        assert found is not None
+        self.folder, self.name = folder, name
+        self.attempt, self.rank, self.number = int(found[1]), int(found[2]), int(found[3])
+        self.last_number = int(found[4] or found[3])
+        try:
+            about = json.loads(folder.metadata(name)[b"tenterhook"])
+            self.first, self.last, self.replaces = int(about["first"]), int(about["last"]), list(about["replaces"])
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, ValueError, TypeError) as error:
+            raise StoreError(f"the part {name} cannot be read: {error}", remedy="move it out of the folder") from error
+
+    @staticmethod
+    def file_name(attempt: int, rank: int, number: int, last_number: int | None = None) -> str:
+        tail = "" if last_number is None else f"-{last_number:06}"
+        return f"part-{attempt:04}-{rank}-{number:06}{tail}.parquet"
+
+
+def superseded_from(parts: Iterable[Part]) -> dict[str, int | None]:
+    """Map each part's name to the first step that a later attempt wrote anew; None if none did."""
+    parts = list(parts)
+    first: dict[tuple[int, int], int] = {}
+    for part in parts:
+        key = (part.rank, part.attempt)
+        first[key] = min(first.get(key, part.first), part.first)
+
+    def begun_anew(part: Part) -> int | None:
+        later = (s for (rank, attempt), s in first.items() if rank == part.rank and attempt > part.attempt)
+        return min(later, default=None)
+
+    return {part.name: begun_anew(part) for part in parts}
+
+
+def last_step(path: str | os.PathLike[str]) -> int:
+    """Return the last recorded step of a run folder, or -1."""
+    return max((part.last for part in Folder(path).parts()), default=-1)
+
+
+def merge_parts(folder: Folder, attempt: int | None = None, ranks: Iterable[int] | None = None) -> None:
+    """Merge the parts of each attempt and rank into one.
+
+    The new part names those that it replaces, so that at no moment a row is there twice or not at all.
+    """
+    import pyarrow as pa
+
+    folder.sweep()
+    groups: dict[tuple[int, int], list[Part]] = {}
+    for part in folder.parts():
+        if attempt in (None, part.attempt) and (ranks is None or part.rank in ranks):
+            groups.setdefault((part.attempt, part.rank), []).append(part)
+    for (number, rank), parts in groups.items():
+        if len(parts) > 1:
+            table = pa.concat_tables([folder.table(p.name) for p in parts]).unify_dictionaries()
+            old = [p.name for p in parts]
+            first, last = min(p.number for p in parts), max(p.last_number for p in parts)
+            name = Part.file_name(number, rank, first, last)
+            folder.write_part(name, table, replaces=old)
+            for name in old:
+                folder.delete(name)
