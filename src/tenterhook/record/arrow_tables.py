@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tenterhook.record.rows import Batch, StepTable
+from tenterhook.record.rows import Batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,11 +58,12 @@ def as_arrow(batches: Sequence[Batch]) -> pa.Table:
     """
     import pyarrow as pa
 
-    alike: dict[tuple[Any, ...], list[tuple[Batch, StepTable]]] = {}
+    alike: dict[tuple[Any, ...], list[_Numbers]] = {}
     for batch in batches:
         for hook, table in batch.tables.items():
-            key = (hook, batch.rank, id(table.targets), tuple(table.read()[0].items()))
-            alike.setdefault(key, []).append((batch, table))
+            (widths, numbers), slots = table.read(), torch.tensor(table.fired, dtype=torch.long)
+            key = (hook, batch.rank, id(table.targets), tuple(widths.items()))
+            alike.setdefault(key, []).append(_Numbers(batch.step, table.targets, widths, slots, numbers[slots]))
     parts = [_tables_as_arrow(hook, rank, found) for (hook, rank, *_), found in alike.items()]
     rows = list(_single_rows(batches))
     if rows:
@@ -81,15 +82,24 @@ def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
             yield batch.step, batch.rank, "tenterhook", "recorder", "dropped", lost, None, None, None
 
 
-def _tables_as_arrow(hook: str, rank: int, found: Sequence[tuple[Batch, StepTable]]) -> pa.Table:
+class _Numbers(NamedTuple):
+    """One hook's numbers of one step, a row for each target that fired."""
+
+    step: int
+    targets: Sequence[str]
+    widths: dict[str, int]
+    slots: Tensor
+    rows: Tensor
+
+
+def _tables_as_arrow(hook: str, rank: int, found: Sequence[_Numbers]) -> pa.Table:
     """Return the rows of one hook's tables of several steps, which have the same targets and names."""
     import pyarrow as pa
 
-    widths, _ = found[0][1].read()
-    targets = found[0][1].targets
-    fired = [torch.tensor(table.fired, dtype=torch.long) for _, table in found]
-    numbers = torch.cat([table.read()[1][slots] for (_, table), slots in zip(found, fired, strict=True)])
-    steps = torch.tensor([batch.step for batch, _ in found]).repeat_interleave(torch.tensor([len(f) for f in fired]))
+    widths, targets = found[0].widths, found[0].targets
+    numbers = torch.cat([one.rows for one in found])
+    fired = torch.tensor([len(one.slots) for one in found])
+    steps = torch.tensor([one.step for one in found]).repeat_interleave(fired)
     places, at = {}, 0
     for name, width in widths.items():
         places[name] = (at, width)
@@ -116,7 +126,7 @@ def _tables_as_arrow(hook: str, rank: int, found: Sequence[tuple[Batch, StepTabl
             _array(steps.repeat(len(names)), pa.int64()),
             pa.repeat(pa.scalar(rank, pa.int32()), rows),
             words([hook], torch.zeros(rows)),
-            words(targets, torch.cat(fired).repeat(len(names))),
+            words(targets, torch.cat([one.slots for one in found]).repeat(len(names))),
             words(names, torch.arange(len(names)).repeat_interleave(sites)),
             pa.concat_arrays([_array(values, pa.float64()), pa.nulls(len(many) * sites, pa.float64())]),
             listed,
