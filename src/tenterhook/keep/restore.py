@@ -26,8 +26,8 @@ from tenterhook.rig.saved.load_report import Kind, Report
 from tenterhook.rig.saved.loader import Kept, compare, compare_clocks, compare_tensors
 from tenterhook.rig.saved.renaming import Renaming
 
-#: differences after which the rest of a plan is not looked at
-ENOUGH = 32
+#: differences after which the rest of a plan is not compared
+MAX_DIFFERENCES = 32
 
 
 def restore(
@@ -88,7 +88,7 @@ def _resolved(
     """What can be attached of the saved plan; of the rest, the report says why not."""
     claims: list[Claim] = []
     for number, hook in enumerate(saved.plan):
-        if len(report.differences) >= ENOUGH:
+        if len(report.differences) >= MAX_DIFFERENCES:
             report.add("hook", f"{len(saved.plan) - number} more hooks were not looked at")
             break
         try:

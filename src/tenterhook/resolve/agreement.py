@@ -45,9 +45,9 @@ def accord_on(what: str, words: str) -> None:
 
 def _compare(what: str, lines: list[str]) -> None:
     text = "\n".join(lines)
-    if ranks.same(_digest(text)):
+    if ranks.all_equal(_digest(text)):
         return
-    (first, one), (second, other), *_ = ranks.gathered(text).items()
+    (first, one), (second, other), *_ = ranks.distinct_texts(text).items()
     ours, theirs = one.split("\n"), other.split("\n")
     here = next((line for line in ours if line not in theirs), "nothing more")
     there = next((line for line in theirs if line not in ours), "nothing more")
@@ -60,12 +60,12 @@ def _compare(what: str, lines: list[str]) -> None:
 def _laid_out(claims: tuple[Claim, ...], ground: Ground) -> tuple[Claim, ...]:
     """With the targets of all ranks, in one order, so that a merge means the same place everywhere."""
     text = json.dumps([[target.name for target in claim.targets] for claim in claims])
-    even = ranks.same(_digest(text))
+    even = ranks.all_equal(_digest(text))
     if even:
         for claim in claims:  # it says the same everywhere
             check_targets(claim.hook, ground, claim.targets)
     else:
-        layouts = {by: json.loads(found) for by, found in ranks.gathered(text).items()}
+        layouts = {by: json.loads(found) for by, found in ranks.distinct_texts(text).items()}
         claims = tuple(_united(claim, {by: names[i] for by, names in layouts.items()})
                        for i, claim in enumerate(claims))  # fmt: skip
     parts = ranks.any_of([any(is_sharded(t.parameter()) for t in claim.targets if t.key) for claim in claims])

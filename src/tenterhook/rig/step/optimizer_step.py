@@ -125,7 +125,7 @@ class Steps:
         lives = [live for live in self._rigging.active if not points or live.hook.at in points]
         if clock.shared and any(live.claim.on_error == "raise" for live in lives):
             error, clock.poison = clock.poison, None
-            ranks.agree(error)
+            ranks.raise_on_all(error)
 
     @dynamo.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
