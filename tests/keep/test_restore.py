@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import tenterhook as th
-from tenterhook.keep.restore import ENOUGH
+from tenterhook.keep.restore import MAX_DIFFERENCES
 from tests.keep.conftest import (
     ACTIONS,
     PLAN,
@@ -433,10 +433,10 @@ def test_every_kind_of_mismatch_is_in_one_report():
 
 def test_of_a_plan_that_does_not_fit_at_all_the_rest_is_not_looked_at():
     count = ACTIONS.get("count")()
-    run = attached(th.Hook(f"h{i}", on="head.bias", at="grad", do=count) for i in range(ENOUGH + 10))
+    run = attached(th.Hook(f"h{i}", on="head.bias", at="grad", do=count) for i in range(MAX_DIFFERENCES + 10))
     with pytest.raises(th.MismatchError) as error:
         th.restore(run.model, run.rig.state_dict(), optimizer=run.optimizer)
-    assert len(error.value.report.differences) == ENOUGH + 1
+    assert len(error.value.report.differences) == MAX_DIFFERENCES + 1
     assert str(error.value.report.differences[-1]) == "10 more hooks were not looked at"
 
 

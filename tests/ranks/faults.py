@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch import nn
 
 import tenterhook as th
-from tenterhook import ranks
+from tenterhook.ranks import rendezvous
 from tests.ranks.launch import leave
 
-ranks.PATIENCE = 2.0
+rendezvous.PATIENCE = 2.0
 
 
 def model() -> tuple[nn.Module, torch.optim.Optimizer]:

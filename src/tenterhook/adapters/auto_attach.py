@@ -67,7 +67,7 @@ class ModelRun:
             return
         self.steps, self.findings = self.rig.step_count, check(self.rig)
         for sink in self.sinks:
-            if isinstance(sink, Store) and ranks.launched()[0] == 0:
+            if isinstance(sink, Store) and ranks.launch_ranks()[0] == 0:
                 sink.keep(FINDINGS, self.findings.to_json())
         self.rig.__exit__(kind, error, tb)
 
@@ -149,7 +149,7 @@ class AutoAttach:
             number += 1
             free = f"{name}-{number}"
         path = self.out / free
-        rank, on_node = ranks.launched()
+        rank, on_node = ranks.launch_ranks()
         sinks: list[Store | Flight] = [Store(path)] if on_node == 0 else []
         if rank == 0:
             sinks.append(Flight(path / "flights"))

@@ -42,7 +42,7 @@ def execute(args: argparse.Namespace) -> int:
     script = AutoAttach(out, plan=Plan.load(args.plan) if args.plan else None)
     code = run(args.script, args.arguments, script, module=args.module)
     sys.stdout.flush()
-    if not args.quiet and ranks.launched()[0] == 0:
+    if not args.quiet and ranks.launch_ranks()[0] == 0:
         print(script, file=sys.stderr)
         if any(model.rig is not None for model in script.models):
             print(f"  tenterhook report {out}", file=sys.stderr)

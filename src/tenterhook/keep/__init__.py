@@ -1,4 +1,4 @@
-"""What survives: a rig's state in checkpoints, and the ways back."""
+"""A rig's state in checkpoints, and restoring it."""
 
 from tenterhook.keep.dcp import DcpState as DcpState
 from tenterhook.keep.restore import restore as restore

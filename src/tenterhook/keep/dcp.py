@@ -20,7 +20,7 @@ from tenterhook.rig.saved.schema import DTYPES, HEADER, MAX_ENTRIES, MAX_HEADER,
 
 
 class DcpState:
-    """What `dcp.load` reads a rig's state into: sized by the checkpoint itself, so that every entry has a place.
+    """Read a rig's state by `dcp.load`: sized by the checkpoint itself, so that every entry has a place.
 
     `dcp.load` drops whatever it is given no place for, and a rig that has not run yet has none to give. With a `rig`,
     what was read is loaded into it, as `rename` and `strict` say; without, `th.restore(model, it.state_dict())` takes
@@ -39,7 +39,7 @@ class DcpState:
         reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(checkpoint)
         self._rig = rig
         self._options: dict[str, Any] = {"rename": rename, "strict": strict}
-        self._tensors = _places(reader.read_metadata(), under)
+        self._tensors = _empty_tensors(reader.read_metadata(), under)
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self._tensors)
@@ -50,7 +50,8 @@ class DcpState:
             self._rig.load_state_dict(self._tensors, **self._options)
 
 
-def _places(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
+def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
+    """Return an empty tensor for each entry of the rig saved under that key, or raise a StateError."""
     entries: dict[str, Any] = metadata.state_dict_metadata
     if len(entries) > MAX_KEYS:
         raise StateError(f"the checkpoint's {len(entries)} entries are too many to look through")

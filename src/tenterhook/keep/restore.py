@@ -26,8 +26,8 @@ from tenterhook.rig.saved.load_report import Kind, LoadReport
 from tenterhook.rig.saved.loader import HookSnapshot, compare, compare_clocks, compare_tensors
 from tenterhook.rig.saved.renaming import Renaming
 
-#: differences after which the rest of a plan is not looked at
-ENOUGH = 32
+#: differences after which the rest of a plan is not compared
+MAX_DIFFERENCES = 32
 
 
 def restore(
@@ -94,7 +94,7 @@ def _resolved(
     """Resolve what can be attached of the saved plan; the report says why the rest cannot."""
     found: list[ResolvedHook] = []
     for number, hook in enumerate(saved.plan):
-        if len(report.differences) >= ENOUGH:
+        if len(report.differences) >= MAX_DIFFERENCES:
             report.add("hook", f"{len(saved.plan) - number} more hooks were not looked at")
             break
         try:

@@ -1,16 +1,16 @@
-"""The only caller of collectives and of the store. On one process every function is the identity.
+"""The only package that calls collectives and the store. On one process every function is the identity.
 
 Every rank calls every function here, in the same order; what a step needs of them is decided at attach.
 """
 
 from tenterhook.ranks.board import Board as Board
-from tenterhook.ranks.consensus import agree as agree
+from tenterhook.ranks.consensus import all_equal as all_equal
 from tenterhook.ranks.consensus import all_or_none as all_or_none
 from tenterhook.ranks.consensus import any_of as any_of
-from tenterhook.ranks.consensus import gathered as gathered
-from tenterhook.ranks.consensus import same as same
+from tenterhook.ranks.consensus import distinct_texts as distinct_texts
+from tenterhook.ranks.consensus import raise_on_all as raise_on_all
 from tenterhook.ranks.merging import merge as merge
 from tenterhook.ranks.rendezvous import barrier as barrier
-from tenterhook.ranks.world import launched as launched
+from tenterhook.ranks.world import launch_ranks as launch_ranks
 from tenterhook.ranks.world import rank as rank
 from tenterhook.ranks.world import world_size as world_size

@@ -1,4 +1,4 @@
-"""A board in the store, where ranks compare what they saw."""
+"""Compare texts between ranks through the store, without a collective."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tenterhook.ranks.world import rank, store, world_size
 
 
 class Board:
-    """Where ranks read what others have pinned, and nobody waits for ever.
+    """Compare what ranks saw; no rank waits for ever.
 
-    It keeps the store of the process group, so that it can be read when the group is gone.
+    It keeps the store of the process group, so that it works when the group is gone.
     """
 
     def __init__(self) -> None:
         self._store, self.rank, self.world = store(), rank(), world_size()
 
     def other(self, name: str, text: str, patience: float) -> tuple[int, str] | None:
-        """A rank that pinned another text, with it: rank 0, or on rank 0 one that differs; None if none is known.
+        """Return a rank with another text, and that text: rank 0, or on rank 0 one that differs; None if none is known.
 
         Ranks leave together, or when one has not come in time. All compare themselves with rank 0: a rank makes few
         calls however many there are.

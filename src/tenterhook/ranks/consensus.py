@@ -1,4 +1,4 @@
-"""What all ranks decide together: raise or go on, the same or not."""
+"""Decisions of all ranks: raise or go on, equal or not."""
 
 from __future__ import annotations
 
@@ -13,17 +13,29 @@ import torch.distributed as dist
 
 from tenterhook import errors
 from tenterhook.errors import RanksError, TenterhookError
-from tenterhook.ranks.world import device, largest, rank, store, world_size
+from tenterhook.ranks.world import device, max_over_ranks, rank, store, world_size
 
 #: errors that all ranks raise when one of them has met it; another arrives as a RanksError
-SHARED = {
-    kind.__name__: kind
-    for kind in (
-        errors.ActionError, errors.AttachedError, errors.ContractError, errors.DormantError, errors.ExpectError,
-        errors.HookError, errors.InPlaceError, errors.MismatchError, errors.NoMatchError, errors.PlanError,
-        errors.RefusedError, errors.ResolveError, errors.ReturnError, errors.StateError,
-    )
-}  # fmt: skip
+SHARED: tuple[type[TenterhookError], ...] = (
+    errors.ActionError,
+    errors.AttachedError,
+    errors.ContractError,
+    errors.DormantError,
+    errors.ExpectError,
+    errors.HookError,
+    errors.InPlaceError,
+    errors.MismatchError,
+    errors.NoMatchError,
+    errors.PlanError,
+    errors.RefusedError,
+    errors.ResolveError,
+    errors.ReturnError,
+    errors.StateError,
+)
+_SHARED_BY_NAME = {kind.__name__: kind for kind in SHARED}
+
+#: attributes of an error that other ranks are sent
+_SENT = ("fact", "hook", "target", "point", "rank", "remedy")
 
 #: errors so far; they name places in the store
 _errors = itertools.count()
@@ -31,52 +43,54 @@ _errors = itertools.count()
 Made = TypeVar("Made")
 
 
-def agree(error: TenterhookError | None) -> None:
+def raise_on_all(error: TenterhookError | None) -> None:
     """Raise on every rank what one of them has met, before any goes on; the lowest one's, if several have."""
     world, mine = world_size(), rank()
     if world == 1:
         if error is not None:
             raise error
         return
-    first = world - largest([world - mine if error is not None else 0])[0]
+    first = world - max_over_ranks([world - mine if error is not None else 0])[0]
     if first == world:
         return
     key = f"tenterhook/error/{next(_errors)}"
     if first == mine:
         assert error is not None
         error.located(rank=mine)
-        store().set(key, _written(error))
+        store().set(key, _encode(error))
         raise error
-    raise _read(store().get(key), first)
+    raise _decode(store().get(key), first)
 
 
 def all_or_none(act: Callable[[], Made]) -> Made:
-    """What it makes; if it raises on one rank, all raise the same."""
+    """Return what `act` returns; if it raises on one rank, all raise the same."""
     error: TenterhookError | None = None
     try:
         made = act()
     except TenterhookError as met:
         error = met
-    agree(error)
+    raise_on_all(error)
     return made
 
 
-def same(digest: bytes) -> bool:
-    """Whether every rank has this digest."""
+def all_equal(digest: bytes) -> bool:
+    """Return True if every rank has this digest."""
     if world_size() == 1:
         return True
     words = [int.from_bytes(digest[i : i + 4], "big") for i in range(0, min(len(digest), 16), 4)]
-    found = largest([*words, *(-w for w in words)])
+    found = max_over_ranks([*words, *(-w for w in words)])
     return found[: len(words)] == [-w for w in found[len(words) :]]
 
 
 def any_of(flags: Sequence[bool]) -> list[bool]:
-    """Of each, whether some rank has it set."""
-    return list(flags) if world_size() == 1 or not flags else [bool(one) for one in largest([*map(int, flags)])]
+    """Return, for each flag, whether some rank has it set."""
+    if world_size() == 1 or not flags:
+        return list(flags)
+    return [bool(one) for one in max_over_ranks([*map(int, flags)])]
 
 
-def gathered(text: str) -> dict[int, str]:
-    """The different texts that ranks have, each by the first rank that has it; ten thousand ranks have few."""
+def distinct_texts(text: str) -> dict[int, str]:
+    """Return the different texts that ranks have, each by the first rank that has it; ten thousand ranks have few."""
     if world_size() == 1:
         return {0: text}
     mine, data, world, place = rank(), text.encode(), world_size(), device()
@@ -96,12 +110,12 @@ def gathered(text: str) -> dict[int, str]:
     return {by: bytes(part.tolist()).decode() for by, part in zip(lengths, flat.split(list(lengths.values())))}
 
 
-def _written(error: TenterhookError) -> bytes:
-    place = {"fact": error.fact, "hook": error.hook, "target": error.target, "point": error.point, "rank": error.rank,
-             "remedy": error.remedy}  # fmt: skip
-    return json.dumps({"kind": type(error).__name__, **place}).encode()
+def _encode(error: TenterhookError) -> bytes:
+    sent = {name: value for name, value in vars(error).items() if name in _SENT}
+    return json.dumps({"kind": type(error).__name__, **sent}).encode()
 
 
-def _read(text: bytes, by: int) -> TenterhookError:
-    place = json.loads(text)
-    return SHARED.get(place.pop("kind"), RanksError)(**{**place, "rank": by})
+def _decode(text: bytes, by: int) -> TenterhookError:
+    sent = json.loads(text)
+    kind: type[TenterhookError] = _SHARED_BY_NAME.get(sent.pop("kind"), RanksError)
+    return kind(**{**sent, "rank": by})

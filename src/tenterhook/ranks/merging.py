@@ -1,4 +1,4 @@
-"""Merging partial results of all hooks over all ranks, in two collectives."""
+"""Merge partial results of all hooks over all ranks, in two collectives."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tenterhook.ranks.world import device, world_size
 
 
 def merge(partials: Sequence[Mapping[str, Tensor]], how: Sequence[Mapping[str, str]]) -> list[dict[str, Tensor]]:
-    """Partial results of shards, merged over all ranks, of all hooks at once.
+    """Merge partial results of shards over all ranks, of all hooks at once.
 
     One sum and one maximum, however many there are: a norm goes as the sum of its squares.
     """
     if world_size() == 1:
         return [dict(one) for one in partials]
     merged: list[dict[str, Tensor]] = [{} for _ in partials]
-    for largest, op in ((False, dist.ReduceOp.SUM), (True, dist.ReduceOp.MAX)):
-        keys = [(i, n) for i, one in enumerate(partials) for n in sorted(one) if (how[i][n] == "max") is largest]
+    for takes_max, op in ((False, dist.ReduceOp.SUM), (True, dist.ReduceOp.MAX)):
+        keys = [(i, n) for i, one in enumerate(partials) for n in sorted(one) if (how[i][n] == "max") is takes_max]
         if not keys:
             continue
         parts = [partials[i][n].square() if how[i][n] == "norm" else partials[i][n] for i, n in keys]

@@ -1,4 +1,4 @@
-"""Waiting until every rank does the same thing."""
+"""Wait until every rank does the same thing."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ PATIENCE = 60.0
 #: absent ranks that are named
 NAMED = 8
 
-#: acts of all ranks so far; they name places in the store
-_met = 0
+#: barriers passed so far; they name places in the store
+_passed = 0
 
 
 def barrier(what: str) -> None:
-    """Wait until every rank is here; the ones that are not are named, and nobody waits longer than PATIENCE."""
+    """Wait until every rank is here, at most for PATIENCE; raise a RanksError that names the absent ones."""
     world = world_size()
     if world == 1:
         return
-    global _met
-    shared, place = store(), f"tenterhook/{_met}"
+    global _passed
+    shared, place = store(), f"tenterhook/{_passed}"
     shared.set(f"{place}/{rank()}", what)
     if shared.add(f"{place}/here", 1) == world:
         shared.set(f"{place}/all", b"")
     try:
         shared.wait([f"{place}/all"], timedelta(seconds=PATIENCE))
-        _met += 1
+        _passed += 1
     except Exception as error:
         absent = [r for r in range(world) if not shared.check([f"{place}/{r}"])]
-        # As if it had not been called: the next act of all ranks finds the place empty.
+        # As if it had not been called: the next barrier finds the place empty.
         shared.delete_key(f"{place}/{rank()}")
         shared.add(f"{place}/here", -1)
         named = ", ".join(map(str, absent[:NAMED])) + (f" and {len(absent) - NAMED} more" if absent[NAMED:] else "")
         raise RanksError(
             f"{what} was called here, and within {PATIENCE:g} s not on {len(absent)} of {world} ranks: {named}",
-            rank=rank(), remedy=f"call it on every rank, without `if rank == 0:`: {what} is one act of all of them",
-        ) from error  # fmt: skip
+            rank=rank(),
+            remedy=f"call it on every rank, without `if rank == 0:`: {what} is one act of all of them",
+        ) from error

@@ -45,9 +45,9 @@ def same_on_all_ranks(what: str, words: str) -> None:
 
 def _compare(what: str, lines: list[str]) -> None:
     text = "\n".join(lines)
-    if ranks.same(_digest(text)):
+    if ranks.all_equal(_digest(text)):
         return
-    (first, one), (second, other), *_ = ranks.gathered(text).items()
+    (first, one), (second, other), *_ = ranks.distinct_texts(text).items()
     ours, theirs = one.split("\n"), other.split("\n")
     here = next((line for line in ours if line not in theirs), "nothing more")
     there = next((line for line in theirs if line not in ours), "nothing more")
@@ -60,13 +60,13 @@ def _compare(what: str, lines: list[str]) -> None:
 def _laid_out(resolution: Resolution) -> Resolution:
     """Give each hook the targets of all ranks, in one order, so that a merge means the same place everywhere."""
     text = json.dumps([[target.name for target in one.targets] for one in resolution])
-    even = ranks.same(_digest(text))
+    even = ranks.all_equal(_digest(text))
     if even:
         for one in resolution:  # the error is the same everywhere
             check_targets(one.hook, resolution.view, one.targets)
         hooks = resolution.hooks
     else:
-        layouts = {rank: json.loads(found) for rank, found in ranks.gathered(text).items()}
+        layouts = {rank: json.loads(found) for rank, found in ranks.distinct_texts(text).items()}
         hooks = tuple(
             _united(one, {rank: names[i] for rank, names in layouts.items()}) for i, one in enumerate(resolution)
         )

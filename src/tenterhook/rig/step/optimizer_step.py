@@ -133,7 +133,7 @@ class OptimizerStep:
             return
         hooks = [hook.resolved for hook in self._installer.schedule.active if not points or hook.hook.at in points]
         if any(resolved.on_error == "raise" for resolved in hooks):
-            ranks.agree(errors.take())
+            ranks.raise_on_all(errors.take())
 
     @dynamo.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
