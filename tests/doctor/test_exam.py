@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 import tenterhook as th
 from tenterhook import torch_internals as private
-from tenterhook.doctor.patch.proxy import StandIn
+from tenterhook.doctor.patch.proxy import HookProxy
 from tenterhook.doctor.patch.recording import GLOBAL, WATCHED
 
 PATCHED: list[tuple[Any, str]] = [
@@ -99,13 +99,13 @@ def test_every_kind_of_hook_is_watched_and_given_back(untouched: None):
     bare, _, _ = train()
     with th.examine() as exam:
         model, optimizer, handles = train()
-        stand_ins = [fn for fn in all_hooks(model, optimizer) if type(getattr(fn, "hook", fn)) is StandIn]
+        stand_ins = [fn for fn in all_hooks(model, optimizer) if type(getattr(fn, "hook", fn)) is HookProxy]
     assert len(exam.hooks) == len(handles) == 13
     assert [h.fired > 0 for h in exam.hooks] == [True] * 13
     assert len(stand_ins) == 13
     left = all_hooks(model, optimizer)
     assert len(left) == 13
-    assert not any(type(getattr(fn, "hook", fn)) is StandIn for fn in left)
+    assert not any(type(getattr(fn, "hook", fn)) is HookProxy for fn in left)
     assert list(private.tensor_hooks(model[0].weight, "_backward_hooks").values()) == [halve]
     assert all(torch.equal(a, b) for a, b in zip(bare.parameters(), model.parameters(), strict=True))
     for handle in handles:
@@ -185,7 +185,7 @@ def test_copies_and_pickles_carry_the_function_itself(untouched: None):
         buffer = io.BytesIO()
         torch.save(model, buffer)
     assert list(copied._forward_hooks.values()) == [observe]
-    assert not isinstance(next(iter(copied._forward_hooks.values())), StandIn)
+    assert not isinstance(next(iter(copied._forward_hooks.values())), HookProxy)
     buffer.seek(0)
     loaded = torch.load(buffer, weights_only=False)
     assert [type(fn) for fn in loaded._forward_hooks.values()] == [type(observe)]

@@ -12,6 +12,7 @@ from torch import nn
 from tenterhook.actions import DEFAULT, Registry
 from tenterhook.doctor.findings import Finding, Findings, finding, many
 from tenterhook.doctor.observe.source import read
+from tenterhook.doctor.rules.errors import of_ours
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Action, Hook, Plan, When
 from tenterhook.resolve.model_view import ModelView
@@ -38,8 +39,6 @@ def check(
     """What is wrong with a rig, or would be with a plan on a model. Nothing is changed, nothing raised."""
     if isinstance(what, Rig):
         return Findings(check_rig(what))
-    from tenterhook.doctor.rules.errors import of_ours
-
     plan = Plan([plan]) if isinstance(plan, Hook) else plan or Plan([])
     found: list[Finding] = []
     for hook in plan:

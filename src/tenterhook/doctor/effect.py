@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tenterhook import ranks
+from tenterhook.doctor.patch.events import mover
 from tenterhook.doctor.rehearsal import rehearsal, silenced, step
 from tenterhook.doctor.rules.no_effect import SCALE_FREE
 from tenterhook.errors import RefusedError
@@ -106,8 +107,6 @@ def _norm(tensor: Tensor | None) -> float:
 
 
 def _mover(optimizer: Optimizer | None, name: str) -> str:
-    from tenterhook.doctor.patch.events import mover
-
     return mover(optimizer.param_groups[0]) if optimizer is not None else "something else"
 
 

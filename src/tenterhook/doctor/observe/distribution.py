@@ -8,23 +8,21 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.hook_owner import is_parts
+from tenterhook.doctor.observe.hook_owner import HookLabel, Owner, is_dtensor
 from tenterhook.doctor.observe.model_index import Place, caller
 from tenterhook.ranks import Board
 from tenterhook.resolve.sharding import is_fsdp2
 
-if TYPE_CHECKING:
-    from tenterhook.doctor.observe.hook_owner import Owner
-    from tenterhook.doctor.observe.hook_record import Watched
+DDP, FSDP, DTENSOR = "DDP", "FSDP2", "a DTensor"
 
-DDP, FSDP, PARTS = "DDP", "FSDP2", "a DTensor"
+
 #: methods of a tensor that give a number of Python's
 _READS = ("item", "tolist", "__float__", "__int__", "__bool__")
 
@@ -72,16 +70,16 @@ class Read:
     value: Any
     placements: str
     ranks: int
-    hook: Watched | None
+    hook: HookLabel | None
 
 
-class Spread:
+class Distribution:
     def __init__(self) -> None:
         self.replicas: list[Replica] = []
         self.reads: dict[str, Read] = {}
         self.board: Board | None = None
         #: the hook whose function runs
-        self.firing: Watched | None = None
+        self.firing: HookLabel | None = None
         self._groups: dict[int, weakref.ref[Any]] = {}
         self._undo: ExitStack | None = None
 
@@ -132,7 +130,7 @@ class Spread:
     def group(self, tensor: Any, place: Place | None) -> weakref.ref[Any] | None:
         """What FSDP2 shards a parameter with."""
         root = place.root() if place is not None else None
-        if root is None or "torch.distributed.fsdp" not in sys.modules or not is_parts(tensor):
+        if root is None or "torch.distributed.fsdp" not in sys.modules or not is_dtensor(tensor):
             return None
         if id(tensor) not in self._groups:
             for group, shards in private.shard_groups(root):
@@ -147,15 +145,15 @@ class Spread:
         if owner.group is not None:
             return FSDP
         now = owner.now()
-        if is_parts(now):
-            return PARTS if now.device_mesh.size() > 1 else None
+        if is_dtensor(now):
+            return DTENSOR if now.device_mesh.size() > 1 else None
         for replica in self.replicas:
             ids = replica.modules if isinstance(now, nn.Module) else replica.parameters
             if replica.ranks > 1 and id(now) in ids and replica.ddp() is not None:
                 return DDP
         if not isinstance(now, nn.Module):
             return None
-        return FSDP if self.shards(owner) else PARTS if any(map(is_parts, now.parameters())) else None
+        return FSDP if self.shards(owner) else DTENSOR if any(map(is_dtensor, now.parameters())) else None
 
     @staticmethod
     def shards(owner: Owner) -> bool:

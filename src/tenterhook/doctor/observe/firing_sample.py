@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tenterhook import torch_internals as private
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.events import Course
+from tenterhook.doctor.observe.timeline import Timeline
 
 
 @dataclass(slots=True)
-class Look:
+class FiringSample:
     """What one firing gave and returned, in a few numbers."""
 
     given: float
@@ -33,7 +30,7 @@ class Look:
     zeroed: Tensor | None
 
     @classmethod
-    def at(cls, given: Tensor, returned: Tensor, course: Course) -> Look:
+    def at(cls, given: Tensor, returned: Tensor, timeline: Timeline) -> FiringSample:
         a, b = given.detach(), returned.detach()
         norm, made = float(a.norm()), float(b.norm())
         factor = _factor(a, b) if norm and made and math.isfinite(norm) and math.isfinite(made) else None
@@ -43,7 +40,7 @@ class Look:
         peaks = (_peak(a), _peak(b))
         zeroed = (b == 0) & (a != 0) if factor is None or not factor else None
         return cls(
-            norm, made, bool(torch.equal(a, b)), factor, peaks, course.scale, course.steps,
+            norm, made, bool(torch.equal(a, b)), factor, peaks, timeline.scale, timeline.steps,
             zeroed if zeroed is not None and bool(zeroed.any()) else None,
         )  # fmt: skip
 

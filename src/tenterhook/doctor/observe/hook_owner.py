@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import sys
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.model_index import Place
+from tenterhook.resolve.targets import is_sharded
 
 
-def is_parts(tensor: Any) -> bool:
-    """Whether it is a DTensor; asked without importing what it is of."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, Tensor) and isinstance(tensor, module.DTensor)
+def is_dtensor(value: Any) -> bool:
+    """Return True for a DTensor; import nothing, since a process without that module has none."""
+    return "torch.distributed.tensor" in sys.modules and isinstance(value, Tensor) and is_sharded(value)
+
+
+@dataclass(frozen=True, slots=True)
+class HookLabel:
+    """Name a hook: its function, what it is on, and the register function that put it there."""
+
+    function: str
+    target: str
+    kind: str
 
 
 class Owner:
@@ -26,7 +36,7 @@ class Owner:
         self.id = id(owner)
         self.place = place
         #: a DTensor; what FSDP2 shards it with
-        self.parts = is_parts(owner)
+        self.is_dtensor = is_dtensor(owner)
         self.group = group
         tensor = owner if isinstance(owner, Tensor) else None
         self.leaf = tensor is not None and tensor.is_leaf
@@ -54,7 +64,7 @@ class Owner:
         if not self.is_parameter:
             return False
         now = self.now()
-        if self.group is not None and isinstance(now, Tensor) and not is_parts(now):
+        if self.group is not None and isinstance(now, Tensor) and not is_dtensor(now):
             return False  # between forward and backward the whole stands there
         return now is None or id(now) != self.id or private.implementation(now) != self.address
 

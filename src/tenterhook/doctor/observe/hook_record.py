@@ -7,22 +7,19 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.findings import Finding, finding
-from tenterhook.doctor.observe.distribution import DDP
-from tenterhook.doctor.observe.firing_sample import Look, comparable, is_plain, quotients, same, summary
-from tenterhook.doctor.observe.hook_owner import Owner
+from tenterhook.doctor.observe.distribution import DDP, Distribution
+from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is_plain, quotients, same, summary
+from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
 from tenterhook.doctor.observe.model_index import Caller
 from tenterhook.doctor.observe.source import Reading
-from tenterhook.doctor.observe.timeline import Moment
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.events import Course
+from tenterhook.doctor.observe.timeline import Moment, Timeline
 
 #: firings of a hook that are looked at number by number, and kept values that are followed
 LOOKS = 4
@@ -45,7 +42,7 @@ STEP = ("register_step_pre_hook", "register_step_post_hook")
 
 
 @dataclass(slots=True)
-class Meeting:
+class MissedBackward:
     """A backward that a silent hook might have fired in, and why it did not."""
 
     backward: str
@@ -83,8 +80,18 @@ class Calls:
             self.odd = type(out).__name__
 
 
+@dataclass(slots=True)
+class FiringLog:
+    """List which hooks of an exam fired since the last step, and which have not fired yet."""
+
+    #: numbers of the hooks that fired for the step to come
+    since_step: set[int] = field(default_factory=set)
+    #: by number, those that have not fired yet and may learn from a backward why
+    waiting: dict[int, HookRecord] = field(default_factory=dict)
+
+
 @dataclass(slots=True, eq=False)
-class Watched:
+class HookRecord:
     """A hook's record: what it is, then what was seen of it."""
 
     #: among the exam's hooks, and among all of the process
@@ -99,7 +106,10 @@ class Watched:
     reading: Reading | None
     #: of the function, and of its code
     identity: tuple[int, int]
-    course: Course
+    timeline: Timeline
+    firings: FiringLog
+    distribution: Distribution
+    label: HookLabel
     #: of the plain function inside
     code: CodeType | None = None
     handle: Any = None
@@ -126,7 +136,7 @@ class Watched:
     changed: int = 0
     in_place: int = 0
     raised: str | None = None
-    looks: list[Look] = field(default_factory=list)
+    looks: list[FiringSample] = field(default_factory=list)
     #: firings in a recomputation; with no gradient at all; with none of its inputs; onto a .grad that was there;
     #: after it was removed; on copies of what it is on
     recomputed: int = 0
@@ -148,7 +158,7 @@ class Watched:
     aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
 
     #: backwards that it did not fire in
-    meetings: list[Meeting] = field(default_factory=list)
+    meetings: list[MissedBackward] = field(default_factory=list)
     #: how the module it is on is called, where PyTorch tells
     calls: Calls | None = None
     #: nodes of forwards that it changed and a checkpoint may run again, with the backwards that had run then
@@ -199,7 +209,7 @@ class Watched:
     def fire(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         looking = len(self.looks) < LOOKS and self.fired < 4 * LOOKS
         if not self.fired:
-            self.spread = self.course.spread.kind(self.owner)
+            self.spread = self.distribution.kind(self.owner)
         if self.kind in TENSOR:
             fire = self._on_gradient if self.kind == TENSOR[0] else self._on_accumulated
             parameter = self.owner.now() if looking and self.spread == DDP else None
@@ -209,7 +219,7 @@ class Watched:
         watched = self.kind in BACKWARD
         before = [(t, private.version(t)) for t in _tensors(args)] if watched else []
         if before and before[-1][0].requires_grad and len(self.kept) < LOOKS:
-            self.kept.append((self.course.now(), weakref.ref(before[-1][0])))
+            self.kept.append((self.timeline.now(), weakref.ref(before[-1][0])))
         out = self._call(fn, args, kwargs)
         if watched:
             self.in_place += any(private.version(t) != was for t, was in before)
@@ -223,7 +233,7 @@ class Watched:
             self.changed += 1 if pair is not None or not watched else 0
             if pair is not None and looking and comparable(*pair):
                 with torch.no_grad():
-                    self.looks.append(Look.at(*pair, self.course))
+                    self.looks.append(FiringSample.at(*pair, self.timeline))
         elif self.kind in FORWARD and len(self.kept) < LOOKS:
             self._follow(args)
         if self.kind in FORWARD:
@@ -256,7 +266,7 @@ class Watched:
         made = next(_tensors((out,)), None)
         node = private.checkpointed(made) if made is not None else None
         if node is not None and len(self.checkpointed) < LOOKS:
-            self.checkpointed[node] = self.course.backwards
+            self.checkpointed[node] = self.timeline.backwards
 
     def _on_gradient(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
         given = args[0] if args else None
@@ -276,7 +286,7 @@ class Watched:
             tensor = self.owner.now()
             self.rebased |= isinstance(tensor, Tensor) and private.version(tensor) != self.owner.version
         if given.requires_grad and len(self.kept) < LOOKS:
-            self.kept.append((self.course.now(), weakref.ref(given)))
+            self.kept.append((self.timeline.now(), weakref.ref(given)))
         out = self._call(fn, args, kwargs)
         now = private.version(given)
         with torch.no_grad():
@@ -288,7 +298,7 @@ class Watched:
                 self.changed += 1
                 if copy is not None and comparable(copy, out):
                     with torch.no_grad():
-                        self.looks.append(Look.at(copy, out, self.course))
+                        self.looks.append(FiringSample.at(copy, out, self.timeline))
         return out
 
     def _on_accumulated(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
@@ -309,37 +319,37 @@ class Watched:
         return out
 
     def _call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        course = self.course
-        course.fired_since_step.add(self.number)
-        outer, course.spread.firing = course.spread.firing, self
+        timeline, distribution = self.timeline, self.distribution
+        self.firings.since_step.add(self.number)
+        outer, distribution.firing = distribution.firing, self.label
         try:
             out = fn(*args, **kwargs)
         except BaseException as error:
             self.raised = f"{type(error).__name__}: {error}"
             raise
         finally:
-            course.spread.firing = outer
+            distribution.firing = outer
         self.fired += 1
         if self.fired == 1:
-            course.waiting.pop(self.number, None)
+            self.firings.waiting.pop(self.number, None)
         if self.removed is not None:
             self.late_firings += 1
-        if course.running is not None:
+        if timeline.running is not None:
             number, count = self._in_backward
-            count = count + 1 if number == course.backwards else 1
-            self._in_backward = (course.backwards, count)
+            count = count + 1 if number == timeline.backwards else 1
+            self._in_backward = (timeline.backwards, count)
             self.most_in_backward = max(self.most_in_backward, count)
-            self.graphs.add(course.running.create_graph)
+            self.graphs.add(timeline.running.create_graph)
         return out
 
     def _follow(self, args: tuple[Any, ...]) -> None:
         """Whether what it was shown stays alive: it may have put it away."""
         shown = next((t for t in _tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
         if shown is not None and torch.is_grad_enabled():
-            self.kept.append((self.course.now(), weakref.ref(shown)))
+            self.kept.append((self.timeline.now(), weakref.ref(shown)))
 
 
-def said(hook: Watched, code: str, evidence: str, remedy: str, *, lightly: bool = False) -> Finding:
+def said(hook: HookRecord, code: str, evidence: str, remedy: str, *, lightly: bool = False) -> Finding:
     """A finding about this hook; of a library's it is no more than a note."""
     return finding(
         code, evidence, remedy, hook=hook.function, target=hook.owner.name, by=hook.kind, place=hook.caller.place,

@@ -68,7 +68,7 @@ def uncompiled(module: nn.Module) -> nn.Module:
     return module
 
 
-class Places:
+class ModelIndex:
     """Looked up by identity; looked for anew when something is not found, or not where it was."""
 
     def __init__(self) -> None:

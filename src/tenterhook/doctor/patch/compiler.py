@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tenterhook.doctor.observe.hook_record import FULL, Watched
+from tenterhook.doctor.observe.hook_record import FULL, HookRecord
 from tenterhook.doctor.observe.model_index import Caller, caller
+from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.torch_internals import compiler as dynamo
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.events import Course
 
 #: the node of a graph that AOTAutograd made
 COMPILED_NODE = "CompiledFunctionBackward"
@@ -73,10 +71,13 @@ def aside(fn: Callable[..., Any]) -> Callable[..., Any]:
 class Compiler:
     """Dynamo, watched. It is not imported for that."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, hooks: list[HookRecord], timeline: Timeline) -> None:
+        self._hooks = hooks
+        self._timeline = timeline
+        #: models that compiled code was made for
+        self.models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._undo: ExitStack | None = None
-        self._entered: Watched | None = None
+        self._entered: HookRecord | None = None
         self._seen: Any = None
         self._frames: dict[str, str] = {}
         #: by hook: why it broke graphs; recompilations for it; its operations that were left out
@@ -97,7 +98,7 @@ class Compiler:
 
     def listen(self) -> None:
         """As soon as dynamo is there."""
-        if self._undo is not None or not self._course.open or not dynamo.may_compile():
+        if self._undo is not None or not self._timeline.open or not dynamo.may_compile():
             return
         self._undo = ExitStack()
         self._seen = next(reversed(dynamo.compilations()), None)
@@ -110,19 +111,23 @@ class Compiler:
         if self._undo is not None:
             self._undo.close()
 
-    def came(self, hook: Watched) -> None:
+    def runs(self, module: nn.Module) -> bool:
+        """Return True if compiled code runs the module: its own, or that of a module around it."""
+        return any(one is module for around in list(self.models) for one in around.modules())
+
+    def came(self, hook: HookRecord) -> None:
         module = hook.owner.now()
         if isinstance(module, nn.Module) and dynamo.may_compile() and dynamo.compilations():
-            self.late[hook.number] = self._course.runs_compiled(module)
+            self.late[hook.number] = self.runs(module)
 
-    def enter(self, hook: Watched) -> None:
+    def enter(self, hook: HookRecord) -> None:
         """A hook goes into code that is compiled now."""
         self.listen()
         self.collect()
         self._entered = hook
         self._before.setdefault(hook.number, _uses(hook))
 
-    def without(self, hook: Watched) -> int:
+    def without(self, hook: HookRecord) -> int:
         """Backwards through compiled code that was made before the hook, if other code has it since."""
         if not self.late.get(hook.number):
             return 0
@@ -172,13 +177,13 @@ class Compiler:
                 again = Recompiled(place, self._frames.get(number, "?"), alone, one.fail_type is not None)
                 self.recompiled.setdefault(hook.number, []).append(again)
 
-    def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[Watched, bool]]:
+    def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[HookRecord, bool]]:
         """The hooks whose code is running in a stack, and whether they are its outermost frame."""
         start = next((n for n, frame in enumerate(frames) if _is_stand_in(frame)), -1) + 1
         if start >= len(frames):
             return
         file, line, name = frames[start]
-        for hook in self._course.hooks:
+        for hook in self._hooks:
             code = hook.code
             if code is not None and (code.co_filename, code.co_name) == (file, name) and line in _lines(code):
                 yield hook, not start
@@ -203,7 +208,7 @@ class Compiler:
         self.emptied += [one for one, tensor in waited if tensor.grad is None]
 
 
-def _uses(hook: Watched) -> int:
+def _uses(hook: HookRecord) -> int:
     """Backwards so far of a forward since it came, through its module and not through it."""
     return sum(meeting.used and not meeting.late for meeting in hook.meetings)
 

@@ -13,23 +13,26 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.distribution import Spread
+from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import is_plain
-from tenterhook.doctor.observe.hook_owner import is_parts
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, LOOKS, TENSOR, Calls, Meeting, Watched
-from tenterhook.doctor.observe.model_index import Places, caller, uncompiled
-from tenterhook.doctor.observe.timeline import Moment
+from tenterhook.doctor.observe.hook_owner import is_dtensor
+from tenterhook.doctor.observe.hook_record import (
+    BACKWARD,
+    FORWARD,
+    LOOKS,
+    TENSOR,
+    Calls,
+    FiringLog,
+    HookRecord,
+    MissedBackward,
+)
+from tenterhook.doctor.observe.model_index import ModelIndex, caller, uncompiled
+from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
 from tenterhook.doctor.patch.compiler import Compiler, aside
 from tenterhook.torch_internals import compiler as dynamo
 
 #: nodes of a graph that are walked through to see what a loss depends on
 MOST_NODES = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Backward:
-    entry: str
-    create_graph: bool
 
 
 @dataclass(slots=True)
@@ -68,28 +71,19 @@ def walk(outputs: Iterable[Any]) -> Graph:
     return graph
 
 
-class Course:
-    def __init__(self, places: Places) -> None:
-        self.open = False
+class ProgramEvents:
+    def __init__(self, places: ModelIndex) -> None:
         self.places = places
-        self.spread = Spread()
-        self.compiler = Compiler(self)
-        self.hooks: list[Watched] = []
-        #: by number, those that have not fired yet and may learn from a backward why
-        self.waiting: dict[int, Watched] = {}
-        self.running: Backward | None = None
-        self.backwards = 0
-        self.entries: dict[str, int] = {}
+        self.timeline = Timeline()
+        self.spread = Distribution()
+        self.hooks: list[HookRecord] = []
+        self.firings = FiringLog()
+        self.compiler = Compiler(self.hooks, self.timeline)
         #: backwards that kept their graph, and where
         self.retained = 0
         self.retained_at: str | None = None
-        self.steps = 0
         self.steps_inside = 0
         self.skipped_steps = 0
-        #: what the loss is multiplied by now
-        self.scale = 1.0
-        #: numbers of the hooks that fired for the step to come
-        self.fired_since_step: set[int] = set()
         self._stepped = False
         self.empty_clips: list[str] = []
         #: places of reentrant checkpoints that got no gradient
@@ -101,40 +95,34 @@ class Course:
         self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
         self.look_away: Callable[[], None] | None = None
         #: removed, though a checkpoint may run their forwards again
-        self.missed: list[Watched] = []
+        self.missed: list[HookRecord] = []
         #: something was compiled since the exam began
         self.compiles = False
-        #: models that compiled code was made for
-        self.compiled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
         self._before: dict[int, Tensor] = {}
-
-    def now(self) -> Moment:
-        return Moment(self.backwards, self.steps, private.sequence_number())
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
     def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-            outer = self.running
+            outer = self.timeline.running
             # A reentrant checkpoint, within a backward that is counted; or the compiler, which makes a backward's code.
             if outer is not None or dynamo.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()
             self.spread.look()
             if self._stepped:
-                self.fired_since_step.clear()
+                self.firings.since_step.clear()
                 self._stepped = False
             _, retain, create_graph, inputs = (*args, None, False, False, ())[:4]
             kept = kwargs.get("accumulate_grad", False)
             entry = "autograd.grad" if not kept else "backward(inputs=...)" if inputs else "backward"
-            self.running = Backward(entry, bool(create_graph))
-            self.backwards += 1
-            self.entries[entry] = self.entries.get(entry, 0) + 1
+            self.timeline.running = RunningBackward(entry, bool(create_graph))
+            self.timeline.backwards += 1
             if retain and not create_graph:
                 self.retained += 1
                 self.retained_at = caller().place
-            if self.waiting or self.missed:
+            if self.firings.waiting or self.missed:
                 self._meet(outputs, entry)
             elif self.look_away is not None:
                 self.look_away()
@@ -142,7 +130,7 @@ class Course:
             try:
                 return run(outputs, *args, **kwargs)
             finally:
-                self.running = None
+                self.timeline.running = None
                 self.spread.look_at_gradients()
                 self.compiler.gone_through(waited)
 
@@ -150,17 +138,17 @@ class Course:
 
     def _meet(self, outputs: Sequence[Any], entry: str) -> None:
         graph = walk(outputs)
-        for number, hook in list(self.waiting.items()):
+        for number, hook in list(self.firings.waiting.items()):
             if hook.removed is None:
                 hook.meetings.append(self._meeting(hook, graph, entry))
             if hook.removed is not None or len(hook.meetings) == LOOKS:
-                self.waiting.pop(number, None)
+                self.firings.waiting.pop(number, None)
         made = {(private.node_number(n), n.name()) for n in graph.nodes} if self.missed else set()
         for hook in self.missed:
             hook.recomputed_without = len(made & hook.checkpointed.keys())
         self.missed.clear()
 
-    def _meeting(self, hook: Watched, graph: Graph, entry: str) -> Meeting:
+    def _meeting(self, hook: HookRecord, graph: Graph, entry: str) -> MissedBackward:
         owner, now = hook.owner, hook.owner.now()
         if hook.kind in (*FORWARD, *BACKWARD):
             parameters = list(now.parameters()) if isinstance(now, nn.Module) else []
@@ -170,23 +158,23 @@ class Course:
             around = uses or [graph.leaves[id(p)] for p in everything if id(p) in graph.leaves]
             late = max(around, default=graph.latest) < hook.born.sequence
             other = self._other(hook, graph)
-            return Meeting(entry, bool(uses), now is not None, used=bool(uses), late=late, other=other)
+            return MissedBackward(entry, bool(uses), now is not None, used=bool(uses), late=late, other=other)
         if owner.is_parameter:
             replaced = owner.replaced
             inside = owner.id in graph.leaves and not replaced
             frozen = isinstance(now, Tensor) and not now.requires_grad
             group = owner.group() if owner.group is not None else None
-            sharded = replaced and not owner.parts and (is_parts(now) or self.spread.shards(owner))
-            return Meeting(
+            sharded = replaced and not owner.is_dtensor and (is_dtensor(now) or self.spread.shards(owner))
+            return MissedBackward(
                 entry, inside, True, frozen, replaced, sharded, group is not None and not private.syncs(group),
                 other=None if inside else self._other(hook, graph),
             )  # fmt: skip
         if now is None:
-            return Meeting(entry, False, alive=False)
+            return MissedBackward(entry, False, alive=False)
         inside = id(now) in graph.leaves if owner.leaf else now.grad_fn in graph.nodes
-        return Meeting(entry, inside or not graph.whole, True, owner.leaf and not now.requires_grad)
+        return MissedBackward(entry, inside or not graph.whole, True, owner.leaf and not now.requires_grad)
 
-    def _other(self, hook: Watched, graph: Graph) -> str | None:
+    def _other(self, hook: HookRecord, graph: Graph) -> str | None:
         """The class of a root that ran instead of the hooked one."""
         mine = hook.owner.place
         if mine is None or (hook.calls is not None and hook.calls.count):
@@ -205,8 +193,8 @@ class Course:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _hooks_of_parameters(self) -> list[Watched]:
-        return [h for n in list(self.fired_since_step) if (h := self.hooks[n]).kind in TENSOR and h.owner.leaf]
+    def _hooks_of_parameters(self) -> list[HookRecord]:
+        return [h for n in list(self.firings.since_step) if (h := self.hooks[n]).kind in TENSOR and h.owner.leaf]
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._before.clear()
@@ -227,7 +215,7 @@ class Course:
             hook.summed, hook.adding = hook.summed + hook.adding, 0
             hook.optimizers.add(type(optimizer).__name__)
             look = hook.looks[-1] if hook.looks else None
-            if look is None or look.steps != self.steps or hook.reached > LOOKS:
+            if look is None or look.steps != self.timeline.steps or hook.reached > LOOKS:
                 continue
             grad = parameter.grad
             if grad is not None and not grad.is_sparse and not is_plain(grad):
@@ -243,7 +231,7 @@ class Course:
                 self._before[hook.number] = parameter.detach().clone()
 
     def after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        self.steps += 1
+        self.timeline.steps += 1
         self._stepped = True
         members = self._members.get(optimizer, {})
         for number, before in list(self._before.items()):
@@ -277,19 +265,19 @@ class Course:
     def scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
         def scaled(scaler: Any, outputs: Any) -> Any:
             made = scale(scaler, outputs)
-            self.scale = float(scaler.get_scale()) if scaler.is_enabled() else 1.0
+            self.timeline.scale = float(scaler.get_scale()) if scaler.is_enabled() else 1.0
             return made
 
         return scaled
 
     def scaler_stepping(self, step: Callable[..., Any]) -> Callable[..., Any]:
         def stepped(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            before = self.steps
+            before = self.timeline.steps
             try:
                 return step(scaler, optimizer, *args, **kwargs)
             finally:
-                self.skipped_steps += self.steps == before
-                self.scale = 1.0
+                self.skipped_steps += self.timeline.steps == before
+                self.timeline.scale = 1.0
 
         return stepped
 
@@ -308,7 +296,7 @@ class Course:
         def compile(model: Any = None, **options: Any) -> Any:
             owner = getattr(model, "__self__", model)
             if isinstance(owner, nn.Module):
-                self.compiled.add(owner)
+                self.compiler.models.add(owner)
             self.compiles = True
             if self.look_away is not None:
                 self.look_away()
@@ -330,13 +318,9 @@ class Course:
 
         return aside(returned)
 
-    def runs_compiled(self, module: nn.Module) -> bool:
-        """Whether compiled code runs it: its own, or that of a module around it."""
-        return any(one is module for around in list(self.compiled) for one in around.modules())
-
     def uses_of(self, module: nn.Module) -> Calls | None:
         """How a module is called from now on until every hook has met its backward."""
-        if self.compiles or self.runs_compiled(module):  # a hook on every module would go into the code
+        if self.compiles or self.compiler.runs(module):  # a hook on every module would go into the code
             return None
         if self.look_away is None:
             look_away = private.insert_hook(private.EVERY_CALL, self._called)

@@ -7,35 +7,41 @@ import itertools
 import types
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tenterhook.doctor.observe.hook_owner import Owner
-from tenterhook.doctor.observe.hook_record import Watched
+from tenterhook.doctor.observe.distribution import Distribution
+from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
+from tenterhook.doctor.observe.hook_record import FiringLog, HookRecord
 from tenterhook.doctor.observe.model_index import Caller, Place
 from tenterhook.doctor.observe.source import bare, holder_of, read
-from tenterhook.doctor.observe.timeline import Moment
+from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.plan import callable_name
 from tenterhook.torch_internals import compiler as dynamo
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.events import Course
 
 FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, partial)
 
 
-class StandIn:
+class HookProxy:
     """Registered in the function's place. It runs what the function would, and copies and pickles as the function."""
 
-    def __init__(self, fn: Callable[..., Any], watched: Watched, *, of_a_copy: bool = False) -> None:
-        vars(self).update(fn=fn, watched=watched, of_a_copy=of_a_copy)
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        record: HookRecord,
+        on_compiled: Callable[[HookRecord], None],
+        *,
+        of_a_copy: bool = False,
+    ) -> None:
+        """Call `on_compiled` whenever code is compiled with the hook inside."""
+        vars(self).update(fn=fn, record=record, on_compiled=on_compiled, of_a_copy=of_a_copy)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """A program may look for its own kind of object among the hooks."""
-        return StandIn if isinstance(self.fn, FUNCTIONS) else type(self.fn)
+        return HookProxy if isinstance(self.fn, FUNCTIONS) else type(self.fn)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.fn, name, value)
@@ -46,32 +52,32 @@ class StandIn:
 
             comptime(_going_in, self.go_in)
             return self.fn(*args, **kwargs)
-        if self.of_a_copy or not self.watched.course.open:
-            self.watched.copies_fired += self.of_a_copy
+        if self.of_a_copy or not self.record.timeline.open:
+            self.record.copies_fired += self.of_a_copy
             return self.fn(*args, **kwargs)
         compiler = dynamo.swap_compiler(None)
         if compiler is None:
-            return self.watched.fire(self.fn, args, kwargs)
+            return self.record.fire(self.fn, args, kwargs)
         try:
-            return self.watched.fire(_compiled_as_before(self.fn, compiler), args, kwargs)
+            return self.record.fire(_compiled_as_before(self.fn, compiler), args, kwargs)
         finally:
             dynamo.swap_compiler(compiler)
 
     def go_in(self) -> None:
         """Code is made with it inside: by dynamo, or by an export that runs it."""
-        traced.add(self.watched.serial)
-        self.watched.course.compiler.enter(self.watched)
+        traced.add(self.record.serial)
+        self.on_compiled(self.record)
 
-    def without(self, course: Course) -> Any:
-        """What is to stand there when that exam is over; one that is open around it goes on."""
-        if self.watched.course is course:
+    def without(self, timeline: Timeline) -> Any:
+        """Return what to register when the exam of this timeline is over; one that is open around it goes on."""
+        if self.record.timeline is timeline:
             return self.fn
-        if type(self.fn) is StandIn:
-            vars(self)["fn"] = self.fn.without(course)
+        if type(self.fn) is HookProxy:
+            vars(self)["fn"] = self.fn.without(timeline)
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return StandIn(copy.deepcopy(self.fn, memo), self.watched, of_a_copy=True)
+        return HookProxy(copy.deepcopy(self.fn, memo), self.record, self.on_compiled, of_a_copy=True)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if isinstance(self.fn, types.FunctionType | types.BuiltinFunctionType):
@@ -79,13 +85,13 @@ class StandIn:
         return self.fn.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("fn", "watched", "of_a_copy"):
+        if name in ("fn", "record", "on_compiled", "of_a_copy"):
             raise AttributeError(name)
         return getattr(self.fn, name)
 
     def __eq__(self, other: object) -> bool:
         """A program may look for its function among the hooks."""
-        return bool(self.fn == (other.fn if type(other) is StandIn else other))
+        return bool(self.fn == (other.fn if type(other) is HookProxy else other))
 
     def __hash__(self) -> int:
         return hash(self.fn)
@@ -115,32 +121,46 @@ def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., 
 
 
 #: where a frame of its own is compiled, it is the function's, as it would be without
-dynamo.never_compile_itself(StandIn.__call__.__code__)
+dynamo.never_compile_itself(HookProxy.__call__.__code__)
 
 
 _serials = itertools.count()
 
 
 def watch(
-    fn: Callable[..., Any], kind: str, owner: Any, place: Place | None, caller: Caller, born: Moment, course: Course,
+    fn: Callable[..., Any],
+    kind: str,
+    target: Any,
+    place: Place | None,
+    caller: Caller,
+    *,
     number: int,
-) -> StandIn:  # fmt: skip
-    target = Owner(owner, place, course.spread.group(owner, place))
+    timeline: Timeline,
+    firings: FiringLog,
+    distribution: Distribution,
+    on_compiled: Callable[[HookRecord], None],
+) -> HookProxy:
+    """Start the record of a hook that is about to be registered on the target."""
+    owner = Owner(target, place, distribution.group(target, place))
     code = getattr(fn, "__code__", None)
-    made = Watched(
-        number,
-        next(_serials),
-        kind,
-        callable_name(fn),
-        caller,
-        target,
-        born,
-        read(fn),
-        (id(fn), id(code) if code else 0),
-        course,
-        getattr(bare(fn), "__code__", None),
+    function = callable_name(fn)
+    record = HookRecord(
+        number=number,
+        serial=next(_serials),
+        kind=kind,
+        function=function,
+        caller=caller,
+        owner=owner,
+        born=timeline.now(),
+        reading=read(fn),
+        identity=(id(fn), id(code) if code else 0),
+        timeline=timeline,
+        firings=firings,
+        distribution=distribution,
+        label=HookLabel(function, owner.name, kind),
+        code=getattr(bare(fn), "__code__", None),
+        bound=bool(getattr(fn, "__closure__", None) or getattr(fn, "__defaults__", None)),
     )
-    made.bound = bool(getattr(fn, "__closure__", None) or getattr(fn, "__defaults__", None))
-    if isinstance(owner, Tensor) and not owner.is_leaf:
-        made.holder = holder_of(fn, owner)
-    return StandIn(fn, made)
+    if isinstance(target, Tensor) and not target.is_leaf:
+        record.holder = holder_of(fn, target)
+    return HookProxy(fn, record, on_compiled)

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import wraps
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import torch.utils.checkpoint
 from torch import Tensor, nn
@@ -27,16 +27,14 @@ from torch.optim import optimizer as optimizer_module
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.findings import Findings
 from tenterhook.doctor.observe.hook_owner import Owner
-from tenterhook.doctor.observe.hook_record import FULL, Calls, Watched
-from tenterhook.doctor.observe.model_index import Caller, Places, caller
+from tenterhook.doctor.observe.hook_record import FULL, Calls, HookRecord
+from tenterhook.doctor.observe.model_index import Caller, ModelIndex, caller
 from tenterhook.doctor.observe.source import bare
 from tenterhook.doctor.patch.compiler import aside
-from tenterhook.doctor.patch.events import Course
-from tenterhook.doctor.patch.proxy import FUNCTIONS, StandIn, watch
+from tenterhook.doctor.patch.events import ProgramEvents
+from tenterhook.doctor.patch.proxy import FUNCTIONS, HookProxy, watch
 from tenterhook.rig import Rig
-from tenterhook.text_table import TextTable
 from tenterhook.torch_internals import compiler as dynamo
 from tenterhook.torch_internals.code_owner import is_users
 
@@ -102,15 +100,15 @@ class _Seat:
     hooks_dict_ref: weakref.ref[Any]
 
 
-class Exam:
-    """While it is open, every hook that is registered is watched. `hooks` are their records, `findings` the verdict."""
+class Recording:
+    """Watch every hook that is registered while it is open; `hooks` are their records."""
 
     def __init__(self, model: nn.Module | None = None) -> None:
         #: by which ranks know that it is the same exam
         self.opened_at = caller().place
         self._model = weakref.ref(model) if model is not None else None
-        self.places = Places()
-        self.course = Course(self.places)
+        self.places = ModelIndex()
+        self.course = ProgramEvents(self.places)
         #: with the place that attached each
         self.rigs: list[tuple[Rig, str]] = []
         self.refusals: list[Refusal] = []
@@ -127,17 +125,16 @@ class Exam:
         #: of those, by number, what was there at such a call
         self.fired_around: set[int] = set()
         self.files: set[str] = set()
-        self.findings = Findings(())
-        self._seats: dict[int, Watched] = {}
+        self._seats: dict[int, HookRecord] = {}
         self._undo = ExitStack()
 
     @property
-    def hooks(self) -> list[Watched]:
+    def hooks(self) -> list[HookRecord]:
         return self.course.hooks
 
     # -- opening and closing -----------------------------------------------------------------------------------------
 
-    def __enter__(self) -> Exam:
+    def __enter__(self) -> Self:
         course = self.course
         self.places.begin()
         with ExitStack() as undo:
@@ -170,9 +167,9 @@ class Exam:
             for hooks, call in zip(private.EVERY_STEP, (course.before_step, course.after_step), strict=True):
                 undo.callback(private.insert_hook(hooks, call))
             undo.callback(self._listen())
-            course.open = True
+            course.timeline.open = True
             course.compiler.listen()
-            course.compiled.update(filter(dynamo.is_compiled, self.places.modules()))
+            course.compiler.models.update(filter(dynamo.is_compiled, self.places.modules()))
             undo.callback(self._close)
             model = self._model() if self._model is not None else None
             if model is not None:
@@ -182,35 +179,39 @@ class Exam:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        from tenterhook.doctor.exam import diagnose
+        self._end(error, tb)
+        self._restore()
 
+    def _end(self, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Note what ended the program, and collect what is left to see."""
         if error is not None and not isinstance(error, SystemExit):
             self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
         gc.collect()
         self.course.compiler.collect()
-        try:
-            self.findings = diagnose(self)
-        finally:
-            self._undo.close()
-            self.failure = None if self.failure is None else Failure(Exception(), self.failure.text, self.failure.place)
+
+    def _restore(self) -> None:
+        """Put back every function of PyTorch, and let go of the error with its frames."""
+        self._undo.close()
+        self.failure = None if self.failure is None else Failure(Exception(), self.failure.text, self.failure.place)
 
     def _close(self) -> None:
-        """Every stand-in gives its place back."""
-        self.course.open = False
+        """Put every function back in the place of its stand-in."""
+        timeline = self.course.timeline
+        timeline.open = False
         self.course.compiler.close()
         if self.course.look_away is not None:
             self.course.look_away()
         for module in self.places.modules():  # those of copies
             for slot in private.MODULE_SLOTS:
                 hooks = private.hooks_in(module, slot)
-                hooks.update({id: fn.without(self.course) for id, fn in hooks.items() if type(fn) is StandIn})
+                hooks.update({id: fn.without(timeline) for id, fn in hooks.items() if type(fn) is HookProxy})
         for hook in self.hooks:
             seats = private.registered_in(hook.handle)
             seated = seats.get(hook.handle.id) if seats is not None else None
-            if seats is not None and type(seated) is StandIn:
-                seats[hook.handle.id] = seated.without(self.course)
-            elif type(inner := getattr(seated, "hook", None)) is StandIn:  # torch wraps some hooks in an object
-                seated.hook = inner.without(self.course)  # type: ignore[union-attr]
+            if seats is not None and type(seated) is HookProxy:
+                seats[hook.handle.id] = seated.without(timeline)
+            elif type(inner := getattr(seated, "hook", None)) is HookProxy:  # torch wraps some hooks in an object
+                seated.hook = inner.without(timeline)  # type: ignore[union-attr]
 
     @staticmethod
     def _replace(undo: ExitStack, owner: Any, name: str, new: Any) -> None:
@@ -232,7 +233,7 @@ class Exam:
     def _registering(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
         @wraps(register)
         def registered(owner: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not callable(hook) or not self.course.open:
+            if torch.compiler.is_compiling() or not callable(hook) or not self.course.timeline.open:
                 return register(owner, hook, *args, **kwargs)
             by = caller()
             if by.ours or (not by.users and not isinstance(hook, FUNCTIONS)):
@@ -247,7 +248,7 @@ class Exam:
                 raise
             if handle is None:  # an overridden function that returns nothing
                 return handle
-            stand_in.watched.overwrote = before is not None and private.count_hooks(owner, kind) == before
+            stand_in.record.overwrote = before is not None and private.count_hooks(owner, kind) == before
             self._seat(stand_in, handle)
             return handle
 
@@ -262,7 +263,7 @@ class Exam:
 
         return registered
 
-    def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> StandIn:
+    def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> HookProxy:
         self.places.note_thread()
         self.course.spread.look()
         if is_users(by.file):
@@ -272,16 +273,27 @@ class Exam:
             place = self.places.module(owner)
         elif isinstance(owner, nn.Parameter):
             place = self.places.parameter(owner)
-        return watch(hook, kind, owner, place, by, self.course.now(), self.course, len(self.hooks))
+        return watch(
+            hook,
+            kind,
+            owner,
+            place,
+            by,
+            number=len(self.hooks),
+            timeline=self.course.timeline,
+            firings=self.course.firings,
+            distribution=self.course.spread,
+            on_compiled=self.course.compiler.enter,
+        )
 
-    def _seat(self, stand_in: StandIn, handle: Any) -> None:
-        record = stand_in.watched
+    def _seat(self, stand_in: HookProxy, handle: Any) -> None:
+        record = stand_in.record
         record.number, record.handle = len(self.hooks), handle
         self._seats[handle.id] = record
         self.hooks.append(record)
         self.course.compiler.came(record)
         if record.waits:
-            self.course.waiting[record.number] = record
+            self.course.firings.waiting[record.number] = record
         place = record.owner.place
         module = place.module() if place is not None else None
         if module is not None and record.kind in FULL:
@@ -308,7 +320,7 @@ class Exam:
                 file = code.co_filename if code is not None else "?"
                 line = f"{file}:{code.co_firstlineno}" if code is not None else file
                 by = Caller(line, is_users(file), not is_users(file) and "tenterhook" in type(fn).__module__, file)
-                if by.ours or type(fn) is StandIn:
+                if by.ours or type(fn) is HookProxy:
                     continue
                 stand_in = self._stand_in(fn, kind, owner, by)
                 hooks[id] = stand_in
@@ -321,8 +333,8 @@ class Exam:
             record = self._seats.get(getattr(handle, "id", -1))
             mine = record is not None and private.registered_in(handle) is private.registered_in(record.handle)
             if record is not None and mine and record.removed is None and record.alive:
-                record.removed = self.course.now()
-                if self.course.backwards in record.checkpointed.values():
+                record.removed = self.course.timeline.now()
+                if self.course.timeline.backwards in record.checkpointed.values():
                     self.course.missed.append(record)
             remove(handle)
 
@@ -374,32 +386,8 @@ class Exam:
 
         return attached
 
-    # -- what it says ------------------------------------------------------------------------------------------------
-
-    def __str__(self) -> str:
-        rows = [
-            [h.function, h.kind, h.owner.name, h.caller.place, h.fired, h.returned, h.changed,
-             h.reached if h.owner.leaf else None, _fate(h)]
-            for h in self.hooks
-        ]  # fmt: skip
-        head = ("hook", "registered by", "on", "place", "fired", "returned", "changed", "reached a step", "now")
-        return f"{TextTable('raw hooks', head, rows).text()}\n\n{self.findings!r}"
-
-
-def _fate(hook: Watched) -> str:
-    if hook.removed is not None:
-        return "removed"
-    if not hook.alive:
-        return "gone with its tensor" if hook.owner.now() is None else "taken off"
-    return "there"
-
 
 def _place(tb: TracebackType | None) -> str:
     """The user's line that was last on the way to an error."""
     frames = [f"{f.filename}:{f.lineno}" for f in traceback.extract_tb(tb) if is_users(f.filename)]
     return frames[-1] if frames else "?"
-
-
-def examine(model: nn.Module | None = None) -> Exam:
-    """Watch every hook that is registered in the block, and those that are on the model already."""
-    return Exam(model)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from tenterhook.doctor.findings import Finding, finding, many
-from tenterhook.doctor.observe.hook_record import BACKWARD, FULL, LOOKS, Watched, said
+from tenterhook.doctor.observe.hook_record import BACKWARD, FULL, LOOKS, HookRecord, said
 from tenterhook.doctor.patch.compiler import Compiler, Recompiled
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.recording import Exam
+from tenterhook.doctor.patch.recording import Recording
 
 #: recompilations for one hook before it counts as one at each call; a flag that is on or off takes two
 HABIT = 3
 
 
-def of_compiled(hook: Watched, exam: Exam) -> Iterator[Finding]:
+def of_compiled(hook: HookRecord, exam: Recording) -> Iterator[Finding]:
     compiler, number = exam.course.compiler, hook.number
     if without := compiler.without(hook):
         more = " or more" if without == LOOKS else ""
@@ -40,11 +37,11 @@ def of_compiled(hook: Watched, exam: Exam) -> Iterator[Finding]:
         yield from _broken(hook, exam)
 
 
-def _at(hook: Watched) -> str:
+def _at(hook: HookRecord) -> str:
     return "model" if hook.owner.name == "." else f'model.get_submodule("{hook.owner.name}")'
 
 
-def _recompiled(hook: Watched, compiler: Compiler) -> Iterator[Finding]:
+def _recompiled(hook: HookRecord, compiler: Compiler) -> Iterator[Finding]:
     again = compiler.recompiled.get(hook.number, [])
     if len(again) < HABIT:
         return
@@ -76,11 +73,11 @@ _IN_A_TENSOR = (
 )
 
 
-def _broken(hook: Watched, exam: Exam) -> Iterator[Finding]:
+def _broken(hook: HookRecord, exam: Recording) -> Iterator[Finding]:
     compiler, module = exam.course.compiler, hook.owner.now()
     reasons = compiler.breaks.get(hook.number, [])
     if hook.kind in FULL and isinstance(module, nn.Module) and hook.calls is not None and hook.calls.count:
-        inside = exam.course.runs_compiled(module) and module not in exam.course.compiled
+        inside = exam.course.compiler.runs(module) and module not in exam.course.compiler.models
         reasons = ["backward hooks of modules do not go into a graph"] * (inside and compiler.breaks_for_backward)
     if reasons:
         asked = "compiler.disable" in reasons[0]
@@ -92,7 +89,7 @@ def _broken(hook: Watched, exam: Exam) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def limit_reached(exam: Exam) -> Iterator[Finding]:
+def limit_reached(exam: Recording) -> Iterator[Finding]:
     """The program ended because code was compiled too often."""
     compiler = exam.course.compiler
     compiler.collect()
@@ -106,7 +103,7 @@ def limit_reached(exam: Exam) -> Iterator[Finding]:
             return
 
 
-def of_the_program(exam: Exam) -> Iterator[Finding]:
+def of_the_program(exam: Recording) -> Iterator[Finding]:
     for one in exam.course.compiler.emptied:
         yield finding(
             "TH226", f"retain_grad() on a {one.name} that compiled code gave: a backward went through that code, and "
@@ -131,7 +128,7 @@ _HOOK_INSIDE = (
 )
 
 
-def given_none(hook: Watched) -> Finding:
+def given_none(hook: HookRecord) -> Finding:
     """A tensor hook on what compiled code gave."""
     return said(
         hook, "TH226", f"{many(hook.fired, 'firing')}, each with None: the tensor came out of compiled code, and the "

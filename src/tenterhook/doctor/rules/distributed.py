@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tenterhook.doctor.findings import Finding, finding, many
 from tenterhook.doctor.observe.distribution import DDP
-from tenterhook.doctor.observe.hook_record import TENSOR, Watched, said
-from tenterhook.doctor.rules.rank_comparison import Beside, drift_of, line_of
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.recording import Exam
+from tenterhook.doctor.observe.hook_record import TENSOR, HookRecord, said
+from tenterhook.doctor.patch.recording import Recording
+from tenterhook.doctor.rules.rank_comparison import RankDiff, drift_of, line_of
 
 
-def of_a_shard(hook: Watched) -> Finding | None:
+def of_a_shard(hook: HookRecord) -> Finding | None:
     """Of a parameter that FSDP2 shards."""
     name, times = hook.owner.name, f"{many(len(hook.meetings), 'backward')} ran"
     if hook.kind == TENSOR[0]:
@@ -35,7 +33,7 @@ def of_a_shard(hook: Watched) -> Finding | None:
     return None
 
 
-def sharded_since(hook: Watched) -> Finding:
+def sharded_since(hook: HookRecord) -> Finding:
     name, times = hook.owner.name, f"{many(len(hook.meetings), 'backward')} ran"
     return said(
         hook, "TH205",
@@ -45,12 +43,12 @@ def sharded_since(hook: Watched) -> Finding:
     )  # fmt: skip
 
 
-def before_the_mean(hook: Watched, beside: Beside | None) -> Iterator[Finding]:
+def before_the_mean(hook: HookRecord, exam: Recording, beside: RankDiff | None) -> Iterator[Finding]:
     """Of a parameter that DDP reduces: every tensor hook comes before that."""
     if hook.spread != DDP or hook.kind not in TENSOR or not hook.fired:
         return
     if hook.drifted:
-        apart = beside is not None and beside.drifts.get(line_of(hook)) != drift_of(hook)
+        apart = beside is not None and beside.drifts.get(line_of(hook)) != drift_of(hook, exam.hooks)
         yield said(
             hook, "TH513",
             f"it changed the parameter in {hook.drifted} of {hook.fired} firings, before DDP took the mean"
@@ -81,13 +79,13 @@ def before_the_mean(hook: Watched, beside: Beside | None) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def across_ranks(exam: Exam, beside: Beside | None) -> Iterator[Finding]:
+def across_ranks(exam: Recording, beside: RankDiff | None) -> Iterator[Finding]:
     yield from _unreduced(exam)
     yield from _on_some_ranks(exam, beside)
     yield from _read_of_parts(exam)
 
 
-def _unreduced(exam: Exam) -> Iterator[Finding]:
+def _unreduced(exam: Recording) -> Iterator[Finding]:
     for replica in exam.course.spread.replicas:
         if replica.strangers:
             name, how = next(iter(replica.strangers.items()))
@@ -100,7 +98,7 @@ def _unreduced(exam: Exam) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _read_of_parts(exam: Exam) -> Iterator[Finding]:
+def _read_of_parts(exam: Recording) -> Iterator[Finding]:
     for read in exam.course.spread.reads.values():
         hook = read.hook
         found = finding(
@@ -110,14 +108,14 @@ def _read_of_parts(exam: Exam) -> Iterator[Finding]:
             "x.to_local().item()     # or this rank's part, and says so",
             place=read.place,
         )  # fmt: skip
-        yield found if hook is None else replace(found, hook=hook.function, target=hook.owner.name, by=hook.kind)
+        yield found if hook is None else replace(found, hook=hook.function, target=hook.target, by=hook.kind)
 
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _on_some_ranks(exam: Exam, beside: Beside | None) -> Iterator[Finding]:
+def _on_some_ranks(exam: Recording, beside: RankDiff | None) -> Iterator[Finding]:
     if beside is None:
         return
     for hook in exam.hooks:

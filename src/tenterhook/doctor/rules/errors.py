@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tenterhook.doctor.findings import Finding, finding, many
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, Watched, said
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, HookRecord, said
+from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.compiled import limit_reached
 from tenterhook.errors import (
     ActionError,
@@ -23,9 +23,6 @@ from tenterhook.errors import (
     StateError,
     TenterhookError,
 )
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.recording import Exam
 
 #: what a text of PyTorch's means: the code, and what to write instead
 _ERRORS = (
@@ -91,7 +88,7 @@ _SIGNATURES = {
 }
 
 
-def failures(exam: Exam) -> Iterator[Finding]:
+def failures(exam: Recording) -> Iterator[Finding]:
     """What ended the program, if it was a hook, or ours."""
     for refusal in exam.refusals:
         handled = exam.failure is None or refusal.fact not in exam.failure.text
@@ -146,7 +143,7 @@ def failures(exam: Exam) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _involved(exam: Exam, code: str) -> Watched | None:
+def _involved(exam: Recording, code: str) -> HookRecord | None:
     """The hook that an error of PyTorch's is about, where there is but one that it can be."""
     kinds = {"TH508": BACKWARD, "TH219": BACKWARD, "TH221": (*FORWARD, *BACKWARD)}.get(code)
     text = exam.failure.text if exam.failure is not None else ""
@@ -178,7 +175,7 @@ def of_ours(error: TenterhookError, place: str | None = None) -> Finding:
                    point=error.point, place=place)  # fmt: skip
 
 
-def warned(exam: Exam) -> Iterator[Finding]:
+def warned(exam: Recording) -> Iterator[Finding]:
     """Somebody read the .grad of a tensor that is no leaf: PyTorch warns, and few read that."""
     hooks = [h for h in exam.hooks if h.kind == "register_hook" and not h.owner.leaf and not h.foreign]
     if not exam.warned or not hooks:

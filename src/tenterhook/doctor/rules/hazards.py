@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.findings import Finding, finding, many
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, Watched, said
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, HookRecord, said
 from tenterhook.doctor.observe.source import evaluations
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.recording import Exam
+from tenterhook.doctor.patch.recording import Recording
 
 #: backwards that kept their graph, or values that were kept, before it counts as a habit
 HABIT = 3
 
 
-def dangers(hook: Watched) -> Iterator[Finding]:
+def dangers(hook: HookRecord) -> Iterator[Finding]:
     if hook.in_place and hook.kind in (TENSOR[0], *BACKWARD):
         given = hook.reading.arguments[-1] if hook.reading is not None and hook.reading.arguments else "grad"
         yield said(
@@ -66,9 +63,9 @@ def dangers(hook: Watched) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def leaks(exam: Exam) -> Iterator[Finding]:
+def leaks(exam: Recording) -> Iterator[Finding]:
     """What stays alive because of hooks: by the line that registers them."""
-    groups: dict[str, list[Watched]] = {}
+    groups: dict[str, list[HookRecord]] = {}
     for hook in exam.hooks:
         groups.setdefault(hook.caller.place, []).append(hook)
     leaked = {id(h.owner.now()) for h in exam.hooks if h.holder is not None}
@@ -91,7 +88,7 @@ def leaks(exam: Exam) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def loaded_handles(exam: Exam) -> Iterator[Finding]:
+def loaded_handles(exam: Recording) -> Iterator[Finding]:
     for place in dict.fromkeys(exam.loaded_handles):
         yield finding(
             "TH107", "a RemovableHandle was loaded; it points at a dict that is no model's",
@@ -100,12 +97,12 @@ def loaded_handles(exam: Exam) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def habits(exam: Exam) -> Iterator[Finding]:
+def habits(exam: Recording) -> Iterator[Finding]:
     """What is wrong with the program rather than with one hook."""
     course = exam.course
-    if course.retained >= HABIT and course.retained == course.backwards:
+    if course.retained >= HABIT and course.retained == course.timeline.backwards:
         yield finding(
-            "TH504", f"{course.retained} of {course.backwards} backwards kept their graph, and none freed it",
+            "TH504", f"{course.retained} of {course.timeline.backwards} backwards kept their graph, and none freed it",
             "loss.backward()  # retain_graph=True only where the same graph is run once more",
             place=course.retained_at,
         )  # fmt: skip

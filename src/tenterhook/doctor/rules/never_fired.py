@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from tenterhook.doctor.findings import Finding, many
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, FULL, STEP, TENSOR, Calls, Watched, said
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, FULL, STEP, TENSOR, Calls, HookRecord, said
 from tenterhook.doctor.patch.compiler import COMPILED_NODE
 from tenterhook.doctor.patch.proxy import traced
+from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.compiled import given_none
 from tenterhook.doctor.rules.distributed import of_a_shard, sharded_since
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.recording import Exam
 
 #: a line that hooks many things may hook some that this run does not need
 _OF_ONE_AMONG_MANY = ("TH201", "TH202", "TH203", "TH207", "TH211", "TH213", "TH217")
 
 
-def why_silent(hook: Watched, exam: Exam) -> Finding | None:
+def why_silent(hook: HookRecord, exam: Recording) -> Finding | None:
     found = _why(hook, exam)
     if found is not None and found.code in _OF_ONE_AMONG_MANY and _siblings_fired(hook, exam):
         return replace(found, severity="note")
     return found
 
 
-def _why(hook: Watched, exam: Exam) -> Finding | None:
+def _why(hook: HookRecord, exam: Recording) -> Finding | None:
     if hook.fired and hook.fired == hook.nones:
         return given_none(hook) if hook.owner.made_by == COMPILED_NODE else _none(hook)
     if hook.fired or hook.raised or _traced(hook, exam) or hook.overwrote or hook.taken_off:
@@ -39,23 +36,23 @@ def _why(hook: Watched, exam: Exam) -> Finding | None:
     return None
 
 
-def _traced(hook: Watched, exam: Exam) -> bool:
+def _traced(hook: HookRecord, exam: Recording) -> bool:
     """Whether it went into compiled code, or another of its function did: modules of one class share that code."""
     alike = (h for h in exam.hooks if h.code is hook.code and h.kind == hook.kind) if hook.code is not None else (hook,)
     return any(h.serial in traced for h in alike)
 
 
-def _no_backward(hook: Watched, exam: Exam) -> Finding | None:
+def _no_backward(hook: HookRecord, exam: Recording) -> Finding | None:
     """Nothing that could have fired it ran while it was there."""
-    course = exam.course
-    until = hook.removed.backwards if hook.removed is not None else course.backwards
+    ran = exam.course.timeline.backwards
+    until = hook.removed.backwards if hook.removed is not None else ran
     if until > hook.born.backwards:
         return None
     if hook.removed is not None:
-        if course.backwards == until:
+        if ran == until:
             return None
         return said(
-            hook, "TH211", f"removed after {many(until, 'backward')}, and {course.backwards - until} ran after that",
+            hook, "TH211", f"removed after {many(until, 'backward')}, and {ran - until} ran after that",
             "loss.backward()\nhandle.remove()  # after the backward, not before it",
         )  # fmt: skip
     if hook.born.backwards:
@@ -69,7 +66,7 @@ def _no_backward(hook: Watched, exam: Exam) -> Finding | None:
     )  # fmt: skip
 
 
-def _tensor(hook: Watched, exam: Exam) -> Finding | None:
+def _tensor(hook: HookRecord, exam: Recording) -> Finding | None:
     found = _no_backward(hook, exam)
     if found is not None or not hook.meetings:
         return found
@@ -129,7 +126,7 @@ def _tensor(hook: Watched, exam: Exam) -> Finding | None:
     )  # fmt: skip
 
 
-def _none(hook: Watched) -> Finding:
+def _none(hook: HookRecord) -> Finding:
     return said(
         hook, "TH216", f"{many(hook.fired, 'firing')}, {hook.nones} of them with None: what uses it gives no gradient",
         "# in the custom Function's backward: return a gradient for this input, not None\n"
@@ -137,14 +134,14 @@ def _none(hook: Watched) -> Finding:
     )  # fmt: skip
 
 
-def _without_grad(hook: Watched, calls: Calls) -> Finding:
+def _without_grad(hook: HookRecord, calls: Calls) -> Finding:
     return said(
         hook, "TH204", f"{many(calls.count, 'call')} of the module, all under torch.no_grad()",
         "out = model(x)  # not inside torch.no_grad() or inference_mode()",
     )  # fmt: skip
 
 
-def _another(hook: Watched, model: str) -> Finding:
+def _another(hook: HookRecord, model: str) -> Finding:
     if hook.copies_fired:
         return said(
             hook, "TH108", f"a copy of the {model} ran: its hook fired {many(hook.copies_fired, 'time')}, this one 0",
@@ -158,19 +155,19 @@ def _another(hook: Watched, model: str) -> Finding:
     )  # fmt: skip
 
 
-def _blind(hook: Watched, place: str) -> Finding:
+def _blind(hook: HookRecord, place: str) -> Finding:
     return said(
         hook, "TH218", f"the checkpoint at {place} got no input that requires grad",
         "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
     )  # fmt: skip
 
 
-def _forward(hook: Watched, exam: Exam) -> Finding | None:
+def _forward(hook: HookRecord, exam: Recording) -> Finding | None:
     module, course = hook.owner.now(), exam.course
     if not isinstance(module, nn.Module):
         return None
     if hook.removed is not None:
-        if course.now().sequence == hook.removed.sequence:
+        if course.timeline.now().sequence == hook.removed.sequence:
             return None
         return said(
             hook, "TH211", "removed before the module was called",
@@ -181,7 +178,7 @@ def _forward(hook: Watched, exam: Exam) -> Finding | None:
         return _another(hook, last.other)
     if hook.copies_fired:
         return _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model")
-    if exam.course.runs_compiled(module) and hook.number in exam.course.compiler.late:
+    if exam.course.compiler.runs(module) and hook.number in exam.course.compiler.late:
         return _compiled(hook)
     if last is not None and last.late and len(hook.meetings) == 1:
         return _late(hook)
@@ -190,7 +187,7 @@ def _forward(hook: Watched, exam: Exam) -> Finding | None:
     return _never_called(hook)
 
 
-def _backward(hook: Watched, exam: Exam) -> Finding | None:
+def _backward(hook: HookRecord, exam: Recording) -> Finding | None:
     found = _no_backward(hook, exam)
     if found is not None or not hook.meetings:
         return found
@@ -199,7 +196,7 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
         return _another(hook, last.other)
     if not isinstance(module, nn.Module):
         return None
-    if exam.course.runs_compiled(module) and hook.number in exam.course.compiler.late:
+    if exam.course.compiler.runs(module) and hook.number in exam.course.compiler.late:
         return _compiled(hook)
     calls = hook.calls or Calls()
     if not calls.count and hook.kind in FULL:
@@ -227,18 +224,18 @@ def _backward(hook: Watched, exam: Exam) -> Finding | None:
     )  # fmt: skip
 
 
-def _late(hook: Watched) -> Finding:
+def _late(hook: HookRecord) -> Finding:
     return said(
         hook, "TH201", "the module had run forward before it was registered, and was not called since",
         f"handle = module.{hook.kind}(fn)  # first\nout = module(x)                # then",
     )  # fmt: skip
 
 
-def _siblings_fired(hook: Watched, exam: Exam) -> bool:
+def _siblings_fired(hook: HookRecord, exam: Recording) -> bool:
     return any(h.fired for h in exam.hooks if h.caller.place == hook.caller.place and h.kind == hook.kind)
 
 
-def _uncalled(hook: Watched) -> Finding:
+def _uncalled(hook: HookRecord) -> Finding:
     return said(
         hook, "TH207", f"0 calls in {many(len(hook.meetings), 'backward')} that used its parameters: "
         "somebody calls .forward() or uses its weights directly",
@@ -247,7 +244,7 @@ def _uncalled(hook: Watched) -> Finding:
     )  # fmt: skip
 
 
-def _never_called(hook: Watched) -> Finding:
+def _never_called(hook: HookRecord) -> Finding:
     return said(
         hook, "TH213", f"0 calls of this {hook.owner.kind}",
         f"x = self.{hook.owner.name}(x)  # in the forward of the model; or hook a module that runs",
@@ -255,7 +252,7 @@ def _never_called(hook: Watched) -> Finding:
     )  # fmt: skip
 
 
-def _compiled(hook: Watched) -> Finding:
+def _compiled(hook: HookRecord) -> Finding:
     at = "model" if hook.owner.name == "." else f'model.get_submodule("{hook.owner.name}")'
     return said(
         hook, "TH209", "the model runs as compiled code that was made without the hook",
@@ -264,7 +261,7 @@ def _compiled(hook: Watched) -> Finding:
     )  # fmt: skip
 
 
-def _step(hook: Watched, exam: Exam) -> Finding | None:
+def _step(hook: HookRecord, exam: Recording) -> Finding | None:
     course = exam.course
     if course.skipped_steps:
         return said(

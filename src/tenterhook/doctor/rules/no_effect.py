@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.findings import Finding, many
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, Watched, said
-
-if TYPE_CHECKING:
-    from tenterhook.doctor.patch.recording import Exam
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, HookRecord, said
+from tenterhook.doctor.patch.recording import Recording
 
 #: optimizers whose update does not know the size of a gradient
 SCALE_FREE = frozenset(
@@ -21,7 +18,7 @@ SCALE_FREE = frozenset(
 )
 
 
-def without_effect(hook: Watched, exam: Exam) -> Iterator[Finding]:
+def without_effect(hook: HookRecord, exam: Recording) -> Iterator[Finding]:
     if not hook.fired:
         return
     yield from _returned_nothing(hook)
@@ -34,7 +31,7 @@ def without_effect(hook: Watched, exam: Exam) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _returned_nothing(hook: Watched) -> Iterator[Finding]:
+def _returned_nothing(hook: HookRecord) -> Iterator[Finding]:
     reading = hook.reading
     if reading is None or reading.lost is None or hook.returned or hook.foreign:
         return
@@ -50,8 +47,8 @@ def _returned_nothing(hook: Watched) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
-    looks, course = hook.looks, exam.course
+def _on_the_way_to_the_step(hook: HookRecord, exam: Recording) -> Iterator[Finding]:
+    looks, steps = hook.looks, exam.course.timeline.steps
     if hook.cleared:
         yield said(
             hook, "TH308",
@@ -70,10 +67,10 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
             "p.requires_grad_(False)                                       # or, to hold all of it",
         )  # fmt: skip
     yield from _taken_out_again(hook)
-    if hook.changed and course.steps and hook.outside and not hook.reached and hook.owner.is_parameter:
+    if hook.changed and steps and hook.outside and not hook.reached and hook.owner.is_parameter:
         yield said(
             hook, "TH310",
-            f"it changed the gradient {many(hook.changed, 'time')}; {many(course.steps, 'step')} ran, of optimizers "
+            f"it changed the gradient {many(hook.changed, 'time')}; {many(steps, 'step')} ran, of optimizers "
             "that do not hold this parameter",
             'optimizer.add_param_group({"params": [p]})  # or make it of the model that is trained',
         )  # fmt: skip
@@ -88,17 +85,17 @@ def _on_the_way_to_the_step(hook: Watched, exam: Exam) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _same_mask(hook: Watched) -> bool:
+def _same_mask(hook: HookRecord) -> bool:
     """Whether it made the same elements zero each time; what drops others each time holds none."""
     masks = [look.zeroed for look in hook.looks if look.zeroed is not None]
     return not any(look.returned for look in hook.looks) or all(torch.equal(masks[0], mask) for mask in masks)
 
 
-def _limits(hook: Watched) -> bool:
+def _limits(hook: HookRecord) -> bool:
     return hook.reading is not None and hook.reading.limits
 
 
-def _taken_out_again(hook: Watched) -> Iterator[Finding]:
+def _taken_out_again(hook: HookRecord) -> Iterator[Finding]:
     """A plain factor, which clipping by the norm or the optimizer takes out."""
     factors = [look.factor for look in hook.looks if look.factor is not None and not look.equal]
     constant = (
@@ -124,12 +121,12 @@ def _taken_out_again(hook: Watched) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _counts_sums(hook: Watched) -> bool:
+def _counts_sums(hook: HookRecord) -> bool:
     """Whether the sum it was added to was used: a step was taken with it, or none ever is."""
     return bool(hook.summed if hook.reached else hook.accumulating)
 
 
-def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
+def at_the_wrong_moment(hook: HookRecord) -> Iterator[Finding]:
     if not hook.fired:
         return
     if hook.graphs == {True, False} and hook.changed:
@@ -178,12 +175,12 @@ def at_the_wrong_moment(hook: Watched) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _is_no_factor(hook: Watched) -> bool:
+def _is_no_factor(hook: HookRecord) -> bool:
     """Whether the sum of what it returns is another than what it returns of the sum. A mask is none such."""
     return _limits(hook)
 
 
-def elsewhere(hook: Watched) -> Iterator[Finding]:
+def elsewhere(hook: HookRecord) -> Iterator[Finding]:
     """A module's backward hook that changes what goes to the layers before."""
     module = hook.owner.now()
     if hook.kind == BACKWARD[1] and hook.changed and isinstance(module, nn.Module) and (own := _own_parameters(module)):
@@ -200,7 +197,7 @@ def _own_parameters(module: nn.Module) -> list[str]:
     return [key for key, p in private.own_parameters(module).items() if p is not None and p.requires_grad]
 
 
-def repeated(exam: Exam) -> Iterator[Finding]:
+def repeated(exam: Recording) -> Iterator[Finding]:
     """The same function more than once on one target."""
     told: set[int] = set()
     for hooks in sorted(_alike(exam), key=len, reverse=True):
@@ -228,9 +225,9 @@ def repeated(exam: Exam) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _alike(exam: Exam) -> list[list[Watched]]:
+def _alike(exam: Recording) -> list[list[HookRecord]]:
     """Hooks of one target, by their function; and those of one line, by its code."""
-    groups: dict[tuple[object, ...], list[Watched]] = {}
+    groups: dict[tuple[object, ...], list[HookRecord]] = {}
     for hook in exam.hooks:
         now = hook.owner.now()
         if hook.foreign or hook.removed is not None or not hook.alive or now is None:
@@ -242,7 +239,7 @@ def _alike(exam: Exam) -> list[list[Watched]]:
     return list(groups.values())
 
 
-def _names_of(hook: Watched) -> list[str]:
+def _names_of(hook: HookRecord) -> list[str]:
     root = hook.owner.place.root() if hook.owner.place is not None else None
     now = hook.owner.now()
     if root is None or now is None:
