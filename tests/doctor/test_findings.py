@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tenterhook.doctor.findings import CODES, GROUPS, Finding, Findings, finding, many
+from tenterhook.doctor.findings import CODES, GROUPS, Finding, Findings, finding
+from tenterhook.doctor.rules.registry import plural
 
 HOUSE = Path(__file__).parents[2]
 
@@ -95,11 +96,11 @@ def test_json():
 
 
 def test_a_library_s_hook_is_no_more_than_a_note():
-    assert finding("TH501", "a", "b", lightly=True).severity == "note"
+    assert finding("TH501", "a", "b", as_note=True).severity == "note"
 
 
 def test_words():
-    assert (many(0, "call"), many(1, "call"), many(2, "call")) == ("0 calls", "1 call", "2 calls")
+    assert (plural(0, "call"), plural(1, "call"), plural(2, "call")) == ("0 calls", "1 call", "2 calls")
     assert repr(Findings(())) == "no findings"
     assert "&lt;lambda&gt;" in Findings([finding("TH501", "a", "b", hook="<lambda>")])._repr_html_()
     assert isinstance(GRAVE, Finding) and hash(GRAVE) == hash(GRAVE)

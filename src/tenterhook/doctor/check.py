@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from functools import partial
 from typing import overload
 
 from torch import nn
 
 from tenterhook.actions import DEFAULT, Registry
-from tenterhook.doctor.findings import Finding, Findings, finding, many
+from tenterhook.doctor.findings import Finding, Findings
 from tenterhook.doctor.observe.source import read
+from tenterhook.doctor.rules.compiled import cost_of_a_hook
 from tenterhook.doctor.rules.errors import of_ours
+from tenterhook.doctor.rules.hazards import muted_itself
+from tenterhook.doctor.rules.never_fired import (
+    another_model_ran,
+    gradient_was_none,
+    never_called,
+    not_due,
+    not_on_the_way_to_the_loss,
+    used_without_a_call,
+)
+from tenterhook.doctor.rules.no_effect import returned_nothing, returned_what_it_was_given
+from tenterhook.doctor.rules.not_installed import frozen_target, in_no_optimizer
+from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Action, Hook, Plan, When
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import resolve
 from tenterhook.resolve.targets import Optimizers, named_optimizers
 from tenterhook.rig import Rig
-from tenterhook.rig.compiled.graph_cache import Cost, cost
+from tenterhook.rig.compiled.graph_cache import cost
 from tenterhook.rig.ledger import Account
 from tenterhook.rig.points.calling import out_of_phase
-from tenterhook.rig.runtime.attached_hook import MUTED, Site
 
 
 @overload
@@ -40,124 +51,81 @@ def check(
     if isinstance(what, Rig):
         return Findings(check_rig(what))
     plan = Plan([plan]) if isinstance(plan, Hook) else plan or Plan([])
-    found: list[Finding] = []
+    reported: list[Finding] = []
     for hook in plan:
         view = ModelView(what, named_optimizers(optimizer))
         try:
             (resolved,) = resolve((hook,), view, actions=actions, tensors={})
         except TenterhookError as error:
-            found.append(of_ours(error))
+            reported.append(of_ours(error))
         else:
-            found += _compiled(hook, cost(resolved, view))
-    return Findings(found)
-
-
-def _compiled(hook: Hook, cost: Cost) -> Iterator[Finding]:
-    """What a hook costs in a compiled model."""
-    if not cost:
-        return
-    evidence = f"compiled code calls {cost.doors} of its targets: a door each, and no graph break"
-    if not cost.doors:
-        evidence = "it comes on modules that compiled code calls"
-    evidence += "; what passes is copied each time" if cost.copies else ""
-    having, alike = cost.among
-    if having < alike:
-        evidence += (
-            f"; {having} of {alike} compiled modules of one class have it, and are compiled apart from the others"
-        )
-    remedy = "# nothing to do: nothing is compiled again when it is muted, or due in some steps only"
-    if cost.dropped:
-        evidence += f"; {many(cost.dropped, 'graph')} without it will be dropped, and compiled again when next called"
-        remedy = FIRST
-    yield finding("TH112", evidence, remedy, hook=hook.id, point=hook.at)
-
-
-FIRST = "rig = th.attach(model, plan, optimizer=optimizer)  # before the first call: nothing is compiled twice"
+            reported += found(cost_of_a_hook(Subject(hook.id, point=hook.at), cost(resolved, view)))
+    return Findings(reported)
 
 
 def check_rig(rig: Rig) -> Iterator[Finding]:
+    """Find what the ledger of a rig proves to be wrong."""
     dropped = rig.ledger.graphs.dropped
     if dropped:
-        were = "graph that was" if dropped == 1 else "graphs that were"
-        yield finding("TH112", f"{dropped} {were} compiled without its hooks had to be compiled again", FIRST)
+        yield from found(cost_of_a_hook(Subject(), dropped=dropped))
     for id, account in rig.ledger.items():
-        yield from _check_hook(rig, id, account)
+        yield from _check_targets(rig, id, account)
+        yield from _check_firings(rig, id, account)
 
 
-def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
-    live = rig._attached_hook(id)
-    hook, sites, asleep = live.hook, list(account.values()), account.dormant
-    said = partial(finding, hook=id, point=hook.at)
-    muted = {target: why for target, why in asleep.items() if why.startswith(MUTED)}
-    if muted or (account.failed and live.resolved.on_error == "mute"):
-        target, why = next(iter(muted.items()), (None, f"{many(account.failed, 'firing')} failed"))
-        yield said(
-            "TH510", f"{len(muted) or account.failed} of {len(sites)} targets: {why}",
-            f'rig.unmute("{id}")  # when the action is mended', target=target,
-        )  # fmt: skip
-    elif asleep and len(asleep) == len(sites):
+def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
+    """Report targets that failed, and a hook all of whose targets sleep."""
+    sites, asleep = len(account), account.dormant
+    on_error = rig._attached_hook(id).resolved.on_error
+    muted = {site.name: site.dormant or "" for site in account.values() if site.muted_itself}
+    if muted or (account.failed and on_error == "mute"):
+        target, why = next(iter(muted.items()), (None, f"{plural(account.failed, 'firing')} failed"))
+        about = Subject(id, target, account.hook.at)
+        yield from found(muted_itself(about, len(muted) or account.failed, sites, why))
+    elif asleep and len(asleep) == sites:
         target, why = next(iter(asleep.items()))
-        evidence = f"all {many(len(sites), 'target')} sleep: {why}"
-        if "optimizer" in why:
-            yield said(
-                "TH104", evidence, "th.attach(model, plan, optimizer=...)  # the one that holds them", target=target
-            )
-        else:
-            yield said("TH103", evidence, "p.requires_grad_(True)  # it wakes by itself", target=target)
-    if not rig.step_count or live.status.is_muted:
+        rule = in_no_optimizer if "optimizer" in why else frozen_target
+        yield from found(rule(Subject(id, target, account.hook.at), f"all {plural(sites, 'target')} sleep: {why}"))
+
+
+def _check_firings(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
+    """Report a hook that did not fire, or that fired and changed nothing."""
+    attached, about, sites = rig._attached_hook(id), Subject(id, point=account.hook.at), list(account.values())
+    if not rig.step_count or attached.status.is_muted:
         return
     silent = [site for site in sites if not site.fired and not site.dormant and site.due]
     if silent:
-        yield _silent(rig, silent, len(sites))
+        yield from found(_why_silent(rig, SilentSites(silent[0], len(silent), len(sites))))
     elif not account.due and sites:
-        when = {f.name: getattr(hook.when, f.name) for f in fields(hook.when)}
-        asked = ", ".join(f"{name}={value!r}" for name, value in when.items() if value != getattr(When(), name))
-        yield said("TH215", f"{many(rig.step_count, 'step')}, due in none: When({asked})", "th.When(every=1)")
-    if not live.definition.modifies or not account.fired or account.changed:
+        yield from found(not_due(about, _schedule(account.hook), rig.step_count))
+    definition = attached.definition
+    if not definition.modifies or not account.fired or account.changed:
         return
-    reading = read(live.definition.fn)
-    if reading is not None and reading.lost is not None:
-        value = reading.lost or f"{reading.arguments[0]} * 2"
-        yield said(
-            "TH301", f"{many(account.fired, 'firing')}, and every one returned None",
-            f"def {live.definition.name}({', '.join(reading.arguments)}):\n    ...\n    return {value}",
-        )  # fmt: skip
-    elif isinstance(hook.do, Action):
-        yield said(
-            "TH302", f"{many(account.fired, 'firing')}, and every one returned what it was given",
-            "# nothing to do if the limit is just not reached",
-        )  # fmt: skip
+    nothing = returned_nothing(about, read(definition.fn), definition.name, account.fired)
+    if nothing is not None:
+        yield nothing
+    elif isinstance(account.hook.do, Action):
+        yield from found(returned_what_it_was_given(about, account.fired))
 
 
-def _silent(rig: Rig, silent: list[Site], count: int) -> Finding:
-    """Why sites that were due did not fire; if others of the hook did, it is no more than a note."""
-    first, live = silent[0], silent[0].attached
-    said = partial(finding, hook=first.hook, target=first.name, point=first.point)
-    evidence = f"due {many(first.due, 'time')}, fired 0: {len(silent)} of {count} targets"
-    skipped, some = next(iter(first.skipped or {}), None), len(silent) < count
-    if skipped is not None and skipped == out_of_phase(live):
-        return said("TH215", f"{evidence}; {skipped}", 'th.When(phase="any")')
+def _schedule(hook: Hook) -> str:
+    """Return the parameters of a schedule that are not the default."""
+    when = {f.name: getattr(hook.when, f.name) for f in fields(hook.when)}
+    return ", ".join(f"{name}={value!r}" for name, value in when.items() if value != getattr(When(), name))
+
+
+def _why_silent(rig: Rig, sites: SilentSites) -> Finding | None:
+    """Return why sites that were due did not fire; if others of the hook did, it is no more than a note."""
+    first = sites.first
+    skipped = next(iter(first.skipped or {}), None)
+    if skipped is not None and skipped == out_of_phase(first.attached):
+        return not_due(sites, skipped)
     model = rig._installer.environment.model.root()
     untouched = model is not None and all(p.grad is None for p in model.parameters())
     if untouched and not rig._clock.passes.now.index and first.target.kind != "optimizer":
-        return said(
-            "TH206", f"{evidence}; this model ran no forward in {many(rig.step_count, 'step')}",
-            "rig = th.attach(model, plan, optimizer=optimizer)  # the model that is trained",
-        )  # fmt: skip
+        return another_model_ran(sites, "", rig.step_count)
     if skipped is not None:
-        return said("TH216", f"{evidence}; {skipped}", "print(rig.ledger[...])  # how often, and why")
+        return gradient_was_none(sites, skipped)
     if first.target.kind == "module":
-        owner = first.target.owner()
-        if isinstance(owner, nn.Module) and any(p.grad is not None for p in owner.parameters()):
-            return said(
-                "TH207", f"{evidence}; its parameters have gradients, so somebody uses them without calling it",
-                f'th.hook(model, fn, on="{first.name}.*", at="grad")  # what is used', lightly=some,
-            )  # fmt: skip
-        return said("TH213", f"{evidence}; the model's forward does not call it",
-                    "print(rig)  # which fire", lightly=some)  # fmt: skip
-    if first.target.kind == "parameter":
-        return said(
-            "TH202", f"{evidence}; no gradient came to it",
-            "loss = criterion(model(x), y)  # of the model that the rig is on", lightly=some,
-        )  # fmt: skip
-    return said("TH213", evidence, 'th.tap(t, "name", within=self)  # in the forward')
+        return used_without_a_call(sites) or never_called(sites)
+    return not_on_the_way_to_the_loss(sites) if first.target.kind == "parameter" else never_called(sites)

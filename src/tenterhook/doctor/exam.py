@@ -9,16 +9,60 @@ from types import TracebackType
 from torch import nn
 
 from tenterhook.doctor.check import check_rig
-from tenterhook.doctor.findings import Finding, Findings, finding, many
+from tenterhook.doctor.findings import Finding, Findings
 from tenterhook.doctor.observe.hook_record import HookRecord
+from tenterhook.doctor.observe.source import evaluations
 from tenterhook.doctor.patch.recording import Recording
-from tenterhook.doctor.rules.compiled import of_compiled, of_the_program
-from tenterhook.doctor.rules.distributed import across_ranks, before_the_mean
-from tenterhook.doctor.rules.errors import failures, warned
-from tenterhook.doctor.rules.hazards import dangers, habits, leaks, loaded_handles
-from tenterhook.doctor.rules.never_fired import why_silent
-from tenterhook.doctor.rules.no_effect import at_the_wrong_moment, elsewhere, repeated, without_effect
+from tenterhook.doctor.rules.compiled import (
+    breaks_the_graph,
+    compiled_again_and_again,
+    compiled_by_itself,
+    compiled_without_it,
+    of_the_program,
+    operation_left_out,
+)
+from tenterhook.doctor.rules.distributed import across_ranks, before_reduction
+from tenterhook.doctor.rules.errors import failures
+from tenterhook.doctor.rules.hazards import (
+    always_retains,
+    changes_in_place,
+    evaluates_text,
+    gone_at_its_recomputation,
+    hooks_every_module,
+    kept_gradients_changed,
+    leaks,
+    legacy_hook,
+    taken_off,
+    took_the_place_of_another,
+    waits_for_the_device,
+)
+from tenterhook.doctor.rules.no_effect import (
+    changes_the_layers_before,
+    cleared_before_the_step,
+    divided_out_by_clipping,
+    divided_out_by_the_optimizer,
+    grad_of_no_leaf,
+    limit_on_scaled_gradient,
+    moved_all_the_same,
+    no_optimizer_holds_it,
+    returned_nothing,
+    returned_what_it_was_given,
+)
+from tenterhook.doctor.rules.not_installed import handle_was_loaded, model_was_copied, nothing_hooked
 from tenterhook.doctor.rules.rank_comparison import compared
+from tenterhook.doctor.rules.registry import Subject, found
+from tenterhook.doctor.rules.silence import why_silent
+from tenterhook.doctor.rules.timing import (
+    acts_on_each_backward,
+    changed_in_place_since,
+    fires_after_its_removal,
+    fires_in_a_recomputation,
+    in_both_passes,
+    no_input_gradient,
+    repeated,
+    several_calls,
+    steps_inside_the_backward,
+)
 from tenterhook.text_table import TextTable
 
 
@@ -68,35 +112,87 @@ def _fate(hook: HookRecord) -> str:
     return "there"
 
 
-def _diagnose(exam: Recording) -> Iterator[Finding]:
-    yield from failures(exam)
-    yield from loaded_handles(exam)
-    yield from repeated(exam)
-    yield from leaks(exam)
-    beside = compared(exam)
-    yield from across_ranks(exam, beside)
-    for hook in exam.hooks:
-        silent = why_silent(hook, exam)
-        if silent is not None and exam.failure is None:
-            yield silent
-        yield from dangers(hook)
-        yield from without_effect(hook, exam)
-        yield from at_the_wrong_moment(hook)
-        yield from elsewhere(hook)
-        yield from before_the_mean(hook, exam, beside)
-        yield from of_compiled(hook, exam)
-    yield from warned(exam)
-    yield from of_the_program(exam)
-    yield from habits(exam)
-    for rig, place in exam.rigs:
-        yield from (replace(found, place=place) for found in check_rig(rig))
-    timeline = exam.course.timeline
-    if not exam.hooks and not exam.rigs and not exam.refusals and not exam.everywhere and exam.failure is None:
-        yield finding(
-            "TH109",
-            f"{many(timeline.backwards, 'backward')} and {many(timeline.steps, 'step')} ran, and nothing was hooked",
-            'th.hook(model, fn, on="layer*", at="grad")  # a name that matches nothing is an error there',
-        )  # fmt: skip
+#: what is asked about a hook that fired, in this order
+FIRED = (
+    returned_nothing,
+    cleared_before_the_step,
+    moved_all_the_same,
+    divided_out_by_clipping,
+    divided_out_by_the_optimizer,
+)
+WRONG_MOMENT = (
+    in_both_passes,
+    acts_on_each_backward,
+    several_calls,
+    fires_in_a_recomputation,
+    no_input_gradient,
+    changed_in_place_since,
+    model_was_copied,
+    fires_after_its_removal,
+)
+#: what is asked about every hook, in this order
+EVERY = (
+    changes_in_place,
+    gone_at_its_recomputation,
+    kept_gradients_changed,
+    waits_for_the_device,
+    legacy_hook,
+    took_the_place_of_another,
+    taken_off,
+)
+
+
+def _diagnose(seen: Recording) -> Iterator[Finding]:
+    yield from failures(seen)
+    for place in dict.fromkeys(seen.loaded_handles):
+        yield from found(handle_was_loaded(Subject(place=place)))
+    yield from repeated(seen)
+    yield from leaks(seen)
+    diff = compared(seen)
+    yield from across_ranks(seen, diff)
+    for hook in seen.hooks:
+        if seen.failure is None:
+            yield from found(why_silent(hook, seen))
+        yield from found(*(rule(hook) for rule in EVERY))
+        if hook.fired:
+            yield from _of_a_fired_hook(hook, seen)
+        yield from found(changes_the_layers_before(hook))
+        yield from before_reduction(hook, seen, diff)
+        yield from found(compiled_without_it(hook, seen), operation_left_out(hook, seen))
+        if seen.failure is None:
+            rules = (compiled_by_itself, compiled_again_and_again, breaks_the_graph)
+            yield from found(*(rule(hook, seen) for rule in rules))
+    yield from _of_the_program(seen)
+    for rig, place in seen.rigs:
+        yield from (replace(one, place=place) for one in check_rig(rig))
+    if not seen.hooks and not seen.rigs and not seen.refusals and not seen.everywhere and seen.failure is None:
+        timeline = seen.course.timeline
+        yield from found(nothing_hooked(Subject(), timeline.backwards, timeline.steps))
+
+
+def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
+    yield from found(*(rule(hook) for rule in FIRED))
+    yield from found(no_optimizer_holds_it(hook, seen.course.timeline.steps))
+    yield from found(limit_on_scaled_gradient(hook), returned_what_it_was_given(hook))
+    yield from found(*(rule(hook) for rule in WRONG_MOMENT))
+
+
+def _of_the_program(seen: Recording) -> Iterator[Finding]:
+    """Find what is wrong with the program rather than with one hook."""
+    tensors = [h for h in seen.hooks if h.kind == "register_hook" and not h.owner.leaf and not h.foreign]
+    if seen.warned and tensors:
+        yield from found(grad_of_no_leaf(tensors[-1], seen.warned[0]))
+    yield from of_the_program(seen)
+    course = seen.course
+    yield from found(always_retains(Subject(place=course.retained_at), course.retained, course.timeline.backwards))
+    if course.steps_inside and course.empty_clips:
+        about = Subject(place=course.empty_clips[0])
+        yield from found(steps_inside_the_backward(about, course.steps_inside, len(course.empty_clips)))
+    for kind, by in seen.everywhere:
+        yield from found(hooks_every_module(Subject(place=by.place), kind))
+    for path in sorted(seen.files):
+        for line in evaluations(path):
+            yield from found(evaluates_text(Subject(place=f"{path}:{line}")))
 
 
 def _merged(found: Iterator[Finding]) -> list[Finding]:

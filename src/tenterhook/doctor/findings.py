@@ -165,18 +165,30 @@ def _laid_out(head: str, lines: list[str]) -> list[str]:
     return [f"  {head if not number else '':9} {line}" for number, line in enumerate(lines)]
 
 
-def many(count: int, thing: str) -> str:
-    return f"{count} {thing}" + ("" if count == 1 else "s")
-
-
 def finding(
-    code: str, evidence: str, remedy: str, *, hook: str | None = None, target: str | None = None,
-    point: str | None = None, by: str | None = None, place: str | None = None, lightly: bool = False,
-) -> Finding:  # fmt: skip
-    """With the severity that the code has, or as a note."""
-    severity: Severity = "note" if lightly else CODES[code].severity
-    return Finding(code=code, evidence=evidence, remedy=remedy, hook=hook, target=target, point=point, by=by,
-                   place=place, severity=severity)  # fmt: skip
+    code: str,
+    evidence: str,
+    remedy: str,
+    *,
+    hook: str | None = None,
+    target: str | None = None,
+    point: str | None = None,
+    by: str | None = None,
+    place: str | None = None,
+    as_note: bool = False,
+) -> Finding:
+    """Make a finding with the severity that its code has, or as a note."""
+    return Finding(
+        code=code,
+        evidence=evidence,
+        remedy=remedy,
+        hook=hook,
+        target=target,
+        point=point,
+        by=by,
+        place=place,
+        severity="note" if as_note else CODES[code].severity,
+    )
 
 
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}

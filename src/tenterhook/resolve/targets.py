@@ -124,8 +124,11 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
     return found
 
 
-def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield every module under every name it has, parents first, wrappers before what they wrap."""
+def walk(model: nn.Module, *, skip: type[nn.Module] | None = None) -> Iterator[tuple[str, nn.Module]]:
+    """Yield every module under every name it has, parents first, wrappers before what they wrap.
+
+    Modules of the class `skip` are left out, with all that is in them.
+    """
     pending: list[tuple[str, nn.Module]] = [(ROOT, model)]
     seen: dict[int, list[str]] = {}
     while pending:
@@ -136,8 +139,8 @@ def walk(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         known.append(name)
         yield name, module
         below = []
-        for key, child in private.child_modules(module).items():
-            if child is None:
+        for key, child in list(private.child_modules(module).items()):  # another thread may be making it
+            if child is None or (skip is not None and isinstance(child, skip)):
                 continue
             if key in private.TRANSPARENT or (key == "module" and _is_parallel(module)):
                 below.append((name, child))

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.findings import Finding, finding
 from tenterhook.doctor.observe.distribution import DDP, Distribution
 from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is_plain, quotients, same, summary
 from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
@@ -347,14 +346,6 @@ class HookRecord:
         shown = next((t for t in _tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
         if shown is not None and torch.is_grad_enabled():
             self.kept.append((self.timeline.now(), weakref.ref(shown)))
-
-
-def said(hook: HookRecord, code: str, evidence: str, remedy: str, *, lightly: bool = False) -> Finding:
-    """A finding about this hook; of a library's it is no more than a note."""
-    return finding(
-        code, evidence, remedy, hook=hook.function, target=hook.owner.name, by=hook.kind, place=hook.caller.place,
-        lightly=lightly or hook.foreign,
-    )  # fmt: skip
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

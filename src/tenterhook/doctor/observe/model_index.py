@@ -17,10 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
+from tenterhook.resolve.targets import parameter_name, walk
 from tenterhook.torch_internals.code_owner import is_ours, is_users
-
-_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
-
 
 _HERE = str(Path(__file__).parents[1])
 
@@ -136,20 +134,13 @@ class ModelIndex:
 
 
 def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
-    at, kind, waiting = weakref.ref(root), type(uncompiled(root)), [(root, "")]
-    while waiting:
-        module, name = waiting.pop()
+    """Note where every module and parameter of a root stands, under the name that `th.hook` takes."""
+    at, kind = weakref.ref(root), type(uncompiled(root))
+    for name, module in walk(root, skip=torch.jit.ScriptModule):
         if id(module) in modules:
             continue
         ref = weakref.ref(module)
-        modules[id(module)] = Place(name or ".", ref, at, kind)
-        before = f"{name}." if name else ""
-        # Another thread may be making it.
-        for key, parameter in list(private.own_parameters(module).items()):
+        modules[id(module)] = Place(name, ref, at, kind)
+        for key, parameter in list(private.own_parameters(module).items()):  # another thread may be making it
             if parameter is not None:
-                parameters.setdefault(id(parameter), Place(before + key, ref, at, kind, key))
-        for key, child in list(private.child_modules(module).items()):
-            if child is not None and not isinstance(child, torch.jit.ScriptModule):
-                waiting.append(
-                    (child, name if key in private.TRANSPARENT or isinstance(module, _WRAPPERS) else before + key)
-                )
+                parameters.setdefault(id(parameter), Place(parameter_name(name, key), ref, at, kind, key))

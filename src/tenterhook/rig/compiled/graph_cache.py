@@ -23,7 +23,7 @@ class Graphs:
 
     #: made void by a change of its hooks; each is compiled again when it is next called
     dropped: int
-    #: compiled with doors for its hooks, as it is now
+    #: compiled with callbacks for its hooks, as it is now
     compiled: int
 
     def __bool__(self) -> bool:
@@ -36,10 +36,10 @@ class Graphs:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a hook would cost in compiled code. A door never breaks a graph, nor has it compiled again."""
+    """What a hook would cost in compiled code. A callback never breaks a graph, nor has it compiled again."""
 
     #: modules that compiled code calls
-    doors: int
+    callbacks: int
     #: graphs that were compiled without it
     dropped: int
     #: each time, what passes is copied
@@ -48,7 +48,7 @@ class Cost:
     among: tuple[int, int]
 
     def __bool__(self) -> bool:
-        return bool(self.doors or self.dropped)
+        return bool(self.callbacks or self.dropped)
 
 
 def cost(claim: ResolvedHook, view: ModelView) -> Cost:
@@ -61,7 +61,7 @@ def cost(claim: ResolvedHook, view: ModelView) -> Cost:
     classes = {name: type(names.modules[name].owner()) for name in names.compiled}
     alike = [name for name, kind in classes.items() if kind in {classes[other] for other in having}]
     return Cost(
-        doors=len(inside),
+        callbacks=len(inside),
         dropped=_void(module for _, module in modules),
         copies=bool(inside) and (hook.at == "grad_output" or claim.definition.modifies),
         among=(len(having), len(alike)),
@@ -122,10 +122,10 @@ def _void(modules: Iterable[nn.Module]) -> int:
 
 
 def count(modules: Iterable[nn.Module]) -> int:
-    """Graphs with a door in them that run a module of one of these classes."""
+    """Count the graphs with a callback in them that run a module of one of these classes."""
     found = _graphs_with({id(type(module)) for module in modules})
-    doors = set(map(id, KINDS))
-    return sum(not doors.isdisjoint(_named(code, graph)) for code, graphs in found.items() for graph in graphs)
+    callbacks = set(map(id, KINDS))
+    return sum(not callbacks.isdisjoint(_named(code, graph)) for code, graphs in found.items() for graph in graphs)
 
 
 def _graphs_with(kinds: set[int]) -> dict[CodeType, list[Any]]:

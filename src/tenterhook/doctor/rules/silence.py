@@ -1,0 +1,152 @@
+"""Why a hook never fired: for each kind of hook the reasons in order, the first that applies is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import nn
+
+from tenterhook.doctor.findings import Finding
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, FULL, STEP, TENSOR, HookRecord
+from tenterhook.doctor.patch.compiler import COMPILED_NODE
+from tenterhook.doctor.patch.proxy import traced
+from tenterhook.doctor.patch.recording import Recording
+from tenterhook.doctor.rules.compiled import gradient_not_kept
+from tenterhook.doctor.rules.distributed import not_synced, shard_is_not_in_the_graph
+from tenterhook.doctor.rules.never_fired import (
+    OF_ONE_AMONG_MANY,
+    another_model_ran,
+    called_functionally,
+    checkpoint_without_gradient,
+    compiled_before,
+    frozen,
+    gradient_was_none,
+    never_called,
+    no_backward,
+    not_in_this_backward,
+    not_on_the_way_to_the_loss,
+    output_without_tensors,
+    parameter_replaced,
+    registered_too_late,
+    removed_before_it_could_fire,
+    step_skipped,
+    tensor_let_go,
+    used_without_a_call,
+    without_grad,
+)
+from tenterhook.doctor.rules.not_installed import model_was_copied
+
+Reasons = Iterator[Finding | None]
+
+
+def why_silent(hook: HookRecord, seen: Recording) -> Finding | None:
+    """Return why a hook never fired, or got no gradient; None if it fired, or if nothing could have fired it."""
+    found = next((reason for reason in _reasons(hook, seen) if reason is not None), None)
+    if found is None or found.code not in {one.code for one in OF_ONE_AMONG_MANY}:
+        return found
+    siblings = (h for h in seen.hooks if h.caller.place == hook.caller.place and h.kind == hook.kind)
+    return replace(found, severity="note") if any(h.fired for h in siblings) else found
+
+
+def _reasons(hook: HookRecord, seen: Recording) -> Reasons:
+    if hook.fired and hook.fired == hook.nones:
+        return iter([gradient_not_kept(hook) if hook.owner.made_by == COMPILED_NODE else gradient_was_none(hook)])
+    if hook.fired or hook.raised or _is_traced(hook, seen) or hook.overwrote or hook.taken_off:
+        return iter(())
+    for kinds, reasons in ((TENSOR, _tensor), (FORWARD, _forward), (BACKWARD, _backward), (STEP, _step)):
+        if hook.kind in kinds:
+            return reasons(hook, seen)
+    return iter(())
+
+
+def _is_traced(hook: HookRecord, seen: Recording) -> bool:
+    """True if it went into compiled code, or another of its function did: modules of one class share that code."""
+    alike = (h for h in seen.hooks if h.code is hook.code and h.kind == hook.kind) if hook.code is not None else (hook,)
+    return any(h.serial in traced for h in alike)
+
+
+def _tensor(hook: HookRecord, seen: Recording) -> Reasons:
+    yield from _nothing_ran(hook, seen)
+    if not hook.meetings:
+        return
+    owner, course, last = hook.owner, seen.course, hook.meetings[-1]
+    yield frozen(hook)
+    if owner.group is not None and not last.replaced:
+        yield shard_is_not_in_the_graph(hook)
+        yield not_synced(hook)
+    if not last.inside:
+        yield checkpoint_without_gradient(hook, course.blind_checkpoints)
+    yield without_grad(hook)
+    if last.other is not None:
+        yield _another(hook, last.other)
+    yield called_functionally(hook, course.functional)
+    yield parameter_replaced(hook)
+    if last.inside:
+        yield not_in_this_backward(hook)
+        yield gradient_was_none(hook)
+    yield tensor_let_go(hook)
+    yield not_on_the_way_to_the_loss(hook)
+
+
+def _forward(hook: HookRecord, seen: Recording) -> Reasons:
+    timeline = seen.course.timeline
+    if not isinstance(hook.owner.now(), nn.Module):
+        return
+    if hook.removed is not None:
+        if timeline.now().sequence != hook.removed.sequence:
+            yield removed_before_it_could_fire(hook, timeline.backwards)
+        return
+    last = hook.meetings[-1] if hook.meetings else None
+    if last is not None and last.other is not None:
+        yield _another(hook, last.other)
+    if hook.copies_fired:
+        yield _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model")
+    yield compiled_before(hook, seen)
+    if last is not None:
+        yield registered_too_late(hook)
+    yield used_without_a_call(hook)
+    yield never_called(hook)
+
+
+def _backward(hook: HookRecord, seen: Recording) -> Reasons:
+    yield from _nothing_ran(hook, seen)
+    if not hook.meetings:
+        return
+    last = hook.meetings[-1]
+    if last.other is not None:
+        yield _another(hook, last.other)
+    if not isinstance(hook.owner.now(), nn.Module):
+        return
+    yield compiled_before(hook, seen)
+    if hook.kind in FULL and (hook.calls is None or not hook.calls.count):
+        yield registered_too_late(hook)
+        yield used_without_a_call(hook)
+        yield never_called(hook)
+        return
+    yield checkpoint_without_gradient(hook, seen.course.blind_checkpoints)
+    yield without_grad(hook)
+    yield output_without_tensors(hook)
+    yield not_in_this_backward(hook)
+    yield not_on_the_way_to_the_loss(hook)
+
+
+def _step(hook: HookRecord, seen: Recording) -> Reasons:
+    yield step_skipped(hook, seen.course.skipped_steps)
+
+
+def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:
+    """No backward ran while the hook was there."""
+    ran = seen.course.timeline.backwards
+    until = hook.removed.backwards if hook.removed is not None else ran
+    if until > hook.born.backwards:
+        return
+    if hook.removed is not None:
+        yield removed_before_it_could_fire(hook, ran)
+        return
+    yield registered_too_late(hook)
+    yield no_backward(hook)
+
+
+def _another(hook: HookRecord, model: str) -> Finding | None:
+    return model_was_copied(hook, model) if hook.copies_fired else another_model_ran(hook, model)

@@ -1,0 +1,172 @@
+"""Rules TH4xx: a hook fired too often, or at the wrong moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from tenterhook.doctor.findings import Finding
+from tenterhook.doctor.observe.hook_record import BACKWARD, HookRecord
+from tenterhook.doctor.patch.recording import Recording
+from tenterhook.doctor.rules.no_effect import limits
+from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
+
+
+@rule("TH401")
+def acts_on_each_backward(hook: HookRecord) -> Words | None:
+    """Find a limit on each of several backwards that make one step: the limited sum is another number."""
+    used = hook.summed if hook.reached else hook.accumulating
+    if not used or not hook.changed or not hook.owner.leaf or not limits(hook) or _in_both_passes(hook):
+        return None
+    peak = max((look.peaks[1] for look in hook.looks), default=0.0)
+    return Words(
+        f"{hook.accumulating} of {hook.fired} firings met a .grad that was there already; each returned at most "
+        f"{peak:.4g}, their sum may be more",
+        f'th.hook(model, th.clip_value({peak:.4g}), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
+    )
+
+
+@rule("TH402")
+def several_calls(hook: HookRecord) -> Words | None:
+    if hook.kind not in BACKWARD or hook.most_in_backward <= 1:
+        return None
+    return Words(
+        f"it fired up to {plural(hook.most_in_backward, 'time')} in one backward, once for each call",
+        f'th.hook(model, lambda g, ctx: ..., on="{hook.owner.name}", at="grad_output")  # ctx.call says which',
+    )
+
+
+@rule("TH403")
+def registered_twice(hook: HookRecord, times: int) -> Words:
+    return Words(
+        f"{_registered(hook, times)}: what it does is done {plural(times, 'time')}",
+        f"handle.remove()  # the old one first\nhandle = target.{hook.kind}(fn)",
+    )
+
+
+@rule("TH404")
+def fires_in_a_recomputation(hook: HookRecord) -> Words | None:
+    if not hook.recomputed or hook.returned:
+        return None
+    return Words(
+        f"{hook.recomputed} of {hook.fired} firings were in a recomputation",
+        f'th.hook(model, th.stats(), on="{hook.owner.name}", at="output")  # observes each call once',
+    )
+
+
+@rule("TH405")
+def two_names(hook: HookRecord, times: int, other: str) -> Words:
+    return Words(
+        f"{_registered(hook, times)}, which is also called {other!r}: what it does is done twice",
+        "for name, p in model.named_parameters():  # names what is tied once\n    p.register_hook(fn)",
+    )
+
+
+@rule("TH406")
+def in_both_passes(hook: HookRecord) -> Words | None:
+    if not _in_both_passes(hook):
+        return None
+    return Words(
+        f"it changed {plural(hook.changed, 'gradient')}, in passes with create_graph=True and without",
+        "handle = w.register_hook(fn)\n(g,) = torch.autograd.grad(loss, w, create_graph=True)\n"
+        "handle.remove()\ng.sum().backward()",
+    )
+
+
+def _in_both_passes(hook: HookRecord) -> bool:
+    return hook.graphs == {True, False} and bool(hook.changed)
+
+
+@rule("TH407")
+def no_input_gradient(hook: HookRecord) -> Words | None:
+    if not hook.without_input:
+        return None
+    return Words(
+        f"grad_input was None in {hook.without_input} of {hook.fired} firings",
+        f'th.hook(model, fn, on="{hook.below}", at="grad_accumulated")  # fn(grad), when it is there',
+    )
+
+
+@rule("TH408")
+def changed_in_place_since(hook: HookRecord) -> Words | None:
+    if not hook.rebased:
+        return None
+    return Words(
+        "the gradient it got is that of the value before the operation in place",
+        "y = y * 2            # not y.mul_(2)\ny.register_hook(fn)  # or register after the operation",
+    )
+
+
+@rule("TH409")
+def added_again_and_again(hook: HookRecord, times: int, moments: int) -> Words:
+    return Words(
+        f"{_registered(hook, times)}, in {plural(moments, 'step')}; each of them runs every time",
+        f"handle = target.{hook.kind}(fn)  # once, before the loop",
+    )
+
+
+@rule("TH410")
+def fires_after_its_removal(hook: HookRecord) -> Words | None:
+    if not hook.late_firings or hook.kind not in BACKWARD:
+        return None
+    return Words(
+        f"{plural(hook.late_firings, 'firing')} after handle.remove(): the forward had taken it along",
+        "loss.backward()\nhandle.remove()",
+    )
+
+
+@rule("TH411")
+def steps_inside_the_backward(about: Subject, steps: int, clips: int) -> Words:
+    return Words(
+        f"{plural(steps, 'step')} ran inside a backward; clipping found 0 gradients, {plural(clips, 'time')}",
+        "clip_grad_norm_([p], 1.0)  # in the hook, before its step; or step after the backward:\n"
+        "loss.backward()\nclip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
+    )
+
+
+def _registered(hook: HookRecord, times: int) -> str:
+    return f"registered {plural(times, 'time')} on {hook.owner.name!r}"
+
+
+def repeated(seen: Recording) -> Iterator[Finding]:
+    """Find a function that is registered more than once on one target."""
+    reported: set[int] = set()
+    for hooks in sorted(_alike(seen), key=len, reverse=True):
+        if len(hooks) < 2 or any(h.number in reported for h in hooks):
+            continue
+        reported |= {h.number for h in hooks}
+        first, times = hooks[0], len(hooks)
+        moments = len({h.born.backwards for h in hooks})
+        if moments <= 2 and first.bound and len({h.identity[0] for h in hooks}) > 1:
+            continue
+        if moments > 2:
+            yield from found(added_again_and_again(first, times, moments))
+        elif others := [name for name in _names_of(first) if name != first.owner.name]:
+            yield from found(two_names(first, times, others[0]))
+        else:
+            yield from found(registered_twice(first, times))
+
+
+def _alike(seen: Recording) -> list[list[HookRecord]]:
+    """Group the hooks of one target by their function, and those of one line by its code."""
+    groups: dict[tuple[object, ...], list[HookRecord]] = {}
+    for hook in seen.hooks:
+        now = hook.owner.now()
+        if hook.foreign or hook.removed is not None or not hook.alive or now is None:
+            continue
+        function, code = hook.identity
+        groups.setdefault((id(now), hook.kind, function), []).append(hook)
+        if code:
+            groups.setdefault((id(now), hook.kind, code, hook.caller.place), []).append(hook)
+    return list(groups.values())
+
+
+def _names_of(hook: HookRecord) -> list[str]:
+    root = hook.owner.place.root() if hook.owner.place is not None else None
+    now = hook.owner.now()
+    if root is None or now is None:
+        return []
+    if isinstance(now, Tensor):
+        return [name for name, one in root.named_parameters(remove_duplicate=False) if one is now]
+    return [name for name, one in root.named_modules(remove_duplicate=False) if one is now]

@@ -1,0 +1,75 @@
+"""Every name that the doctor prints is one that `th.hook` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import tenterhook as th
+
+
+def parametrized() -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    parametrizations.weight_norm(model[0])
+    parametrizations.spectral_norm(model[1])
+    return model
+
+
+def tied() -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    return model
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(3, 3)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+def compiled() -> nn.Module:
+    return torch.compile(nn.Sequential(nn.Linear(3, 3)), backend="eager")
+
+
+def compiled_inside() -> nn.Module:
+    return nn.Sequential(torch.compile(nn.Linear(3, 3), backend="eager"), nn.Linear(3, 3))
+
+
+def parallel() -> nn.Module:
+    return nn.DataParallel(nn.Sequential(nn.Linear(3, 3)))
+
+
+def mixed() -> nn.Module:
+    return nn.DataParallel(torch.compile(parametrized(), backend="eager"))
+
+
+MODELS = [parametrized, tied, shared, compiled, compiled_inside, parallel, mixed]
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_a_hook_takes_every_name_that_the_doctor_gives(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    with th.examine() as exam:
+        for parameter in model.parameters():
+            parameter.register_hook(lambda grad: None)
+        for module in model.modules():
+            module.register_forward_pre_hook(lambda module, args: None)
+    names = {hook.owner.name: hook.kind for hook in exam.hooks}
+    assert len(names) > 1
+    for name, kind in names.items():
+        at = "grad" if kind == "register_hook" else "save_pre"
+        with th.hook(model, lambda value: None, on=name, at=at) as handle:
+            targets = next(iter(handle.rig.ledger.values()))
+            assert len(targets) == 1, name
+
+
+def test_a_parametrized_parameter_has_the_name_of_the_rig() -> None:
+    model = parametrized()
+    with th.examine() as exam:
+        for parameter in model.parameters():
+            parameter.register_hook(lambda grad: None)
+    rig = th.attach(model, th.Hook("h", on="**", at="grad", do=th.stats()))
+    assert {hook.owner.name for hook in exam.hooks} == set(rig.ledger["h"])
