@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 def test_what_runs_as_it_is_beside_compiled_code_and_is_traced_inside():
     ran = []
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
         if torch.compiler.is_dynamo_compiling():
             return output * 2

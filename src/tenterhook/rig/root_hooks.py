@@ -63,7 +63,7 @@ class Root:
             self.rig._rigging.touched.append((self, model))
         self.rig._rigging.tell_graphs()
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def begin(self, module: nn.Module, args: Any) -> None:
         if is_dynamo_compiling():
             operations.enter(self._beginning.token)
@@ -82,7 +82,7 @@ class Root:
                 stacklevel=2,
             )
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def end(self, module: nn.Module, args: Any, output: Any) -> None:
         if is_dynamo_compiling():
             self._ending.traced(output)

@@ -24,7 +24,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: Clock, door: GradientDoor
     hooks = GradientHooks(sites, clock)
     door.serve(hooks)
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if is_exporting():
             return None

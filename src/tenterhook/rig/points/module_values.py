@@ -26,7 +26,7 @@ def output_dispatch(
     door.serve(visitor)
     always = visitor.always
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def dispatch(module: nn.Module, args: Any, output: Any) -> Any:
         if is_dynamo_compiling():
             return None if is_exporting() else door.traced(output, "output")
@@ -59,7 +59,7 @@ def input_dispatch(
     door.serve(visitor)
     always = visitor.always
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
         if is_dynamo_compiling():
             return None if is_exporting() else door.traced((args, kwargs), "input")

@@ -128,7 +128,7 @@ class GatheredFixture(ParameterFixture):
         if self._gathered is not None:
             super().put_up()
 
-    @dynamo.as_it_is
+    @dynamo.skip_dynamo
     def _entered(self, module: nn.Module, args: Any) -> None:
         if is_dynamo_compiling():
             operations.enter(self._door.token)
