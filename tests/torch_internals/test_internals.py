@@ -286,6 +286,145 @@ def test_a_handle_knows_the_dict_of_its_hook():
     assert private.count_hooks(w, "register_hook") is None
 
 
+def test_hooks_on_every_call_and_every_step_are_in_these_dicts():
+    model, optimizer, seen = nn.Linear(1, 1), torch.optim.SGD([leaf()], lr=0.1), []
+    before, after = private.EVERY_STEP
+    undo = [
+        private.insert_hook(private.EVERY_CALL, lambda module, args: seen.append("call")),
+        private.insert_hook(before, lambda *args: seen.append("before")),
+        private.insert_hook(after, lambda *args: seen.append("after")),
+    ]
+    try:
+        model(torch.ones(1, 1))
+        optimizer.step()
+    finally:
+        for take_out in undo:
+            take_out()
+    assert seen == ["call", "before", "after"]
+    model(torch.ones(1, 1))
+    optimizer.step()
+    assert len(seen) == 3
+
+
+def test_a_hook_put_into_a_dict_uses_up_no_number():
+    model = nn.Linear(1, 1)
+    first = model.register_forward_hook(lambda *args: None)
+    fired: list[int] = []
+    take_out = private.insert_hook(model._forward_hooks, lambda *args: fired.append(1))
+    second = model.register_forward_hook(lambda *args: None)
+    assert second.id == first.id + 1
+    model(torch.ones(1, 1))
+    take_out()
+    take_out()
+    model(torch.ones(1, 1))
+    assert fired == [1] and list(model._forward_hooks) == [first.id, second.id]
+    assert private.is_before_others(model._forward_hooks, first.id)
+    assert not private.is_before_others(model._forward_hooks, second.id)
+    second.remove()
+    assert private.is_only(model._forward_hooks)
+
+
+def test_a_hook_is_forgotten_with_what_stands_beside_it():
+    model = nn.Linear(1, 1)
+    bare = {name: len(value) for name, value in vars(model).items() if "hooks" in name and value is not None}
+    handle = model.register_forward_hook(lambda *args, **kwargs: None, with_kwargs=True, always_call=True)
+    private.forget_hook(model, "_forward_hooks", handle.id)
+    handle = model.register_forward_pre_hook(lambda *args, **kwargs: None, with_kwargs=True)
+    private.forget_hook(model, "_forward_pre_hooks", handle.id)
+    found = {name: len(value) for name, value in vars(model).items() if "hooks" in name and value is not None}
+    assert found == bare
+
+
+def test_a_module_has_backward_hooks_of_one_kind():
+    for register in ("register_backward_hook", "register_full_backward_hook"):
+        model = nn.Linear(1, 1)
+        getattr(model, register)(lambda *args: None)
+        (slot,) = [s for s in private.registered_by(model) if private.hooks_in(model, s)]
+        assert (slot, private.registered_by(model)[slot]) == ("_backward_hooks", register)
+
+
+def test_the_output_of_a_call_with_full_backward_hooks_goes_through_one_function(monkeypatch):
+    where, name = private.OUTPUT_ENTRY
+    seen, setup = [], getattr(where, name)
+    monkeypatch.setattr(where, name, lambda self, *a: (seen.append(self.module), setup(self, *a))[1])
+    model = nn.Linear(1, 1)
+    model(torch.ones(1, 1))
+    model.register_full_backward_hook(lambda *args: None)
+    model(torch.ones(1, 1))
+    assert seen == [model]
+
+
+def test_children_and_parameters_are_in_these_dicts():
+    model = nn.Sequential(nn.Linear(1, 1, bias=False))
+    assert private.child_modules(model) == {"0": model[0]}
+    assert dict(private.own_parameters(model[0])) == {"weight": model[0].weight, "bias": None}
+    model[0].weight = nn.Parameter(torch.zeros(1, 1))
+    assert private.own_parameters(model[0])["weight"] is model[0].weight
+
+
+def test_a_cleared_scale_is_not_divided_by():
+    p = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([p], lr=1.0, fused=True)
+    p.grad = torch.full((2,), 8.0)
+    optimizer.grad_scale, optimizer.found_inf = torch.tensor(8.0), torch.tensor(0.0)
+    assert private.pending_scale(optimizer) == 8.0
+    private.clear_scale(optimizer)
+    assert private.pending_scale(optimizer) is None
+    optimizer.step()
+    assert p.tolist() == [-8.0, -8.0]
+
+
+def test_the_children_of_wrappers_have_these_names():
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.fsdp import _common_utils
+
+    compiled = torch.compile(nn.Linear(1, 1), backend="eager")
+    wrapped = checkpoint_wrapper(nn.Linear(1, 1))
+    names = (*private.child_modules(compiled), *private.child_modules(wrapped), _common_utils.FSDP_WRAPPED_MODULE)
+    assert names == private.TRANSPARENT
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_the_store_of_the_process_group(one_process):
+    private.default_store().set("key", "value")
+    assert private.default_store().get("key") == b"value"
+
+
+def test_a_reduction_in_another_dtype_is_told(one_process):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    for policy, apart in (
+        (MixedPrecisionPolicy(), False),
+        (MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16), False),
+        (MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32), True),
+    ):
+        model = nn.Linear(2, 2)
+        assert not private.reduced_apart(model)
+        assert private.reduced_apart(fully_shard(model, mp_policy=policy)) is apart
+
+
+def test_a_pipeline_that_infers_shapes_is_told(one_process):
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    class Looks(nn.Module):
+        def forward(self, x):
+            told.append(private.infers_shapes())
+            return x * 1.0
+
+    told: list[bool] = []
+    stage = PipelineStage(Looks(), 0, 1, torch.device("cpu"))
+    ScheduleGPipe(stage, n_microbatches=1).step(torch.ones(2, 2))
+    assert told == [True, False]
+
+
 def test_the_groups_of_fsdp_know_their_shards_and_whether_they_reduce(tmp_path):
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard
