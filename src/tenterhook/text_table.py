@@ -13,6 +13,8 @@ MOST = 12
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """A title, a head, rows of cells and a line below them."""
+
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -20,6 +22,7 @@ class Table:
     foot: str = ""
 
     def text(self) -> str:
+        """Return the table for the terminal; numbers are aligned to the right."""
         cells = [[_cell(c) for c in row] for row in (self.head, *self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.head))]
         lines = [self.title] if self.title else []
@@ -34,6 +37,7 @@ class Table:
         return "\n".join([*lines, *([self.foot] if self.foot else [])])
 
     def html(self) -> str:
+        """Return the table for a notebook."""
         head = "".join(f"<th style='text-align:left'>{html.escape(h)}</th>" for h in self.head)
         body = "".join(
             "<tr>" + "".join(f"<td style='text-align:{_align(c)}'>{html.escape(_cell(c))}</td>" for c in row) + "</tr>"

@@ -116,7 +116,7 @@ def _ordered(claim: Claim, kept: Kept | None) -> Claim:
 
 
 def _remedy(error: TenterhookError) -> str | None:
-    """Where what fits is too little: a hook would be left out with its state."""
+    """Return a remedy for an unknown action, without which the hook would be left out with its state."""
     return "define the actions first" if isinstance(error, ActionError) else None
 
 

@@ -61,7 +61,7 @@ def as_arrow(batches: Sequence[Batch]) -> pa.Table:
     alike: dict[tuple[Any, ...], list[tuple[Batch, StepTable]]] = {}
     for batch in batches:
         for hook, table in batch.tables.items():
-            key = (hook, batch.rank, id(table.targets), tuple(table.read()[0].items()))
+            key = (hook, batch.rank, id(table.targets), tuple(table.collect()[0].items()))
             alike.setdefault(key, []).append((batch, table))
     parts = [_tables_as_arrow(hook, rank, found) for (hook, rank, *_), found in alike.items()]
     rows = list(_single_rows(batches))
@@ -85,10 +85,10 @@ def _tables_as_arrow(hook: str, rank: int, found: Sequence[tuple[Batch, StepTabl
     """Return the rows of one hook's tables of several steps, which have the same targets and names."""
     import pyarrow as pa
 
-    widths, _ = found[0][1].read()
+    widths, _ = found[0][1].collect()
     targets = found[0][1].targets
     fired = [torch.tensor(table.fired, dtype=torch.long) for _, table in found]
-    numbers = torch.cat([table.read()[1][slots] for (_, table), slots in zip(found, fired, strict=True)])
+    numbers = torch.cat([table.collect()[1][slots] for (_, table), slots in zip(found, fired, strict=True)])
     steps = torch.tensor([batch.step for batch, _ in found]).repeat_interleave(torch.tensor([len(f) for f in fired]))
     places, at = {}, 0
     for name, width in widths.items():
