@@ -67,8 +67,8 @@ REGULAR = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "f
 
 #: where an attribute is looked up by a name that is no literal: each takes it from a tuple or a class in the source
 BY_NAME = {
-    "__init__.py: __getattr__", "actions/registry.py: convert", "errors.py: located", "plan/files.py: _hook",
-    "plan/files.py: _written", "plan/hook.py: __post_init__", "plan/hook.py: __repr__",
+    "__init__.py: __getattr__", "actions/registry.py: convert", "errors.py: located", "plan/files.py: _make_hook",
+    "plan/files.py: _as_json", "plan/hook.py: __post_init__", "plan/hook.py: __repr__",
     "rig/runtime/tensor_tree.py: _mapped",
     "rig/saved/loader.py: _compare_surroundings", "rig/saved/loader.py: _keep",
     "torch_internals/hook_dicts.py: count_hooks", "torch_internals/hook_dicts.py: drop_empty_tensor_hooks",

@@ -5,6 +5,7 @@ Reading and writing plans needs no torch; the rest is imported when it is first 
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tenterhook.errors import ActionError as ActionError
@@ -77,41 +78,95 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: names that need torch, by the room they are in
+#: names that need torch, by the package they are in
 _ACTIONS = (
-    "Context", "Partial", "Registry", "action", "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore",
-    "histogram", "mask", "nan_to_num", "noise", "ratio", "reverse", "scale", "spike", "stats", "steer",
+    "Context",
+    "Partial",
+    "Registry",
+    "action",
+    "capture",
+    "clip_adaptive",
+    "clip_norm",
+    "clip_value",
+    "clip_zscore",
+    "histogram",
+    "mask",
+    "nan_to_num",
+    "noise",
+    "ratio",
+    "reverse",
+    "scale",
+    "spike",
+    "stats",
+    "steer",
     "watch_nonfinite",
-)  # fmt: skip
+)
 _RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch")
 _KEEP = ("DcpState", "restore")
 _RECORD = ("Flight", "Run", "Store", "open_run")
 _DOCTOR = ("Exam", "Finding", "Findings", "check", "effect", "examine")
 
 __all__ = [
-    "Action", "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "Hook", "HookError",
-    "InPlaceError", "MismatchError", "NoMatchError", "NonFiniteError", "Plan", "PlanError", "PlanFileError",
-    "RanksError", "RefusedError", "ResolveError", "ReturnError", "StateError", "StoreError", "TenterhookError", "When",
-    *_ACTIONS, *_DOCTOR, *_KEEP, *_RECORD, *_RIG,
-]  # fmt: skip
+    "Action",
+    "ActionError",
+    "AttachedError",
+    "ContractError",
+    "DormantError",
+    "ExpectError",
+    "Hook",
+    "HookError",
+    "InPlaceError",
+    "MismatchError",
+    "NoMatchError",
+    "NonFiniteError",
+    "Plan",
+    "PlanError",
+    "PlanFileError",
+    "RanksError",
+    "RefusedError",
+    "ResolveError",
+    "ReturnError",
+    "StateError",
+    "StoreError",
+    "TenterhookError",
+    "When",
+    *_ACTIONS,
+    *_DOCTOR,
+    *_KEEP,
+    *_RECORD,
+    *_RIG,
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ACTIONS:
-        import tenterhook.actions as room
-    elif name in _RIG:
-        import tenterhook.rig as room  # type: ignore[no-redef]
-    elif name in _KEEP:
-        import tenterhook.keep as room  # type: ignore[no-redef]
-    elif name in _RECORD:
-        import tenterhook.record as room  # type: ignore[no-redef]
-    elif name in _DOCTOR:
-        import tenterhook.doctor as room  # type: ignore[no-redef]
-    else:
-        raise AttributeError(f"module 'tenterhook' has no attribute {name!r}")
-    found = getattr(room, name)
+    found = getattr(_package_of(name), name)
     globals()[name] = found
     return found
+
+
+def _package_of(name: str) -> ModuleType:
+    """Import the package that a name of the surface is in."""
+    if name in _ACTIONS:
+        from tenterhook import actions
+
+        return actions
+    if name in _RIG:
+        from tenterhook import rig
+
+        return rig
+    if name in _KEEP:
+        from tenterhook import keep
+
+        return keep
+    if name in _RECORD:
+        from tenterhook import record
+
+        return record
+    if name in _DOCTOR:
+        from tenterhook import doctor
+
+        return doctor
+    raise AttributeError(f"module 'tenterhook' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -25,8 +25,20 @@ An error carries `hook`, `target`, `point`, `rank` and `remedy` as attributes, N
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 #: characters of an error's text that are shown
-MOST_FACT, MOST_REMEDY = 4000, 600
+MAX_FACT, MAX_REMEDY = 4000, 600
+
+
+class Place(TypedDict, total=False):
+    """Where an error happened, and what to do about it."""
+
+    hook: str | None
+    target: str | None
+    point: str | None
+    rank: int | None
+    remedy: str | None
 
 
 class TenterhookError(Exception):
@@ -60,9 +72,9 @@ class TenterhookError(Exception):
             place.append(f"on {brief(repr(self.target))}")
         if self.rank is not None:
             place.append(f"(rank {self.rank})")
-        head, fact = " ".join(place), brief(self.fact, MOST_FACT)
+        head, fact = " ".join(place), brief(self.fact, MAX_FACT)
         text = f"{head}: {fact}" if head else fact
-        return f"{text}\n  remedy: {brief(self.remedy, MOST_REMEDY)}" if self.remedy else text
+        return f"{text}\n  remedy: {brief(self.remedy, MAX_REMEDY)}" if self.remedy else text
 
     def __str__(self) -> str:
         return self._text()
@@ -134,9 +146,9 @@ class RanksError(TenterhookError):
 class NonFiniteError(TenterhookError):
     """The first module or parameter that made a NaN or an infinity, with what went into it."""
 
-    def __init__(self, fact: str, *, inputs: tuple[object, ...] = (), **place: object) -> None:
+    def __init__(self, fact: str, *, inputs: tuple[object, ...] = (), **place: Unpack[Place]) -> None:
         self.inputs = inputs
-        super().__init__(fact, **place)  # type: ignore[arg-type]
+        super().__init__(fact, **place)
 
 
 class StoreError(TenterhookError):
@@ -150,22 +162,22 @@ class StateError(TenterhookError):
 class MismatchError(StateError):
     """A saved state that does not fit; `report` lists every difference."""
 
-    def __init__(self, fact: str, *, report: object = None, **place: object) -> None:
+    def __init__(self, fact: str, *, report: object = None, **place: Unpack[Place]) -> None:
         self.report = report
-        super().__init__(fact, **place)  # type: ignore[arg-type]
+        super().__init__(fact, **place)
 
 
-def brief(text: str, most: int = 200) -> str:
-    """As it may be shown: what a text from elsewhere says may be long, or meant for the terminal rather than for us."""
-    if len(text) > most:
-        text = f"{text[: most - 3]}..."
+def brief(text: str, max_length: int = 200) -> str:
+    """Return a text that may be shown: one from elsewhere may be long, or hold codes that control the terminal."""
+    if len(text) > max_length:
+        text = f"{text[: max_length - 3]}..."
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)
 
 
 def nearest(name: str, names: list[str] | tuple[str, ...], count: int = 3) -> list[str]:
-    """The existing names most like `name`, best first."""
+    """Return the existing names most like `name`, best first."""
     import difflib
 
     close = difflib.get_close_matches(name, names[:5000], n=count, cutoff=0.5)

@@ -13,19 +13,22 @@ from typing import Any
 
 
 def run(program: str, arguments: Sequence[str], around: AbstractContextManager[Any], *, module: bool = False) -> int:
-    """As `python program arguments`, or `python -m program`. `around` sees the error it ends with; the exit code."""
+    """Run `python program arguments`, or `python -m program`, inside `around`; return the exit code.
+
+    `around` sees the error that the program ends with.
+    """
     argv, path, code = sys.argv[:], sys.path[:], 0
     sys.argv = [program, *arguments]
     sys.path[0:0] = [os.getcwd()] if module else [str(Path(program).resolve().parent)]
     try:
         with around:
-            # What the program leaves has to live until the context is left.
-            left = (
+            # What the program defined has to live until the context has ended.
+            namespace = (
                 runpy.run_module(program, run_name="__main__", alter_sys=True)
                 if module
                 else runpy.run_path(os.path.abspath(program), run_name="__main__")
             )
-        left.clear()
+        namespace.clear()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         if ended.code is not None and not isinstance(ended.code, int):
@@ -33,7 +36,7 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
     except KeyboardInterrupt:
         code = 130
     except BaseException as error:  # as the interpreter would
-        error = error.with_traceback(_own(error.__traceback__))
+        error = error.with_traceback(_program_frames(error.__traceback__))
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     finally:
@@ -41,8 +44,8 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
     return code
 
 
-def _own(trace: TracebackType | None) -> TracebackType | None:
-    """Without what stands between the interpreter and the program."""
+def _program_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames between the interpreter and the program."""
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         trace = trace.tb_next
     return trace

@@ -13,6 +13,8 @@ MOST = 12
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
+    """A title, a head, rows of cells and a line below them."""
+
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]

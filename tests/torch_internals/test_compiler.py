@@ -18,6 +18,14 @@ from tests.compiled.stack import Stack, batch, build
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 
+def test_a_compiled_module_is_told():
+    module = nn.Linear(1, 1)
+    assert not dynamo.is_compiled(module)
+    assert dynamo.is_compiled(torch.compile(module, backend="eager"))
+    module.compile(backend="eager")
+    assert dynamo.is_compiled(module)
+
+
 def test_what_runs_as_it_is_beside_compiled_code_and_is_traced_inside():
     ran = []
 

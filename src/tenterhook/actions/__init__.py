@@ -1,4 +1,4 @@
-"""What a hook does. Tensor maths only: no model, no other hook, no host synchronisation, no collective."""
+"""Actions: what a hook does. Tensor maths only: no model, no other hook, no host synchronisation, no collective."""
 
 from tenterhook.actions.batched import BatchMeasure as BatchMeasure
 from tenterhook.actions.batched import TensorSpec as TensorSpec

@@ -187,7 +187,7 @@ class PackedMeasure:
                 tensor = tensors[site]
                 if tensor is not None:
                     whole = tensor.reshape(-1)[:filled].view(-1, ROW_WIDTH)
-                    self._measure.add(into, self._kernel(whole), site)
+                    self._measure.add_site(into, self._kernel(whole), site)
             for pack in group.packs:
                 self._copy(pack, tensors, clean=len(group.packs) > 1)
                 self._measure.add_rows(into, self._kernel(pack.matrix), pack.sites)

@@ -29,13 +29,13 @@ EPSILON = 1e-6
 
 @action("scale", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
 def scale(x: Tensor, *, by: float) -> Tensor:
-    """x * by."""
+    """Multiply by `by`."""
     return x * by
 
 
 @action("clip_value", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
 def clip_value(x: Tensor, *, max: Positive) -> Tensor:
-    """Each element brought between -max and max."""
+    """Clamp each element to -max .. max."""
     return x.clamp(-max, max)
 
 
@@ -48,14 +48,14 @@ def clip_value(x: Tensor, *, max: Positive) -> Tensor:
     partials={"norm": "norm"},
 )
 def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") -> Tensor:
-    """Scaled down so that the norm, of the target or of all the hook's targets, is at most max."""
+    """Scale down so that the norm, of the target or of all the hook's targets, is at most max."""
     coefficient = (max / (ctx.merged["norm"] + EPSILON)).clamp(max=1.0)
     return x * coefficient.to(x.dtype)
 
 
 @action("clip_adaptive", registry=BUILTIN, at=PARAMETER_POINTS, modifies=True, needs_value=True)
 def clip_adaptive(x: Tensor, ctx: Context, *, ratio: Positive = 0.01, floor: Positive = 1e-3) -> Tensor:
-    """Adaptive gradient clipping: each row's gradient norm at most `ratio` times the row's weight norm."""
+    """Scale each row's gradient down to at most `ratio` times the row's weight norm: adaptive gradient clipping."""
     limit = _row_norms(ctx.value).clamp(min=floor) * ratio
     norm = _row_norms(x)
     return torch.where(norm > limit, x * (limit / norm.clamp(min=EPSILON)), x)
@@ -85,7 +85,7 @@ def clip_zscore(
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 25,
     over: Over = "target",
 ) -> Tensor:
-    """Scaled down so that the norm is at most `z` deviations above its running mean, once `warmup` were seen."""
+    """Scale down so that the norm is at most `z` deviations above its running mean, once `warmup` were seen."""
     norm = ctx.merged["norm"].double()
     mean, var, seen = ctx.state["mean"], ctx.state["var"], ctx.state["seen"]
     limit = torch.where(seen >= warmup, mean + z * var.sqrt(), torch.inf)
@@ -101,30 +101,30 @@ def clip_zscore(
 
 @action("mask", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
 def mask(x: Tensor, *, by: Tensor) -> Tensor:
-    """x * by, where `by` names a tensor given to attach(tensors=...)."""
+    """Multiply by the tensor that `by` names, given to attach(tensors=...)."""
     return x * by
 
 
 @action("reverse", registry=BUILTIN, at=GRADIENT_POINTS, modifies=True, elementwise=True)
 def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
-    """-by * x: gradient reversal."""
+    """Multiply by `-by`: gradient reversal."""
     return x * -by
 
 
 @action("noise", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
 def noise(x: Tensor, ctx: Context, *, std: Positive, seed: int = 0) -> Tensor:
-    """x plus normal noise from the hook's own generator; at forward points every call of one forward gets the same."""
+    """Add normal noise from the hook's own generator; at forward points every call of one forward gets the same."""
     generator = ctx.generator(seed, x.device)
     return x + torch.randn(x.shape, dtype=x.dtype, device=x.device, generator=generator) * std
 
 
 @action("nan_to_num", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
 def nan_to_num(x: Tensor, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """NaN and infinities replaced; by default infinities become the largest finite numbers."""
+    """Replace NaN and infinities; by default infinities become the largest finite numbers."""
     return torch.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
 
 
 @action("steer", registry=BUILTIN, at=FORWARD_POINTS, modifies=True)
 def steer(x: Tensor, *, by: Tensor, scale: float = 1.0) -> Tensor:
-    """x + scale * by, where `by` names a tensor given to attach(tensors=...)."""
+    """Add `scale` times the tensor that `by` names, given to attach(tensors=...)."""
     return x + scale * by

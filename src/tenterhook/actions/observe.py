@@ -1,4 +1,4 @@
-"""Actions that look and do not touch."""
+"""Actions that observe and change nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _count_nonfinite(x: Tensor) -> dict[str, Tensor]:
     trigger=True,
 )
 def watch_nonfinite(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """How many elements are NaN or infinite; trips at the first."""
+    """Count the elements that are NaN or infinite; trips at the first."""
     return {"nonfinite": merged["nonfinite"], "trip": merged["nonfinite"] > 0}
 
 
@@ -75,9 +75,9 @@ def spike(
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 20,
     floor: Annotated[float, msgspec.Meta(ge=0)] = 0.0,
 ) -> dict[str, Tensor]:
-    """How many deviations the norm lies above its running mean; trips above `z`, once `warmup` steps were seen.
+    """Measure how many deviations the norm lies above its running mean; trips above `z`, once `warmup` steps were seen.
 
-    A deviation counts as larger by `floor` of the mean: what hardly ever moves would leap at every breath.
+    A deviation counts as larger by `floor` of the mean: a norm that hardly ever changes would trip at the least change.
     """
     norm, fired = merged["norm"], merged["fired"] > 0
     mean, var, seen = state["mean"], state["var"], state["seen"]
@@ -108,7 +108,7 @@ def _measure_ratio(x: Tensor, value: Tensor) -> dict[str, Tensor]:
     partials={"norm": "norm", "weight": "norm"},
 )
 def ratio(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The norm of the update, of the parameter, and the one in parts of the other."""
+    """Measure the norm of the update, that of the parameter, and the first divided by the second."""
     norm, weight = merged["norm"], merged["weight"]
     return {"norm": norm, "weight": weight, "ratio": torch.where(weight == 0, 0.0, norm / weight)}
 

@@ -34,7 +34,7 @@ class Partial:
 
 
 class Definition:
-    """An action's code and contract. Calling it with parameters gives the Action a plan holds."""
+    """An action's code and contract. Calling it with parameters returns the Action that a plan holds."""
 
     def __init__(
         self,

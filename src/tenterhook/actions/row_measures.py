@@ -29,7 +29,7 @@ class RowMeasure(Protocol):
     def start(self, sites: int, device: torch.device) -> Any:
         """Return an empty accumulator for that many sites."""
 
-    def add(self, into: Any, made: Any, site: int) -> None:
+    def add_site(self, into: Any, made: Any, site: int) -> None:
         """Add what `kernel` or `eager` returned; all rows belong to one site."""
 
     def add_rows(self, into: Any, made: Any, sites: Tensor) -> None:
@@ -73,7 +73,7 @@ class RowTotals:
     def start(self, sites: int, device: torch.device) -> TotalsSoFar:
         return [], [], torch.zeros(self._sums + 1, sites, dtype=torch.float64, device=device)
 
-    def add(self, into: TotalsSoFar, made: Rows, site: int) -> None:
+    def add_site(self, into: TotalsSoFar, made: Rows, site: int) -> None:
         self.add_rows(into, made, torch.full_like(made[0], site, dtype=torch.int64))
 
     def add_rows(self, into: TotalsSoFar, made: Rows, sites: Tensor) -> None:
@@ -112,7 +112,7 @@ class RowBins:
         bins = max(self._bin_of_key(torch.float32)) + 1
         return {"counts": torch.zeros(sites, bins, dtype=torch.float64, device=device)}
 
-    def add(self, into: dict[str, Tensor], made: tuple[Tensor, torch.dtype], site: int) -> None:
+    def add_site(self, into: dict[str, Tensor], made: tuple[Tensor, torch.dtype], site: int) -> None:
         keys, dtype = made
         counts = torch.bincount(keys.view(-1), minlength=len(self._bin_of_key(dtype)))
         into["counts"][site] += self._fold(counts.unsqueeze(0), dtype, into["counts"].shape[1])[0]

@@ -99,7 +99,7 @@ def _stats_finish(sums: Tensor, padding: Tensor, numel: Tensor, largest: Tensor)
     partials={"numel": "sum", "total": "sum", "norm": "norm", "abs_max": "max", "zeros": "sum", "nonfinite": "sum"},
 )
 def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """norm, rms, mean, abs_max, zeros (the fraction) and nonfinite (the count), over all calls of the step."""
+    """Measure norm, rms, mean, abs_max, zeros (the fraction) and nonfinite (the count), over all calls of the step."""
     numel = merged["numel"].clamp(min=1)
     return {
         "norm": merged["norm"],
@@ -134,7 +134,7 @@ _magnitudes = RowBins("bins", _exponents, _bin_of_exponent)
 def _measure_histogram(x: Tensor) -> dict[str, Tensor]:
     x = as_measurable(x)
     into = _magnitudes.start(1, x.device)
-    _magnitudes.add(into, (_exponents(x.contiguous()), x.dtype), 0)
+    _magnitudes.add_site(into, (_exponents(x.contiguous()), x.dtype), 0)
     return {"bins": into["counts"][0]}
 
 
@@ -146,7 +146,7 @@ def _measure_histogram(x: Tensor) -> dict[str, Tensor]:
     partials={"bins": Partial("sum", BINS)},
 )
 def histogram(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Counts of magnitudes in 64 bins: bin i holds 2^(i-40) up to 2^(i-39); what is not finite is left out."""
+    """Count magnitudes in 64 bins: bin i holds 2^(i-40) up to 2^(i-39); non-finite values are not counted."""
     return {"bins": merged["bins"]}
 
 

@@ -122,7 +122,7 @@ def _ordered(one: ResolvedHook, kept: HookSnapshot | None) -> ResolvedHook:
 
 
 def _remedy(error: TenterhookError) -> str | None:
-    """Where what fits is too little: a hook would be left out with its state."""
+    """Return a remedy for an unknown action, without which the hook would be left out with its state."""
     return "define the actions first" if isinstance(error, ActionError) else None
 
 

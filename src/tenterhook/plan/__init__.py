@@ -1,4 +1,4 @@
-"""What you write. No torch here."""
+"""Plans: what to observe or change, as data. No torch here."""
 
 from tenterhook.plan.hook import ALWAYS as ALWAYS
 from tenterhook.plan.hook import Action as Action

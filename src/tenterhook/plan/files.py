@@ -83,7 +83,7 @@ def from_json(text: str | bytes) -> list[Hook]:
     try:
         read = msgspec.json.decode(raw, type=_Plan)
     except msgspec.MsgspecError as error:
-        raise _of_another_format(raw) or _not_a_plan(str(error)) from None
+        raise _other_format_of(raw) or _not_a_plan(str(error)) from None
     return _hooks(read.tenterhook, read.hooks)
 
 
@@ -117,16 +117,15 @@ def open_text(path: Path) -> tuple[Callable[[bytes], list[Hook]], bytes]:
 
 def to_json(hooks: Iterable[Hook]) -> str:
     """Write the canonical JSON text of a plan of these hooks."""
-    written = [_written(hook) for hook in hooks]
-    text = json.dumps(
-        {"tenterhook": FORMAT, "hooks": written}, sort_keys=True, separators=(",", ":"), ensure_ascii=False
-    )
+    plan = {"tenterhook": FORMAT, "hooks": [_as_json(hook) for hook in hooks]}
+    text = json.dumps(plan, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     if len(text.encode()) > MAX_BYTES:
         raise PlanFileError(f"the text is longer than {MAX_BYTES} bytes")
     return text
 
 
-def _written(hook: Hook) -> dict[str, Any]:
+def _as_json(hook: Hook) -> dict[str, Any]:
+    """Return a hook as JSON has it, defaults left out; raise if its function has no name."""
     if not isinstance(hook.do, Action):
         name = re.sub(r"\W", "_", getattr(hook.do, "__name__", "mine")).strip("_") or "mine"
         raise PlanError(
@@ -136,27 +135,24 @@ def _written(hook: Hook) -> dict[str, Any]:
             remedy=f'register it: put @th.action("{"mine" if name == "lambda" else name}") above a def',
         )
     on = hook.on if isinstance(hook.on, str) else list(hook.on)
-    written: dict[str, Any] = {"id": hook.id, "on": on, "at": hook.at}
-    written["do"] = _parameters({hook.do.name: dict(hook.do.params)}, hook.id)
+    fields: dict[str, Any] = {"id": hook.id, "on": on, "at": hook.at}
+    fields["do"] = _parameters({hook.do.name: dict(hook.do.params)}, hook.id)
     if hook.when != ALWAYS:
-        fields = ("every", "start", "stop", "phase", "after_trip")
-        when = {
-            f: _value(getattr(hook.when, f), hook.id) for f in fields if getattr(hook.when, f) != getattr(ALWAYS, f)
-        }
-        written["when"] = when
+        changed = [f for f in _When.__struct_fields__ if getattr(hook.when, f) != getattr(ALWAYS, f)]
+        fields["when"] = {f: _value(getattr(hook.when, f), hook.id) for f in changed}
     for name in ("expect", "on_error"):
         if getattr(hook, name) is not None:
-            written[name] = _value(getattr(hook, name), hook.id)
-    return written
+            fields[name] = _value(getattr(hook, name), hook.id)
+    return fields
 
 
 def _hooks(version: int, hooks: list[_Hook]) -> list[Hook]:
     if version != FORMAT:
         raise _other_format(version)
-    return [_hook(h) for h in hooks]
+    return [_make_hook(h) for h in hooks]
 
 
-def _hook(read: _Hook) -> Hook:
+def _make_hook(read: _Hook) -> Hook:
     if isinstance(read.do, str):
         name, params = _value(read.do, read.id), {}
     elif len(read.do) != 1:
@@ -183,7 +179,7 @@ def _hook(read: _Hook) -> Hook:
 
 
 def _parameters(do: dict[str, Any], hook: str) -> Any:
-    """What a hook does, with its parameters as JSON can carry them, if they are not too many."""
+    """Return what a hook does, with its parameters as JSON can carry them; raise if they are too many."""
     count = 0
     pending: list[Any] = [do]
     while pending:
@@ -192,15 +188,16 @@ def _parameters(do: dict[str, Any], hook: str) -> Any:
         count += len(values)
         if count > MAX_VALUES:
             raise PlanFileError(
-                f"it has more than {MAX_VALUES} parameters", hook=hook,
+                f"it has more than {MAX_VALUES} parameters",
+                hook=hook,
                 remedy="name a tensor, and give it by attach(..., tensors=...)",
-            )  # fmt: skip
+            )
         pending += [v for v in values if isinstance(v, dict | list | tuple)]
     return _value(do, hook, 4)
 
 
 def _value(value: Any, hook: str, depth: int = 1) -> Any:
-    """A parameter as JSON can carry it. Whole floats become integers, so that 1 and 1.0 are one plan."""
+    """Return a value as JSON can carry it. Whole floats become integers, so that 1 and 1.0 are one plan."""
     if depth > MAX_DEPTH and isinstance(value, list | tuple | dict):
         raise PlanFileError(f"a parameter is nested deeper than {MAX_DEPTH}", hook=hook)
     if isinstance(value, str) and _FORBIDDEN.search(value):
@@ -227,8 +224,8 @@ def _other_format(version: int) -> PlanFileError:
     return PlanFileError(f"the plan is of format {version}; this tenterhook reads format {FORMAT}")
 
 
-def _of_another_format(text: str) -> PlanFileError | None:
-    """A later format may have fields that this one does not know; its number is what matters then."""
+def _other_format_of(text: str) -> PlanFileError | None:
+    """Return the error for a plan of another format, whose fields this one may not know; None if it is of this."""
     try:
         version = msgspec.json.decode(text, type=_Version).tenterhook
     except msgspec.MsgspecError:
@@ -240,14 +237,15 @@ def _not_a_plan(reason: str, remedy: str = 'a plan reads {"tenterhook": 1, "hook
     return PlanFileError(f"not a plan: {reason}", remedy=remedy)
 
 
-def _text(raw: str | bytes, most: int) -> str:
+def _text(raw: str | bytes, max_bytes: int) -> str:
+    """Return a text that is neither too long nor has forbidden characters, or raise."""
     if not isinstance(raw, str | bytes):
         raise PlanFileError(
             f"a {type(raw).__name__} is not a text", remedy="give the plan as text, or th.Plan.load(path)"
         )
-    if len(raw) > most or (isinstance(raw, str) and len(raw.encode("utf-8", "surrogatepass")) > most):
-        remedy = f"a plan in JSON may have {MAX_BYTES}" if most < MAX_BYTES else None
-        raise PlanFileError(f"the text is longer than {most} bytes", remedy=remedy)
+    if len(raw) > max_bytes or (isinstance(raw, str) and len(raw.encode("utf-8", "surrogatepass")) > max_bytes):
+        remedy = f"a plan in JSON may have {MAX_BYTES}" if max_bytes < MAX_BYTES else None
+        raise PlanFileError(f"the text is longer than {max_bytes} bytes", remedy=remedy)
     if isinstance(raw, bytes):
         try:
             raw = raw.decode("utf-8")
@@ -261,7 +259,7 @@ def _text(raw: str | bytes, most: int) -> str:
 
 
 def _scan_json(text: str) -> None:
-    """Depth and duplicate keys; a decoder takes the last of two keys without a word."""
+    """Check depth and duplicate keys; a decoder silently takes the last of two keys."""
     open_keys: list[set[str]] = []
     for count, token in enumerate(_TOKEN.finditer(text)):
         if count == MAX_PARTS:
@@ -293,7 +291,7 @@ def _unquoted(token: str) -> str:
 
 
 def _scan_depth(text: str) -> None:
-    """Brackets and dotted keys of TOML; the parser below takes time and stack for each."""
+    """Check brackets and dotted keys of TOML; its parser takes time and stack for each."""
     depth = dots = 0
     for token in _TOML_TOKEN.finditer(text):
         mark = token[0]

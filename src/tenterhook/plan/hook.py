@@ -60,12 +60,13 @@ class When:
             raise PlanError(f"When(phase={self.phase!r}): one of 'train', 'eval', 'any' is wanted")
 
     def due(self, step: int) -> bool:
+        """Return True if a hook is due in this step, whatever the phase and trips."""
         if step < self.start or (self.stop is not None and step >= self.stop):
             return False
         return (step - self.start) % self.every == 0
 
     def next_change(self, step: int) -> int | None:
-        """The first later step in which it may be due where it is not, or the other way round; None for never."""
+        """Return the first later step in which it may become due, or cease to be; None for never."""
         if self.after_trip is not None:
             return step + 1
         if step < self.start:
@@ -128,21 +129,24 @@ class Hook:
             return self.do
         bare = getattr(self.do, "as_action", None)  # a registered action, named without being called
         if bare is not None:
-            return bare()  # type: ignore[no-any-return]
+            made: Action = bare()
+            return made
         if not callable(self.do):
             raise PlanError(
-                f"do={self.do!r} is neither an action nor a function", hook=self.id, point=self.at,
+                f"do={self.do!r} is neither an action nor a function",
+                hook=self.id,
+                point=self.at,
                 remedy=f"a name stands in a file; here the action itself does: do=th.{self.do}()"
                 if isinstance(self.do, str)
                 else "give a function of the value, or an action such as th.clip_value(1.0)",
-            )  # fmt: skip
+            )
         return self.do
 
     def __repr__(self) -> str:
-        said = {"on": repr(self.on), "at": repr(self.at), "do": self.doing}
+        shown = {"on": repr(self.on), "at": repr(self.at), "do": self.doing}
         defaults = {"when": ALWAYS, "expect": None, "on_error": None}
-        said |= {k: repr(getattr(self, k)) for k, default in defaults.items() if getattr(self, k) != default}
-        return f"Hook({self.id!r}, {', '.join(f'{k}={v}' for k, v in said.items())})"
+        shown |= {k: repr(getattr(self, k)) for k, default in defaults.items() if getattr(self, k) != default}
+        return f"Hook({self.id!r}, {', '.join(f'{k}={v}' for k, v in shown.items())})"
 
     @property
     def point(self) -> Point:
@@ -155,11 +159,12 @@ class Hook:
 
 
 def callable_name(fn: Callable[..., Any]) -> str:
+    """Return a function's qualified name, or the class of a callable object."""
     return str(getattr(fn, "__qualname__", None) or type(fn).__name__).replace("<locals>.", "")
 
 
 def callable_place(fn: Callable[..., Any]) -> str:
-    """file:line of a function, as far as it has one."""
+    """Return file:line of a function, as far as it has one."""
     inner = getattr(fn, "func", fn)  # functools.partial
     inner = getattr(inner, "__func__", inner)
     call = getattr(type(inner), "__call__", None)  # noqa: B004 - its code is wanted, not whether it is there

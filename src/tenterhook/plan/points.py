@@ -1,4 +1,4 @@
-"""Points: which signal a hook is about. A closed table."""
+"""Points: the signals that a hook can be at. A closed table."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ Side = Literal["forward", "backward", "step", "state"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
+    """One signal: what has it, what it is, and the PyTorch function that gives it."""
+
     name: str
     on: tuple[Kind, ...]
     signal: str
@@ -21,42 +23,138 @@ class Point:
     side: Side
 
 
-POINTS: dict[str, Point] = {
-    p.name: p
-    for p in (
-        Point("input", ("module",), "each tensor leaf of args and kwargs", True,
-              "Module.register_forward_pre_hook", "forward"),
-        Point("output", ("module",), "each tensor leaf of the output", True,
-              "Module.register_forward_hook", "forward"),
-        Point("grad_output", ("module",), "gradient of what this call returned, per leaf", True,
-              "Module.register_forward_hook + Tensor.register_hook", "backward"),
-        Point("grad_input", ("module",), "this call's contribution to the gradient of its inputs, per distinct tensor",
-              True, "Module.register_forward_pre_hook + Tensor.register_hook", "backward"),
-        Point("grad", ("parameter",), "each backward's contribution, this rank, before accumulation", True,
-              "Tensor.register_hook", "backward"),
-        Point("grad_accumulated", ("parameter",), ".grad of this rank after accumulation", True,
-              "Tensor.register_post_accumulate_grad_hook", "backward"),
-        Point("grad_final", ("parameter",), "the gradient the optimizer is about to use", True,
-              "Optimizer.register_step_pre_hook", "step"),
-        Point("update", ("parameter",), "what the optimizer did to it: new minus old", False,
-              "Optimizer.register_step_pre_hook + register_step_post_hook", "step"),
-        Point("value", ("tap",), "a tensor that code named with th.tap", True, "tenterhook.tap", "forward"),
-        Point("value_grad", ("tap",), "the gradient of a tap", True, "tenterhook.tap + Tensor.register_hook",
-              "backward"),
-        Point("step_pre", ("optimizer",), "the optimizer, before its step", False,
-              "Optimizer.register_step_pre_hook", "step"),
-        Point("step_post", ("optimizer",), "the optimizer, after its step", False,
-              "Optimizer.register_step_post_hook", "step"),
-        Point("save_pre", ("module", "optimizer"), "the prefix of the keys about to be saved", False,
-              "register_state_dict_pre_hook", "state"),
-        Point("save_post", ("module", "optimizer"), "the state dict, to be changed in place", False,
-              "register_state_dict_post_hook", "state"),
-        Point("load_pre", ("module", "optimizer"), "the state dict about to be loaded, to be changed in place", False,
-              "register_load_state_dict_pre_hook", "state"),
-        Point("load_post", ("module", "optimizer"), "the incompatible keys", False,
-              "register_load_state_dict_post_hook", "state"),
-    )
-}  # fmt: skip
+_TABLE = (
+    Point(
+        "input",
+        on=("module",),
+        signal="each tensor leaf of args and kwargs",
+        modifies=True,
+        stands_on="Module.register_forward_pre_hook",
+        side="forward",
+    ),
+    Point(
+        "output",
+        on=("module",),
+        signal="each tensor leaf of the output",
+        modifies=True,
+        stands_on="Module.register_forward_hook",
+        side="forward",
+    ),
+    Point(
+        "grad_output",
+        on=("module",),
+        signal="gradient of what this call returned, per leaf",
+        modifies=True,
+        stands_on="Module.register_forward_hook + Tensor.register_hook",
+        side="backward",
+    ),
+    Point(
+        "grad_input",
+        on=("module",),
+        signal="this call's contribution to the gradient of its inputs, per distinct tensor",
+        modifies=True,
+        stands_on="Module.register_forward_pre_hook + Tensor.register_hook",
+        side="backward",
+    ),
+    Point(
+        "grad",
+        on=("parameter",),
+        signal="each backward's contribution, this rank, before accumulation",
+        modifies=True,
+        stands_on="Tensor.register_hook",
+        side="backward",
+    ),
+    Point(
+        "grad_accumulated",
+        on=("parameter",),
+        signal=".grad of this rank after accumulation",
+        modifies=True,
+        stands_on="Tensor.register_post_accumulate_grad_hook",
+        side="backward",
+    ),
+    Point(
+        "grad_final",
+        on=("parameter",),
+        signal="the gradient the optimizer is about to use",
+        modifies=True,
+        stands_on="Optimizer.register_step_pre_hook",
+        side="step",
+    ),
+    Point(
+        "update",
+        on=("parameter",),
+        signal="what the optimizer did to it: new minus old",
+        modifies=False,
+        stands_on="Optimizer.register_step_pre_hook + register_step_post_hook",
+        side="step",
+    ),
+    Point(
+        "value",
+        on=("tap",),
+        signal="a tensor that code named with th.tap",
+        modifies=True,
+        stands_on="tenterhook.tap",
+        side="forward",
+    ),
+    Point(
+        "value_grad",
+        on=("tap",),
+        signal="the gradient of a tap",
+        modifies=True,
+        stands_on="tenterhook.tap + Tensor.register_hook",
+        side="backward",
+    ),
+    Point(
+        "step_pre",
+        on=("optimizer",),
+        signal="the optimizer, before its step",
+        modifies=False,
+        stands_on="Optimizer.register_step_pre_hook",
+        side="step",
+    ),
+    Point(
+        "step_post",
+        on=("optimizer",),
+        signal="the optimizer, after its step",
+        modifies=False,
+        stands_on="Optimizer.register_step_post_hook",
+        side="step",
+    ),
+    Point(
+        "save_pre",
+        on=("module", "optimizer"),
+        signal="the prefix of the keys about to be saved",
+        modifies=False,
+        stands_on="register_state_dict_pre_hook",
+        side="state",
+    ),
+    Point(
+        "save_post",
+        on=("module", "optimizer"),
+        signal="the state dict, to be changed in place",
+        modifies=False,
+        stands_on="register_state_dict_post_hook",
+        side="state",
+    ),
+    Point(
+        "load_pre",
+        on=("module", "optimizer"),
+        signal="the state dict about to be loaded, to be changed in place",
+        modifies=False,
+        stands_on="register_load_state_dict_pre_hook",
+        side="state",
+    ),
+    Point(
+        "load_post",
+        on=("module", "optimizer"),
+        signal="the incompatible keys",
+        modifies=False,
+        stands_on="register_load_state_dict_post_hook",
+        side="state",
+    ),
+)
+
+POINTS: dict[str, Point] = {point.name: point for point in _TABLE}
 
 #: PyTorch's register functions that no point stands on, and why
 NOT_OFFERED: dict[str, str] = {

@@ -25,9 +25,20 @@ class Glob:
     """One glob, compiled to transition masks over its tokens; bit i means "token i comes next"."""
 
     __slots__ = (
-        "_across", "_end", "_known", "_last", "_literals", "_parts", "_start", "_tail", "_within", "prefix", "steps",
-        "suffix", "text",
-    )  # fmt: skip
+        "_across",
+        "_end",
+        "_known",
+        "_last",
+        "_literals",
+        "_parts",
+        "_start",
+        "_tail",
+        "_within",
+        "prefix",
+        "steps",
+        "suffix",
+        "text",
+    )
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -71,13 +82,14 @@ class Glob:
         self._start = self._entered(1)
 
     def _entered(self, states: int) -> int:
-        """`states` with every token that may match nothing skipped as well."""
+        """Return `states` with every token that may match nothing skipped as well."""
         skippable = self._within | self._across | self._parts
         while new := ((states & skippable) << 1) & ~states:
             states |= new
         return states
 
     def matches(self, name: str) -> bool:
+        """Return True if the glob matches the whole name."""
         self.steps = 0
         if not (name.startswith(self.prefix) and name.endswith(self.suffix)):
             return False
@@ -110,14 +122,14 @@ class Glob:
         return bool(state & self._end)
 
     def _ends(self, name: str, at: int) -> bool:
-        """Whether the rest of the name, from `at`, is what the last "**" and the text behind it match."""
+        """Return True if the last "**" and the text behind it match the rest of the name, from `at`."""
         if self._last & self._across:
             return len(name) - at >= len(self._tail) and name.endswith(self._tail)
         rest = name[at:]
         return rest == self._tail or (rest.endswith(self._tail) and rest[-len(self._tail) - 1] in SEPARATORS)
 
     def _begun(self, name: str) -> tuple[int, int]:
-        """Where to begin: after a prefix that an earlier name had too, in the state it left, or at the start."""
+        """Return where to begin: after a prefix that an earlier name had too, in the state it left, or at the start."""
         cut = len(name)
         for _ in range(3):
             cut = name.rfind(".", 0, cut)
@@ -155,7 +167,7 @@ class Selector:
         return tuple(p for p in self._take if isinstance(p, str) and not p.startswith("type:"))
 
     def matches(self, name: str, types: Sequence[str] = ()) -> bool:
-        """Whether the target of that name, whose class has these qualified names along its MRO, is meant."""
+        """Return True if the target of that name is selected; `types` are the qualified names along its class's MRO."""
         return _any(self._take, name, types) and not (self._leave and _any(self._leave, name, types))
 
 
@@ -189,7 +201,7 @@ def _any(patterns: Iterable[Glob | str], name: str, types: Sequence[str]) -> boo
 
 
 def _same_type(wanted: str, have: str) -> bool:
-    """`Linear` and `torch.nn.Linear` both name `torch.nn.modules.linear.Linear`; only text is compared."""
+    """Compare class names as text: `Linear` and `torch.nn.Linear` both name `torch.nn.modules.linear.Linear`."""
     path, _, name = wanted.rpartition(".")
     module, _, cls = have.rpartition(".")
     return name == cls and (not path or module == path or module.startswith(path + "."))

@@ -61,7 +61,7 @@ def as_arrow(batches: Sequence[Batch]) -> pa.Table:
     alike: dict[tuple[Any, ...], list[_Numbers]] = {}
     for batch in batches:
         for hook, table in batch.tables.items():
-            (widths, numbers), slots = table.read(), torch.tensor(table.fired, dtype=torch.long)
+            (widths, numbers), slots = table.collect(), torch.tensor(table.fired, dtype=torch.long)
             key = (hook, batch.rank, id(table.targets), tuple(widths.items()))
             alike.setdefault(key, []).append(_Numbers(batch.step, table.targets, widths, slots, numbers[slots]))
     parts = [_tables_as_arrow(hook, rank, found) for (hook, rank, *_), found in alike.items()]

@@ -52,7 +52,7 @@ class StepTable:
         self.count = width * fired.count(1)
         self._fired = fired
         self._columns = columns
-        self._read: tuple[dict[str, int], Tensor] | None = None
+        self._collected: tuple[dict[str, int], Tensor] | None = None
 
     @property
     def fired(self) -> list[int]:
@@ -60,28 +60,28 @@ class StepTable:
         return [slot for slot, fired in enumerate(self._fired) if fired and slot < len(self.targets)]
 
     @torch.no_grad()
-    def read(self) -> tuple[dict[str, int], Tensor]:
+    def collect(self) -> tuple[dict[str, int], Tensor]:
         """Return how many numbers each name has, 0 for one that is no list, and all of them, a row for each site."""
-        if self._read is None:
+        if self._collected is None:
             columns = self._columns()
             widths = {name: c.shape[1] if c.dim() == 2 else 0 for name, c in columns.items()}
             joined = torch.cat([c.double().reshape(len(self._fired), -1) for c in columns.values()], dim=1)
-            self._read = widths, joined
-        return self._read
+            self._collected = widths, joined
+        return self._collected
 
     def read_from(self, host: Callable[[], Tensor]) -> None:
         """Read the numbers from their copy on the host from now on; `host` waits until the copy is complete."""
-        widths, _ = self.read()
+        widths, _ = self.collect()
 
         def columns() -> dict[str, Tensor]:
             parts = host().split([w or 1 for w in widths.values()], dim=1)
             return {n: part if w else part.squeeze(1) for (n, w), part in zip(widths.items(), parts, strict=True)}
 
-        self._read, self._columns, self.device = None, columns, torch.device("cpu")
+        self._collected, self._columns, self.device = None, columns, torch.device("cpu")
 
     def values(self) -> dict[str, dict[str, Any]]:
         """Return the numbers of each target that fired, by name."""
-        widths, joined = self.read()
+        widths, joined = self.collect()
         numbers = joined.tolist()
         found: dict[str, dict[str, Any]] = {}
         for slot in self.fired:
@@ -95,7 +95,7 @@ class StepTable:
 
 def copy_to_host(tables: list[StepTable]) -> None:
     """Start one copy to the host of all numbers that are elsewhere; nobody waits for it yet."""
-    there = [(t, t.read()[1]) for t in tables if t.device.type != "cpu"]
+    there = [(t, t.collect()[1]) for t in tables if t.device.type != "cpu"]
     if not there:
         return
     device = there[0][1].device

@@ -1,7 +1,7 @@
 """Every private attribute of torch that tenterhook touches: one function each, with the versions it was seen on.
 
-`tests/torch_internals` fails when torch changes what one of these stands on. `compiler` is imported by its own name: it
-is about torch.compile alone.
+`tests/torch_internals` fails when torch changes what one of these relies on. `compiler` is imported by its own name: it
+is about torch.compile alone. `code_owner` touches nothing private, but knows where torch's own code lies.
 """
 
 from tenterhook.torch_internals.autograd import ENGINE_ENTRY as ENGINE_ENTRY

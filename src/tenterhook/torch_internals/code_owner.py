@@ -1,4 +1,4 @@
-"""Whose code something is: the program's, a library's, or ours."""
+"""Find whose code something is: the program's, a library's, or ours."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ _LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {str(Path(torch.__file__).parent.parent)}
 )
-
 _OURS = str(Path(__file__).parents[1])
-
 #: parts of torch that people know by another name, by the module their hooks are from
 _PARTS = {
     "torch.nn.parallel.distributed": "DDP",
@@ -27,20 +25,22 @@ _PARTS = {
     "torch.nn.utils.prune": "prune",
 }
 
+
 PROGRAM = "the program"
 
 
 def is_users(path: str) -> bool:
-    """Whether a file is the user's own: neither a library's nor ours."""
+    """Return True if a file is the user's own: neither a library's nor ours."""
     return not path.startswith((*_LIBRARIES, _OURS, "<frozen"))
 
 
 def is_ours(path: str) -> bool:
+    """Return True if a file is tenterhook's."""
     return path.startswith(_OURS)
 
 
 def owner_of(fn: Any) -> str:
-    """Who registered a function, by where it is defined: DDP, FSDP, accelerate, wandb, or the program."""
+    """Return who registered a function, by where it is defined: DDP, FSDP, accelerate, wandb, or the program."""
     while isinstance(fn, partial):
         fn = fn.func
     module = getattr(fn, "__module__", None) or type(fn).__module__

@@ -1,7 +1,7 @@
-"""Every private attribute of torch.compile that tenterhook touches: one function each, read and run on torch 2.13.
+"""Every private attribute of torch.compile that tenterhook touches: one function each, with the versions seen.
 
 The compiler takes seconds to load: only what the doctor asks of it, once it is there, imports it.
-`tests/torch_internals/test_compiler.py` fails when torch changes what one of these stands on.
+`tests/torch_internals/test_compiler.py` fails when torch changes what one of these relies on.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_compiled(module: nn.Module) -> bool:
+    """Return True if torch.compile was called on the module, or its `compile`. Seen on torch 2.13."""
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
+#: what dynamo does with a frame, and with those that it calls
 _SKIP_ALL = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.SKIP)
 _SKIP_ITSELF = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
 
 
 def skip_dynamo(fn: F) -> F:
-    """Beside compiled code `fn` runs as it was written, and all that it calls; inside of it, it is traced.
+    """Have `fn` and all that it calls run uncompiled beside compiled code; inside compiled code it is traced.
 
-    torch 2.13: `torch.compiler.disable` would break the graph that it is traced into.
+    `torch.compiler.disable` would break the graph that it is traced into. Seen on torch 2.13.
     """
     _frames.set_code_exec_strategy(fn.__code__, _SKIP_ALL)
     return fn
 
 
 def breaks_graph(fn: F) -> F:
-    """Compiled code ends before `fn` and goes on behind it; with fullgraph=True that is an error, which says why.
+    """Have compiled code end before `fn` and go on behind it; with fullgraph=True that is an error that tells why.
 
-    torch 2.13: what `torch.compiler.disable` notes of a function, without loading the compiler.
+    These are the marks that `torch.compiler.disable` sets, without loading the compiler. Seen on torch 2.13.
     """
-    fn._torchdynamo_disable = True  # type: ignore[attr-defined]
-    fn._torchdynamo_disable_msg = _OUTSIDE  # type: ignore[attr-defined]
+    vars(fn).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_OUTSIDE)
     return skip_dynamo(fn)
 
 
@@ -49,10 +50,10 @@ _OUTSIDE = "tenterhook has grad_input, taps, optimizer steps and compiled autogr
 
 
 def checks_hooks(on: bool) -> bool:
-    """Whether compiled code looks if modules have got hooks; it is as it was if nothing was ever compiled.
+    """Set whether compiled code checks if modules have got hooks; return whether it did.
 
-    torch 2.13: by default it does not look at a module that had none. Setting an option sets it for this thread and
-    context alone, so that its default is set.
+    By default it does not look at a module that had none. Setting an option sets it for this thread and context
+    alone, so its default is set. Nothing is set if the compiler was never loaded. Seen on torch 2.13.
     """
     compiler = _compiler()
     if compiler is None:
@@ -66,37 +67,41 @@ def checks_hooks(on: bool) -> bool:
 
 
 def may_compile() -> bool:
-    """Whether the compiler was loaded. 2.13."""
+    """Return True if the compiler was loaded. Seen on torch 2.13."""
     return _compiler() is not None
 
 
 def _compiler() -> Any:
-    """2.13: the first use of the name `torch._dynamo` loads it, which takes seconds."""
+    """Return the compiler if it was loaded; the first use of the name `torch._dynamo` would load it, for seconds.
+
+    Seen on torch 2.13.
+    """
     found = vars(torch).get("_dynamo")
     return found if hasattr(found, "convert_frame") else None
 
 
 def compiled_codes() -> list[CodeType]:
-    """The functions that torch.compile has looked at so far. 2.13: they are kept in a list of their own."""
+    """Return the functions that torch.compile has looked at so far. Seen on torch 2.13."""
     compiler = _compiler()
     seen = [] if compiler is None else compiler.convert_frame.input_codes.seen
     return [code for ref in seen if (code := ref()) is not None]
 
 
 def graphs_of(code: CodeType) -> list[Any]:
-    """What a function was compiled to: one for each set of conditions that it met. 2.13."""
+    """Return what a function was compiled to, one for each set of guards that it met. Seen on torch 2.13."""
     return list(_frames._debug_get_cache_entry_list(code))
 
 
 def conditions_of(graph: Any) -> Any:
-    """Under which one of `graphs_of` is run. 2.13."""
+    """Return the guards under which one of `graphs_of` is run. Seen on torch 2.13."""
     return graph.guard_manager
 
 
 def classes_in(code: CodeType, conditions: Any) -> frozenset[int]:
-    """The ids of the classes of what a graph calls; not of the module whose forward it is, whose hooks stay outside.
+    """Return the ids of the classes of what a graph calls, without the module whose forward it is, whose hooks stay
+    outside.
 
-    torch 2.13: of each object there is a condition on its class, as text.
+    Each object has a guard on its class, which is read as text. Seen on torch 2.13.
     """
     own = "L['self']" if _FORWARD.match(code.co_name) else None
     return frozenset(int(kind) for source, kind in _CLASS.findall(str(conditions)) if source != own)
@@ -107,7 +112,7 @@ _CLASS = re.compile(r"TYPE_MATCH: ___check_type_id\((.+?), (\d+)\), type=")
 
 
 def drop_graphs(code: CodeType) -> None:
-    """Have a function compiled anew at its next call. 2.13."""
+    """Have a function compiled anew at its next call. Seen on torch 2.13."""
     _frames.reset_code(code)
 
 
@@ -115,31 +120,38 @@ _KEYS = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_loca
 
 
 def recording_again() -> Any:
-    """Inside an operation, where autograd is shut out: let it record once more. 2.13."""
+    """Return a context in which autograd records inside an operation, where it otherwise does not.
+
+    Seen on torch 2.13.
+    """
     return torch._C._ForceDispatchKeyGuard(*_KEYS)
 
 
 def never_compile_itself(code: CodeType) -> None:
-    """Have dynamo leave a frame of this code alone, but not those it calls; it is inlined as before. 2.13."""
+    """Have dynamo skip a frame of this code, but not those it calls; it is inlined as before. Seen on torch 2.13."""
     _frames.set_code_exec_strategy(code, _SKIP_ITSELF)
 
 
-#: what compiles the frames to come, None where they run as they are; gives what did so far. Itself no frame. 2.13
+#: Set what compiles the frames to come, None for nothing; return what did so far. No Python frame of its own.
+#: Seen on torch 2.13.
 swap_compiler: Callable[[Any], Any] = _frames.set_eval_frame
 
 
 def traced_local(trace: Any, name: str) -> Any:
-    """The object behind a local of the frame that is compiled, given what comptime gives. 2.13."""
+    """Return the object behind a local of the frame that is compiled; `trace` is comptime's. Seen on torch 2.13."""
     return trace.get_local(name)._i_will_not_complain_if_bc_breaks_VariableTracker().value
 
 
 def is_tracing() -> bool:
-    """Whether a graph is compiled right now, by dynamo or by AOTAutograd. 2.13."""
+    """Return True if a graph is compiled right now, by dynamo or by AOTAutograd. Seen on torch 2.13."""
     return torch._guards.TracingContext.try_get() is not None
 
 
 def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
-    """Where dynamo tells of a graph break, given its error last, and where it gives a graph to the backend. 2.13."""
+    """Return the functions by which dynamo reports a graph break, its error last, and gives a graph to the backend.
+
+    Each is a class and a name. Seen on torch 2.13.
+    """
     from torch._dynamo.output_graph import OutputGraph
     from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 
@@ -147,12 +159,18 @@ def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
 
 
 def broken_at(error: Any) -> list[tuple[str, int, str]]:
-    """File, line and function of the frames that dynamo was in at a graph break, the innermost last. 2.13."""
+    """Return file, line and function of the frames that dynamo was in at a graph break, the innermost last.
+
+    Seen on torch 2.13.
+    """
     return [(frame.filename, frame.lineno or 0, frame.name) for frame in getattr(error, "real_stack", None) or ()]
 
 
 def compilations(since: Any = None) -> list[Any]:
-    """Of the last 64, those after that one: with `co_name`, `recompile_reason` and its stack, `fail_type`. 2.13."""
+    """Return, of the last 64 compilations, those after `since`.
+
+    Each has `co_name`, `recompile_reason` and its stack, `fail_type`. Seen on torch 2.13.
+    """
     from torch._dynamo import utils
 
     done = utils.get_compilation_metrics()
@@ -160,21 +178,31 @@ def compilations(since: Any = None) -> list[Any]:
 
 
 def lowered() -> int:
-    """How many graphs AOTAutograd has made, which leaves out what nobody uses. 2.13."""
+    """Return how many graphs AOTAutograd has made, which leaves out what nobody uses. Seen on torch 2.13."""
     from torch._dynamo import utils
 
     return utils.counters["aot_autograd"]["ok"]
 
 
-#: namespaces of torch's own operations. 2.13
+#: namespaces of torch's own operations. Seen on torch 2.13.
 _OWN_OPERATIONS = (
-    "aten", "prim", "prims", "inductor", "higher_order", "quantized", "profiler", "rngprims", "debugprims",
-)  # fmt: skip
+    "aten",
+    "prim",
+    "prims",
+    "inductor",
+    "higher_order",
+    "quantized",
+    "profiler",
+    "rngprims",
+    "debugprims",
+)
 
 
 def unused_operations(graph: Any) -> list[tuple[str, str]]:
-    """Custom operations of a graph of dynamo's that change nothing and whose result nobody uses, with the stack of
-    the code that called each. 2.13."""
+    """Return the custom operations of a dynamo graph that change nothing and whose result nobody uses.
+
+    Each comes with the stack of the code that called it. Seen on torch 2.13.
+    """
     found = []
     for node in graph.graph.nodes:
         operation = getattr(node.target, "default", node.target)

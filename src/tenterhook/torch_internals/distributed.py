@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 
 def reduces_in_other_dtype(model: nn.Module) -> bool:
-    """Whether FSDP2 reduces gradients in another dtype than they are made in.
+    """Return True if FSDP2 reduces gradients in another dtype than they are made in.
 
-    torch 2.13: its policy has no public name.
+    Its policy has no public name. Seen on torch 2.13.
     """
     from torch.distributed.fsdp import FSDPModule
 
@@ -23,7 +23,7 @@ def reduces_in_other_dtype(model: nn.Module) -> bool:
 
 
 def shard_groups(model: nn.Module) -> list[tuple[Any, list[Tensor]]]:
-    """The groups that FSDP2 shards parameters in, each with its shards. torch 2.13: they have no public name."""
+    """Return the groups that FSDP2 shards parameters in, each with its shards. Seen on torch 2.13."""
     from torch.distributed.fsdp import FSDPModule
 
     states = [m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)]
@@ -32,14 +32,14 @@ def shard_groups(model: nn.Module) -> list[tuple[Any, list[Tensor]]]:
 
 
 def syncs(group: Any) -> bool:
-    """Whether the next backward reduces the gradients of a group of `shard_groups`. 2.13."""
+    """Return True if the next backward reduces the gradients of a group of `shard_groups`. Seen on torch 2.13."""
     return bool(group.reduce_grads)
 
 
 def infers_shapes() -> bool:
-    """Whether a pipeline's stage is being tried with empty tensors, to learn the shapes that it gives.
+    """Return True if a pipeline's stage is being run with empty tensors, to infer the shapes that it returns.
 
-    torch 2.13: nothing says so but who calls.
+    Only the calling functions show it. Seen on torch 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False
@@ -52,9 +52,9 @@ def infers_shapes() -> bool:
 
 
 def splits_backward(model: nn.Module) -> bool:
-    """Whether a pipeline's schedule runs this stage's backward in two halves, the parameters' much later.
+    """Return True if a pipeline's schedule runs this stage's backward in two halves, the parameters' much later.
 
-    torch 2.13: a stage does not know its schedule, so the schedules that there are are asked for their stages.
+    A stage does not know its schedule, so all schedules of the process are searched. Seen on torch 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False
@@ -67,5 +67,5 @@ def splits_backward(model: nn.Module) -> bool:
 
 
 def default_store() -> Any:
-    """Return the store of the default process group. torch 2.13: it has no public name."""
+    """Return the store of the default process group, which has no public name. Seen on torch 2.13."""
     return torch.distributed.distributed_c10d._get_default_store()

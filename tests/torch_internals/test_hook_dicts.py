@@ -1,0 +1,145 @@
+"""The dicts that PyTorch keeps hooks in: each test fails when torch changes what it relies on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from tenterhook import torch_internals as private
+from tests.torch_internals.leaves import leaf
+
+
+def test_swap_tensors_changes_the_implementation_and_kills_hooks_until_they_are_reinstalled():
+    p, fired = leaf(), []
+    p.register_hook(lambda g: fired.append("grad"))
+    p.register_post_accumulate_grad_hook(lambda p: fired.append("accumulated"))
+    before = private.implementation(p)
+    p.data = torch.zeros(2)
+    assert private.implementation(p) == before
+    torch.utils.swap_tensors(p, leaf())
+    assert private.implementation(p) != before
+    p.sum().backward()
+    assert fired == []
+    private.reinstall_tensor_hooks(p)
+    private.reinstall_tensor_hooks(p)
+    p.sum().backward()
+    assert fired == ["grad", "accumulated"]
+
+
+def test_empty_hook_dicts_go_back_to_none():
+    p = leaf()
+    handles = [p.register_hook(lambda g: None), p.register_post_accumulate_grad_hook(lambda p: None)]
+    private.drop_empty_tensor_hooks(p)
+    assert private.tensor_hooks(p, "_backward_hooks")
+    for handle in handles:
+        handle.remove()
+    assert private.tensor_hooks(p, "_backward_hooks") == OrderedDict()
+    private.drop_empty_tensor_hooks(p)
+    assert [private.tensor_hooks(p, slot) for slot in private.HOOK_SLOTS] == [None, None]
+    p.register_hook(lambda g: None)
+
+
+def test_a_rearranged_dict_is_the_order_of_firing():
+    p, fired = leaf(), []
+    first = p.register_hook(lambda g: fired.append(1))
+    second = p.register_hook(lambda g: fired.append(2))
+    private.put_in_order(private.tensor_hooks(p, "_backward_hooks"), [second.id, first.id])
+    p.sum().backward()
+    assert fired == [2, 1]
+    first.remove()
+    p.sum().backward()
+    assert fired == [2, 1, 2]
+
+
+def test_the_slots_are_those_the_register_functions_fill():
+    module, optimizer = nn.Linear(1, 1), torch.optim.SGD([leaf()], lr=0.1)
+    for owner, slots in ((module, private.MODULE_SLOTS), (optimizer, private.OPTIMIZER_SLOTS)):
+        assert {k for k in vars(owner) if k.endswith("_hooks")} >= set(slots)
+        for slot, name in slots.items():
+            assert not private.hooks_in(owner, slot)
+            handle = getattr(owner, name)(lambda *args: None)
+            assert list(private.hooks_in(owner, slot)) == [handle.id]
+            handle.remove()
+
+
+def test_a_handle_knows_the_dict_of_its_hook():
+    model, w = nn.Linear(1, 1), leaf()
+    for handle, hooks in (
+        (model.register_forward_hook(print), model._forward_hooks),
+        (w.register_hook(print), w._backward_hooks),
+        (torch.optim.SGD([w], lr=0.1).register_step_pre_hook(print), None),
+    ):
+        assert private.registered_in(handle) is hooks
+    assert private.count_hooks(model, "register_forward_hook") == 1
+    assert private.count_hooks(model, "register_full_backward_hook") == 0
+    assert private.count_hooks(w, "register_hook") is None
+
+
+def test_hooks_on_every_call_and_every_step_are_in_these_dicts():
+    model, optimizer, seen = nn.Linear(1, 1), torch.optim.SGD([leaf()], lr=0.1), []
+    before, after = private.EVERY_STEP
+    undo = [
+        private.insert_hook(private.EVERY_CALL, lambda module, args: seen.append("call")),
+        private.insert_hook(before, lambda *args: seen.append("before")),
+        private.insert_hook(after, lambda *args: seen.append("after")),
+    ]
+    try:
+        model(torch.ones(1, 1))
+        optimizer.step()
+    finally:
+        for take_out in undo:
+            take_out()
+    assert seen == ["call", "before", "after"]
+    model(torch.ones(1, 1))
+    optimizer.step()
+    assert len(seen) == 3
+
+
+def test_a_hook_put_into_a_dict_uses_up_no_number():
+    model = nn.Linear(1, 1)
+    first = model.register_forward_hook(lambda *args: None)
+    fired: list[int] = []
+    take_out = private.insert_hook(model._forward_hooks, lambda *args: fired.append(1))
+    second = model.register_forward_hook(lambda *args: None)
+    assert second.id == first.id + 1
+    model(torch.ones(1, 1))
+    take_out()
+    take_out()
+    model(torch.ones(1, 1))
+    assert fired == [1] and list(model._forward_hooks) == [first.id, second.id]
+    assert private.is_before_others(model._forward_hooks, first.id)
+    assert not private.is_before_others(model._forward_hooks, second.id)
+    second.remove()
+    assert private.is_only(model._forward_hooks)
+
+
+def test_a_hook_is_forgotten_with_what_stands_beside_it():
+    model = nn.Linear(1, 1)
+    bare = {name: len(value) for name, value in vars(model).items() if "hooks" in name and value is not None}
+    handle = model.register_forward_hook(lambda *args, **kwargs: None, with_kwargs=True, always_call=True)
+    private.forget_hook(model, "_forward_hooks", handle.id)
+    handle = model.register_forward_pre_hook(lambda *args, **kwargs: None, with_kwargs=True)
+    private.forget_hook(model, "_forward_pre_hooks", handle.id)
+    found = {name: len(value) for name, value in vars(model).items() if "hooks" in name and value is not None}
+    assert found == bare
+
+
+def test_a_module_has_backward_hooks_of_one_kind():
+    for register in ("register_backward_hook", "register_full_backward_hook"):
+        model = nn.Linear(1, 1)
+        getattr(model, register)(lambda *args: None)
+        (slot,) = [s for s in private.registered_by(model) if private.hooks_in(model, s)]
+        assert (slot, private.registered_by(model)[slot]) == ("_backward_hooks", register)
+
+
+def test_the_output_of_a_call_with_full_backward_hooks_goes_through_one_function(monkeypatch):
+    where, name = private.OUTPUT_ENTRY
+    seen, setup = [], getattr(where, name)
+    monkeypatch.setattr(where, name, lambda self, *a: (seen.append(self.module), setup(self, *a))[1])
+    model = nn.Linear(1, 1)
+    model(torch.ones(1, 1))
+    model.register_full_backward_hook(lambda *args: None)
+    model(torch.ones(1, 1))
+    assert seen == [model]
