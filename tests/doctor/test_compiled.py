@@ -239,7 +239,7 @@ def test_compiling_a_backward_is_not_a_backward():
     torch.compiler.reset()
     with th.examine() as exam:
         held = run()
-    assert exam.course.timeline.backwards == 1 and held is not None
+    assert exam.events.timeline.backwards == 1 and held is not None
 
 
 def test_a_hook_on_every_module_that_was_gone_is_not_meant():

@@ -39,7 +39,8 @@ class Stage:
             return None
         zero = torch.zeros_like(self.with_hooks if self.with_hooks is not None else self.without)  # type: ignore[arg-type]
         return (self.with_hooks if self.with_hooks is not None else zero) - (
-            self.without if self.without is not None else zero)  # fmt: skip
+            self.without if self.without is not None else zero
+        )
 
     @property
     def same(self) -> bool:
@@ -129,8 +130,9 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
         )
     if not loss.requires_grad:
         raise RefusedError("the loss requires no gradient", remedy="give the loss of this model's last forward")
-    parameters = {name: p for name, target in targets_of(model, {}).parameters.items()
-                  if (p := target.parameter()) is not None}  # fmt: skip
+    parameters = {
+        name: p for name, target in targets_of(model, {}).parameters.items() if (p := target.parameter()) is not None
+    }
     optimizers = rig._installer.environment.model.optimizers()
     holder = {id(p): o for o in optimizers.values() for g in o.param_groups for p in g["params"]}
     runs = [_run(rig, loss, parameters, optimizers, hooked=hooked) for hooked in (True, False)]

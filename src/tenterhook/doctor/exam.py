@@ -166,13 +166,13 @@ def _diagnose(seen: Recording) -> Iterator[Finding]:
     for rig, place in seen.rigs:
         yield from (replace(one, place=place) for one in check_rig(rig))
     if not seen.hooks and not seen.rigs and not seen.refusals and not seen.everywhere and seen.failure is None:
-        timeline = seen.course.timeline
+        timeline = seen.events.timeline
         yield from found(nothing_hooked(Subject(), timeline.backwards, timeline.steps))
 
 
 def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(*(rule(hook) for rule in FIRED))
-    yield from found(no_optimizer_holds_it(hook, seen.course.timeline.steps))
+    yield from found(no_optimizer_holds_it(hook, seen.events.timeline.steps))
     yield from found(limit_on_scaled_gradient(hook), returned_what_it_was_given(hook))
     yield from found(*(rule(hook) for rule in WRONG_MOMENT))
 
@@ -183,11 +183,11 @@ def _of_the_program(seen: Recording) -> Iterator[Finding]:
     if seen.warned and tensors:
         yield from found(grad_of_no_leaf(tensors[-1], seen.warned[0]))
     yield from of_the_program(seen)
-    course = seen.course
-    yield from found(always_retains(Subject(place=course.retained_at), course.retained, course.timeline.backwards))
-    if course.steps_inside and course.empty_clips:
-        about = Subject(place=course.empty_clips[0])
-        yield from found(steps_inside_the_backward(about, course.steps_inside, len(course.empty_clips)))
+    events = seen.events
+    yield from found(always_retains(Subject(place=events.retained_at), events.retained, events.timeline.backwards))
+    if events.steps_inside and events.empty_clips:
+        about = Subject(place=events.empty_clips[0])
+        yield from found(steps_inside_the_backward(about, events.steps_inside, len(events.empty_clips)))
     for kind, by in seen.everywhere:
         yield from found(hooks_every_module(Subject(place=by.place), kind))
     for path in sorted(seen.files):

@@ -48,9 +48,14 @@ class Replica:
         ignored = frozenset(ddp.parameters_to_ignore)
         named = [(id(p), p.requires_grad) for name, p in ddp.module.named_parameters() if name not in ignored]
         return cls(
-            weakref.ref(ddp), frozenset(id for id, trained in named if trained), frozenset(map(id, ddp.modules())),
-            place, ddp.process_group.size(), ignored, frozenset(id for id, trained in named if not trained),
-        )  # fmt: skip
+            weakref.ref(ddp),
+            frozenset(id for id, trained in named if trained),
+            frozenset(map(id, ddp.modules())),
+            place,
+            ddp.process_group.size(),
+            ignored,
+            frozenset(id for id, trained in named if not trained),
+        )
 
     def look(self) -> None:
         ddp: Any = self.ddp()

@@ -40,9 +40,15 @@ class FiringSample:
         peaks = (_peak(a), _peak(b))
         zeroed = (b == 0) & (a != 0) if factor is None or not factor else None
         return cls(
-            norm, made, bool(torch.equal(a, b)), factor, peaks, timeline.scale, timeline.steps,
+            norm,
+            made,
+            bool(torch.equal(a, b)),
+            factor,
+            peaks,
+            timeline.scale,
+            timeline.steps,
             zeroed if zeroed is not None and bool(zeroed.any()) else None,
-        )  # fmt: skip
+        )
 
 
 #: elements of a tensor that tell whether it is a multiple of another

@@ -21,7 +21,7 @@ from tenterhook.doctor.observe.source import Reading
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 
 #: firings of a hook that are looked at number by number, and kept values that are followed
-LOOKS = 4
+SAMPLES = 4
 
 
 TENSOR = ("register_hook", "register_post_accumulate_grad_hook")
@@ -135,7 +135,7 @@ class HookRecord:
     changed: int = 0
     in_place: int = 0
     raised: str | None = None
-    looks: list[FiringSample] = field(default_factory=list)
+    samples: list[FiringSample] = field(default_factory=list)
     #: firings in a recomputation; with no gradient at all; with none of its inputs; onto a .grad that was there;
     #: after it was removed; on copies of what it is on
     recomputed: int = 0
@@ -157,7 +157,7 @@ class HookRecord:
     aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
 
     #: backwards that it did not fire in
-    meetings: list[MissedBackward] = field(default_factory=list)
+    missed_backwards: list[MissedBackward] = field(default_factory=list)
     #: how the module it is on is called, where PyTorch tells
     calls: Calls | None = None
     #: nodes of forwards that it changed and a checkpoint may run again, with the backwards that had run then
@@ -206,7 +206,7 @@ class HookRecord:
     # -- firing ------------------------------------------------------------------------------------------------------
 
     def fire(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        looking = len(self.looks) < LOOKS and self.fired < 4 * LOOKS
+        looking = len(self.samples) < SAMPLES and self.fired < 4 * SAMPLES
         if not self.fired:
             self.spread = self.distribution.kind(self.owner)
         if self.kind in TENSOR:
@@ -217,7 +217,7 @@ class HookRecord:
             return fire(fn, args, kwargs, looking)
         watched = self.kind in BACKWARD
         before = [(t, private.version(t)) for t in _tensors(args)] if watched else []
-        if before and before[-1][0].requires_grad and len(self.kept) < LOOKS:
+        if before and before[-1][0].requires_grad and len(self.kept) < SAMPLES:
             self.kept.append((self.timeline.now(), weakref.ref(before[-1][0])))
         out = self._call(fn, args, kwargs)
         if watched:
@@ -227,13 +227,19 @@ class HookRecord:
         if out is not None:
             self.returned += 1
             given = args[1] if watched and len(args) > 1 else None
-            pair = next(((a, b) for a, b in zip(_tuple(given), _tuple(out)) if isinstance(a, Tensor)
-                         and isinstance(b, Tensor) and a is not b), None)  # fmt: skip
+            pair = next(
+                (
+                    (a, b)
+                    for a, b in zip(_tuple(given), _tuple(out))
+                    if isinstance(a, Tensor) and isinstance(b, Tensor) and a is not b
+                ),
+                None,
+            )
             self.changed += 1 if pair is not None or not watched else 0
             if pair is not None and looking and comparable(*pair):
                 with torch.no_grad():
-                    self.looks.append(FiringSample.at(*pair, self.timeline))
-        elif self.kind in FORWARD and len(self.kept) < LOOKS:
+                    self.samples.append(FiringSample.at(*pair, self.timeline))
+        elif self.kind in FORWARD and len(self.kept) < SAMPLES:
             self._follow(args)
         if self.kind in FORWARD:
             self._see_checkpoint(out)
@@ -264,7 +270,7 @@ class HookRecord:
             return
         made = next(_tensors((out,)), None)
         node = private.checkpointed(made) if made is not None else None
-        if node is not None and len(self.checkpointed) < LOOKS:
+        if node is not None and len(self.checkpointed) < SAMPLES:
             self.checkpointed[node] = self.timeline.backwards
 
     def _on_gradient(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
@@ -284,7 +290,7 @@ class HookRecord:
         elif looking:
             tensor = self.owner.now()
             self.rebased |= isinstance(tensor, Tensor) and private.version(tensor) != self.owner.version
-        if given.requires_grad and len(self.kept) < LOOKS:
+        if given.requires_grad and len(self.kept) < SAMPLES:
             self.kept.append((self.timeline.now(), weakref.ref(given)))
         out = self._call(fn, args, kwargs)
         now = private.version(given)
@@ -297,7 +303,7 @@ class HookRecord:
                 self.changed += 1
                 if copy is not None and comparable(copy, out):
                     with torch.no_grad():
-                        self.looks.append(FiringSample.at(copy, out, self.timeline))
+                        self.samples.append(FiringSample.at(copy, out, self.timeline))
         return out
 
     def _on_accumulated(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:

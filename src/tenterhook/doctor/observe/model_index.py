@@ -59,7 +59,7 @@ class Place:
     key: str = ""
 
 
-def uncompiled(module: nn.Module) -> nn.Module:
+def original_module(module: nn.Module) -> nn.Module:
     """The model, whatever compiled it."""
     while isinstance(inner := private.child_modules(module).get("_orig_mod"), nn.Module):
         module = inner
@@ -135,7 +135,7 @@ class ModelIndex:
 
 def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
     """Note where every module and parameter of a root stands, under the name that `th.hook` takes."""
-    at, kind = weakref.ref(root), type(uncompiled(root))
+    at, kind = weakref.ref(root), type(original_module(root))
     for name, module in walk(root, skip=torch.jit.ScriptModule):
         if id(module) in modules:
             continue

@@ -166,10 +166,12 @@ def _lost(steps: list[Step], given: tuple[str, ...]) -> str | None:
 def _edited(steps: list[Step], given: tuple[str, ...]) -> str | None:
     """A copy of an argument that gets new elements and is then forgotten."""
     copies = {
-        steps[n].value for n in range(1, len(steps))
-        if steps[n].op == "STORE_FAST" and any(s.value == "clone" for s in _expression(steps, n))
+        steps[n].value
+        for n in range(1, len(steps))
+        if steps[n].op == "STORE_FAST"
+        and any(s.value == "clone" for s in _expression(steps, n))
         and any(s.op == "LOAD_FAST" and s.value in given for s in _expression(steps, n))
-    }  # fmt: skip
+    }
     if any(s.op in _METHODS and s.value in _KEEPS for s in steps):
         return None
     for number, step in enumerate(steps):

@@ -52,7 +52,7 @@ class Retained:
     caller: Caller
 
 
-def aside(fn: Callable[..., Any]) -> Callable[..., Any]:
+def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Neither it nor what it calls is compiled by itself; where compiled code calls it, it is inlined."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -197,7 +197,7 @@ class Compiler:
             if type(tensor.grad_fn).__name__ == COMPILED_NODE:
                 self._retained.append(Retained(weakref.ref(tensor), f"tensor{list(tensor.shape)}", caller()))
 
-        return aside(retained)
+        return uncompiled(retained)
 
     def waiting_in(self, nodes: Callable[[], set[Any]]) -> list[tuple[Retained, Tensor]]:
         """Tensors that the backward to come goes through."""
@@ -210,7 +210,7 @@ class Compiler:
 
 def _uses(hook: HookRecord) -> int:
     """Backwards so far of a forward since it came, through its module and not through it."""
-    return sum(meeting.used and not meeting.late for meeting in hook.meetings)
+    return sum(meeting.used and not meeting.late for meeting in hook.missed_backwards)
 
 
 def _is_stand_in(frame: Frame) -> bool:

@@ -19,16 +19,16 @@ from tenterhook.doctor.observe.hook_owner import is_dtensor
 from tenterhook.doctor.observe.hook_record import (
     BACKWARD,
     FORWARD,
-    LOOKS,
+    SAMPLES,
     TENSOR,
     Calls,
     FiringLog,
     HookRecord,
     MissedBackward,
 )
-from tenterhook.doctor.observe.model_index import ModelIndex, caller, uncompiled
+from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
-from tenterhook.doctor.patch.compiler import Compiler, aside
+from tenterhook.doctor.patch.compiler import Compiler, uncompiled
 from tenterhook.torch_internals import compiler as dynamo
 
 #: nodes of a graph that are walked through to see what a loss depends on
@@ -123,7 +123,7 @@ class ProgramEvents:
                 self.retained += 1
                 self.retained_at = caller().place
             if self.firings.waiting or self.missed:
-                self._meet(outputs, entry)
+                self._note_missed(outputs, entry)
             elif self.look_away is not None:
                 self.look_away()
             waited = self.compiler.waiting_in(lambda: walk(outputs).nodes)
@@ -136,19 +136,19 @@ class ProgramEvents:
 
         return entered
 
-    def _meet(self, outputs: Sequence[Any], entry: str) -> None:
+    def _note_missed(self, outputs: Sequence[Any], entry: str) -> None:
         graph = walk(outputs)
         for number, hook in list(self.firings.waiting.items()):
             if hook.removed is None:
-                hook.meetings.append(self._meeting(hook, graph, entry))
-            if hook.removed is not None or len(hook.meetings) == LOOKS:
+                hook.missed_backwards.append(self._missed_backward(hook, graph, entry))
+            if hook.removed is not None or len(hook.missed_backwards) == SAMPLES:
                 self.firings.waiting.pop(number, None)
         made = {(private.node_number(n), n.name()) for n in graph.nodes} if self.missed else set()
         for hook in self.missed:
             hook.recomputed_without = len(made & hook.checkpointed.keys())
         self.missed.clear()
 
-    def _meeting(self, hook: HookRecord, graph: Graph, entry: str) -> MissedBackward:
+    def _missed_backward(self, hook: HookRecord, graph: Graph, entry: str) -> MissedBackward:
         owner, now = hook.owner, hook.owner.now()
         if hook.kind in (*FORWARD, *BACKWARD):
             parameters = list(now.parameters()) if isinstance(now, nn.Module) else []
@@ -166,9 +166,15 @@ class ProgramEvents:
             group = owner.group() if owner.group is not None else None
             sharded = replaced and not owner.is_dtensor and (is_dtensor(now) or self.spread.shards(owner))
             return MissedBackward(
-                entry, inside, True, frozen, replaced, sharded, group is not None and not private.syncs(group),
+                entry,
+                inside,
+                True,
+                frozen,
+                replaced,
+                sharded,
+                group is not None and not private.syncs(group),
                 other=None if inside else self._other(hook, graph),
-            )  # fmt: skip
+            )
         if now is None:
             return MissedBackward(entry, False, alive=False)
         inside = id(now) in graph.leaves if owner.leaf else now.grad_fn in graph.nodes
@@ -214,8 +220,8 @@ class ProgramEvents:
             hook.reached += 1
             hook.summed, hook.adding = hook.summed + hook.adding, 0
             hook.optimizers.add(type(optimizer).__name__)
-            look = hook.looks[-1] if hook.looks else None
-            if look is None or look.steps != self.timeline.steps or hook.reached > LOOKS:
+            look = hook.samples[-1] if hook.samples else None
+            if look is None or look.steps != self.timeline.steps or hook.reached > SAMPLES:
                 continue
             grad = parameter.grad
             if grad is not None and not grad.is_sparse and not is_plain(grad):
@@ -238,7 +244,7 @@ class ProgramEvents:
             hook = self.hooks[number]
             parameter = hook.owner.now()
             if parameter is not None and parameter.shape == before.shape:
-                moved = float((parameter.detach() - before)[hook.looks[-1].zeroed].norm())
+                moved = float((parameter.detach() - before)[hook.samples[-1].zeroed].norm())
                 hook.moved.append((moved, mover(members.get(id(parameter), {}))))
         self._before.clear()
 
@@ -253,8 +259,10 @@ class ProgramEvents:
             if not having:
                 self.empty_clips.append(caller().place)
             factor = float(max_norm) / (float(total_norm) + 1e-6)
-            mine = {h.owner.id: h for h in self._hooks_of_parameters() if h.looks and h.owner.id in having}
-            factors = {round(h.looks[-1].factor, 6) if h.looks[-1].factor is not None else None for h in mine.values()}
+            mine = {h.owner.id: h for h in self._hooks_of_parameters() if h.samples and h.owner.id in having}
+            factors = {
+                round(h.samples[-1].factor, 6) if h.samples[-1].factor is not None else None for h in mine.values()
+            }
             for hook in mine.values():
                 alike = having <= mine.keys() and len(factors) == 1 and None not in factors
                 hook.clipped.append((factor, alike))
@@ -316,7 +324,7 @@ class ProgramEvents:
                 calls.note(out)
             return set_up(hook, out)
 
-        return aside(returned)
+        return uncompiled(returned)
 
     def uses_of(self, module: nn.Module) -> Calls | None:
         """How a module is called from now on until every hook has met its backward."""
@@ -346,7 +354,7 @@ class ProgramEvents:
 
 
 def _shapes(root: nn.Module | None) -> dict[str, Any]:
-    return {name: p.shape for name, p in uncompiled(root).named_parameters()} if root is not None else {}
+    return {name: p.shape for name, p in original_module(root).named_parameters()} if root is not None else {}
 
 
 def mover(group: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ from tenterhook.doctor.observe.hook_owner import Owner
 from tenterhook.doctor.observe.hook_record import FULL, Calls, HookRecord
 from tenterhook.doctor.observe.model_index import Caller, ModelIndex, caller
 from tenterhook.doctor.observe.source import bare
-from tenterhook.doctor.patch.compiler import aside
+from tenterhook.doctor.patch.compiler import uncompiled
 from tenterhook.doctor.patch.events import ProgramEvents
 from tenterhook.doctor.patch.proxy import FUNCTIONS, HookProxy, watch
 from tenterhook.rig import Rig
@@ -42,25 +42,38 @@ from tenterhook.torch_internals.code_owner import is_users
 WATCHED: dict[Any, tuple[str, ...]] = {
     Tensor: ("register_hook", "register_post_accumulate_grad_hook"),
     nn.Module: (
-        "register_forward_pre_hook", "register_forward_hook", "register_full_backward_pre_hook",
-        "register_full_backward_hook", "register_backward_hook", "register_state_dict_pre_hook",
-        "register_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
+        "register_forward_pre_hook",
+        "register_forward_hook",
+        "register_full_backward_pre_hook",
+        "register_full_backward_hook",
+        "register_backward_hook",
+        "register_state_dict_pre_hook",
+        "register_state_dict_post_hook",
+        "register_load_state_dict_pre_hook",
+        "register_load_state_dict_post_hook",
     ),
     Optimizer: (
-        "register_step_pre_hook", "register_step_post_hook", "register_state_dict_pre_hook",
-        "register_state_dict_post_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
+        "register_step_pre_hook",
+        "register_step_post_hook",
+        "register_state_dict_pre_hook",
+        "register_state_dict_post_hook",
+        "register_load_state_dict_pre_hook",
+        "register_load_state_dict_post_hook",
     ),
-}  # fmt: skip
+}
 
 
 #: those that hook every module, or every optimizer, of the process
 GLOBAL = {
     module_module: (
-        "register_module_forward_pre_hook", "register_module_forward_hook", "register_module_backward_hook",
-        "register_module_full_backward_pre_hook", "register_module_full_backward_hook",
+        "register_module_forward_pre_hook",
+        "register_module_forward_hook",
+        "register_module_backward_hook",
+        "register_module_full_backward_pre_hook",
+        "register_module_full_backward_hook",
     ),
     optimizer_module: ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"),
-}  # fmt: skip
+}
 
 
 #: how a warning of PyTorch's begins
@@ -108,7 +121,7 @@ class Recording:
         self.opened_at = caller().place
         self._model = weakref.ref(model) if model is not None else None
         self.places = ModelIndex()
-        self.course = ProgramEvents(self.places)
+        self.events = ProgramEvents(self.places)
         #: with the place that attached each
         self.rigs: list[tuple[Rig, str]] = []
         self.refusals: list[Refusal] = []
@@ -130,12 +143,12 @@ class Recording:
 
     @property
     def hooks(self) -> list[HookRecord]:
-        return self.course.hooks
+        return self.events.hooks
 
     # -- opening and closing -----------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        course = self.course
+        events = self.events
         self.places.begin()
         with ExitStack() as undo:
             for owner, names in WATCHED.items():
@@ -145,37 +158,37 @@ class Recording:
                 for name in names:
                     self._replace(undo, place, name, self._registering_globally(getattr(place, name), name))
             entries: tuple[tuple[tuple[Any, str], Callable[..., Any]], ...] = (
-                (private.ENGINE_ENTRY, course.entering),
-                (private.CLIP_ENTRY, course.clipping),
-                (private.FUNCTIONAL_ENTRY, course.calling_functionally),
-                (private.OUTPUT_ENTRY, course.returning),
-                ((torch.amp.GradScaler, "scale"), course.scaling),
-                ((torch.amp.GradScaler, "step"), course.scaler_stepping),
-                ((torch.utils.checkpoint, "check_backward_validity"), course.checking_inputs),
-                ((torch, "compile"), course.compiling),
-                ((Tensor, "retain_grad"), course.compiler.retaining),
+                (private.ENGINE_ENTRY, events.entering),
+                (private.CLIP_ENTRY, events.clipping),
+                (private.FUNCTIONAL_ENTRY, events.calling_functionally),
+                (private.OUTPUT_ENTRY, events.returning),
+                ((torch.amp.GradScaler, "scale"), events.scaling),
+                ((torch.amp.GradScaler, "step"), events.scaler_stepping),
+                ((torch.utils.checkpoint, "check_backward_validity"), events.checking_inputs),
+                ((torch, "compile"), events.compiling),
+                ((Tensor, "retain_grad"), events.compiler.retaining),
                 ((RemovableHandle, "remove"), self._removing),
                 ((RemovableHandle, "__setstate__"), self._loading_a_handle),
                 ((warnings, "showwarning"), self._warning),
                 ((nn.Module, "__init__"), self.places.making),
                 ((nn.Module, "__setstate__"), self.places.making),
                 ((Rig, "__init__"), self._attaching),
-                ((nn.parallel.DistributedDataParallel, "__init__"), course.spread.wrapping),
+                ((nn.parallel.DistributedDataParallel, "__init__"), events.spread.wrapping),
             )
             for (where, name), wrapped in entries:
                 self._replace(undo, where, name, wrapped(getattr(where, name)))
-            for hooks, call in zip(private.EVERY_STEP, (course.before_step, course.after_step), strict=True):
+            for hooks, call in zip(private.EVERY_STEP, (events.before_step, events.after_step), strict=True):
                 undo.callback(private.insert_hook(hooks, call))
             undo.callback(self._listen())
-            course.timeline.open = True
-            course.compiler.listen()
-            course.compiler.models.update(filter(dynamo.is_compiled, self.places.modules()))
+            events.timeline.open = True
+            events.compiler.listen()
+            events.compiler.models.update(filter(dynamo.is_compiled, self.places.modules()))
             undo.callback(self._close)
             model = self._model() if self._model is not None else None
             if model is not None:
                 self._adopt(model)
             self._undo = undo.pop_all()
-        course.spread.begin(self.places.modules(), self._undo)
+        events.spread.begin(self.places.modules(), self._undo)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -187,7 +200,7 @@ class Recording:
         if error is not None and not isinstance(error, SystemExit):
             self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
         gc.collect()
-        self.course.compiler.collect()
+        self.events.compiler.collect()
 
     def _restore(self) -> None:
         """Put back every function of PyTorch, and let go of the error with its frames."""
@@ -196,11 +209,11 @@ class Recording:
 
     def _close(self) -> None:
         """Put every function back in the place of its stand-in."""
-        timeline = self.course.timeline
+        timeline = self.events.timeline
         timeline.open = False
-        self.course.compiler.close()
-        if self.course.look_away is not None:
-            self.course.look_away()
+        self.events.compiler.close()
+        if self.events.look_away is not None:
+            self.events.look_away()
         for module in self.places.modules():  # those of copies
             for slot in private.MODULE_SLOTS:
                 hooks = private.hooks_in(module, slot)
@@ -233,7 +246,7 @@ class Recording:
     def _registering(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
         @wraps(register)
         def registered(owner: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not callable(hook) or not self.course.timeline.open:
+            if torch.compiler.is_compiling() or not callable(hook) or not self.events.timeline.open:
                 return register(owner, hook, *args, **kwargs)
             by = caller()
             if by.ours or (not by.users and not isinstance(hook, FUNCTIONS)):
@@ -252,7 +265,7 @@ class Recording:
             self._seat(stand_in, handle)
             return handle
 
-        return aside(registered)
+        return uncompiled(registered)
 
     def _registering_globally(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
         @wraps(register)
@@ -265,7 +278,7 @@ class Recording:
 
     def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> HookProxy:
         self.places.note_thread()
-        self.course.spread.look()
+        self.events.spread.look()
         if is_users(by.file):
             self.files.add(by.file)
         place = None
@@ -280,10 +293,10 @@ class Recording:
             place,
             by,
             number=len(self.hooks),
-            timeline=self.course.timeline,
-            firings=self.course.firings,
-            distribution=self.course.spread,
-            on_compiled=self.course.compiler.enter,
+            timeline=self.events.timeline,
+            firings=self.events.firings,
+            distribution=self.events.spread,
+            on_compiled=self.events.compiler.enter,
         )
 
     def _seat(self, stand_in: HookProxy, handle: Any) -> None:
@@ -291,15 +304,15 @@ class Recording:
         record.number, record.handle = len(self.hooks), handle
         self._seats[handle.id] = record
         self.hooks.append(record)
-        self.course.compiler.came(record)
+        self.events.compiler.came(record)
         if record.waits:
-            self.course.firings.waiting[record.number] = record
+            self.events.firings.waiting[record.number] = record
         place = record.owner.place
         module = place.module() if place is not None else None
         if module is not None and record.kind in FULL:
-            record.calls = self.course.calls.setdefault(module, Calls())
+            record.calls = self.events.calls.setdefault(module, Calls())
         elif module is not None and record.owner.is_parameter:
-            record.calls = self.course.uses_of(module)
+            record.calls = self.events.uses_of(module)
 
     def _refuse(self, kind: str, owner: Any, fact: str, by: Caller) -> None:
         if not by.users:
@@ -333,9 +346,9 @@ class Recording:
             record = self._seats.get(getattr(handle, "id", -1))
             mine = record is not None and private.registered_in(handle) is private.registered_in(record.handle)
             if record is not None and mine and record.removed is None and record.alive:
-                record.removed = self.course.timeline.now()
-                if self.course.timeline.backwards in record.checkpointed.values():
-                    self.course.missed.append(record)
+                record.removed = self.events.timeline.now()
+                if self.events.timeline.backwards in record.checkpointed.values():
+                    self.events.missed.append(record)
             remove(handle)
 
         return removed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_record import BACKWARD, FULL, LOOKS, HookRecord
+from tenterhook.doctor.observe.hook_record import BACKWARD, FULL, SAMPLES, HookRecord
 from tenterhook.doctor.patch.compiler import Recompiled
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.never_fired import compile_again, expression_of
@@ -54,10 +54,10 @@ def cost_of_a_hook(about: Subject, cost: Cost | None = None, dropped: int = 0) -
 
 @rule("TH224")
 def compiled_without_it(hook: HookRecord, seen: Recording) -> Words | None:
-    without = seen.course.compiler.without(hook)
+    without = seen.events.compiler.without(hook)
     if not without:
         return None
-    more = " or more" if without == LOOKS else ""
+    more = " or more" if without == SAMPLES else ""
     return Words(
         f"{plural(without, 'backward')}{more} ran through code that was compiled before it "
         "came; then something else had the code made anew, and that has it",
@@ -67,7 +67,7 @@ def compiled_without_it(hook: HookRecord, seen: Recording) -> Words | None:
 
 @rule("TH225")
 def operation_left_out(hook: HookRecord, seen: Recording) -> Words | None:
-    names = seen.course.compiler.left_out.get(hook.number)
+    names = seen.events.compiler.left_out.get(hook.number)
     if not names:
         return None
     return Words(
@@ -117,7 +117,7 @@ def compiled_again_and_again(hook: HookRecord, seen: Recording) -> Words | None:
 
 @rule("TH516")
 def breaks_the_graph(hook: HookRecord, seen: Recording) -> Words | None:
-    compiler, module = seen.course.compiler, hook.owner.now()
+    compiler, module = seen.events.compiler, hook.owner.now()
     reasons = compiler.breaks.get(hook.number, [])
     if hook.kind in FULL and isinstance(module, nn.Module) and hook.calls is not None and hook.calls.count:
         inside = compiler.runs(module) and module not in compiler.models
@@ -160,7 +160,7 @@ def compiled_by_itself(hook: HookRecord, seen: Recording) -> Words | None:
 
 def _recompiled(hook: HookRecord, seen: Recording) -> list[Recompiled]:
     """Return the recompilations for a hook, if they are a habit."""
-    again = seen.course.compiler.recompiled.get(hook.number, [])
+    again = seen.events.compiler.recompiled.get(hook.number, [])
     return again if len(again) >= HABIT else []
 
 
@@ -176,13 +176,13 @@ def _disabled(hook: HookRecord) -> str:
 
 def limit_reached(seen: Recording) -> Iterator[Finding]:
     """Explain a program that ended because code was compiled too often."""
-    seen.course.compiler.collect()
+    seen.events.compiler.collect()
     yield from list(found(*(recompilations_used_up(hook, seen) for hook in seen.hooks)))[:1]
 
 
 def of_the_program(seen: Recording) -> Iterator[Finding]:
     """Find what is wrong with a compiled program rather than with one hook."""
-    for one in seen.course.compiler.emptied:
+    for one in seen.events.compiler.emptied:
         about = Subject(target=one.name, by="retain_grad", place=one.caller.place, minor=not one.caller.users)
         yield from found(gradient_not_kept(about))
     for number in sorted(seen.fired_around):

@@ -33,9 +33,10 @@ def on_some_ranks(hook: HookRecord, diff: RankDiff) -> Words | None:
 def shard_is_not_in_the_graph(hook: HookRecord) -> Words | None:
     if hook.kind != TENSOR[0]:
         return None
+    ran = plural(len(hook.missed_backwards), "backward")
     return Words(
-        f"{plural(len(hook.meetings), 'backward')} ran; the graph has the whole parameter, which FSDP2 makes for each "
-        "forward, and not the shard that the hook is on",
+        f"{ran} ran; the graph has the whole parameter, which FSDP2 makes for each forward, and not the shard that the "
+        "hook is on",
         "p.register_post_accumulate_grad_hook(fn)  # fn(p): p.grad is reduced, and this rank's shard\n"
         f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # fn(grad), the same',
     )
@@ -43,11 +44,11 @@ def shard_is_not_in_the_graph(hook: HookRecord) -> Words | None:
 
 @rule("TH223")
 def not_synced(hook: HookRecord) -> Words | None:
-    if not all(meeting.unsynced for meeting in hook.meetings):
+    if not all(meeting.unsynced for meeting in hook.missed_backwards):
         return None
+    ran = plural(len(hook.missed_backwards), "backward")
     return Words(
-        f"{plural(len(hook.meetings), 'backward')} ran, each after set_requires_gradient_sync(False): FSDP2 adds up "
-        "what is not reduced, and fills no .grad",
+        f"{ran} ran, each after set_requires_gradient_sync(False): FSDP2 adds up what is not reduced, and fills no .grad",
         "model.set_requires_gradient_sync(True)  # before the last backward of a step: the hook gets the sum",
     )
 
@@ -105,14 +106,14 @@ def not_reduced(about: Subject, strangers: dict[str, str]) -> Words:
 
 def across_ranks(seen: Recording, diff: RankDiff | None) -> Iterator[Finding]:
     """Find what is wrong with the run on several ranks rather than with one hook."""
-    for replica in seen.course.spread.replicas:
+    for replica in seen.events.spread.replicas:
         if replica.strangers:
             about = Subject(target=next(iter(replica.strangers)), place=replica.place)
             yield from found(not_reduced(about, replica.strangers))
     for hook in seen.hooks if diff is not None else ():
         assert diff is not None
         yield from found(on_some_ranks(hook, diff))
-    for read in seen.course.spread.reads.values():
+    for read in seen.events.spread.reads.values():
         yield from found(number_of_a_part(_reader(read), read))
 
 

@@ -211,8 +211,8 @@ def _failure(seen: Recording, error: BaseException, text: str, place: str) -> It
         return
     for pattern, rule, remedy in _ERRORS:
         if re.search(pattern, text):
-            if rule is without_grad and seen.course.blind_checkpoints:
-                rule, remedy, place = checkpoint_without_gradient, CHECKPOINT, seen.course.blind_checkpoints[0]
+            if rule is without_grad and seen.events.blind_checkpoints:
+                rule, remedy, place = checkpoint_without_gradient, CHECKPOINT, seen.events.blind_checkpoints[0]
             hook = raising or _involved(seen, rule, text)
             remedy = remedy or _RETURNS.get(hook.kind if hook is not None else "", "return None")
             remedy = remedy.replace("layer", hook.owner.name) if hook is not None and hook.owner.name != "." else remedy

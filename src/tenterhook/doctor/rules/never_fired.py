@@ -13,19 +13,19 @@ CHECKPOINT = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
 
 
 def _ran(hook: HookRecord) -> str:
-    return f"{plural(len(hook.meetings), 'backward')} ran"
+    return f"{plural(len(hook.missed_backwards), 'backward')} ran"
 
 
 @rule("TH201")
 def registered_too_late(hook: HookRecord) -> Words | None:
-    if hook.kind in TENSOR or not hook.meetings:
+    if hook.kind in TENSOR or not hook.missed_backwards:
         if not hook.born.backwards:
             return None
         return Words(
             f"{plural(hook.born.backwards, 'backward')} ran before it was registered, none since",
             "handle = y.register_hook(fn)  # first\nloss.backward()                # then",
         )
-    if not hook.meetings[-1].late or len(hook.meetings) != 1:
+    if not hook.missed_backwards[-1].late or len(hook.missed_backwards) != 1:
         return None
     return Words(
         "the module had run forward before it was registered, and was not called since",
@@ -62,7 +62,7 @@ def not_on_the_way_to_the_loss(about: HookRecord | SilentSites) -> Words:
 
 @rule("TH203")
 def frozen(hook: HookRecord) -> Words | None:
-    if not hook.meetings[-1].frozen:
+    if not hook.missed_backwards[-1].frozen:
         return None
     return Words(
         f"{_ran(hook)}, with requires_grad=False on it",
@@ -90,7 +90,7 @@ def without_grad(about: HookRecord | Subject) -> Words | None:
 
 @rule("TH205")
 def parameter_replaced(hook: HookRecord) -> Words | None:
-    last, name = hook.meetings[-1], hook.owner.name
+    last, name = hook.missed_backwards[-1], hook.owner.name
     if last.sharded:
         return Words(
             f"{_ran(hook)}; fully_shard or parallelize_module put a DTensor at {name!r} since, without the hook",
@@ -130,10 +130,10 @@ def used_without_a_call(about: HookRecord | SilentSites) -> Words | None:
             f'th.hook(model, fn, on="{about.first.name}.*", at="grad")  # what is used',
             about.some,
         )
-    if not about.meetings or not about.meetings[-1].used:
+    if not about.missed_backwards or not about.missed_backwards[-1].used:
         return None
     return Words(
-        f"0 calls in {plural(len(about.meetings), 'backward')} that used its parameters: "
+        f"0 calls in {plural(len(about.missed_backwards), 'backward')} that used its parameters: "
         "somebody calls .forward() or uses its weights directly",
         "out = module(x)  # not module.forward(x)\n"
         f'th.hook(model, fn, on="{about.below}", at="grad")  # or hook what is used',
@@ -153,7 +153,7 @@ def output_without_tensors(hook: HookRecord) -> Words | None:
 
 @rule("TH209")
 def compiled_before(hook: HookRecord, seen: Recording) -> Words | None:
-    module, compiler = hook.owner.now(), seen.course.compiler
+    module, compiler = hook.owner.now(), seen.events.compiler
     if not isinstance(module, nn.Module) or not compiler.runs(module) or hook.number not in compiler.late:
         return None
     return Words(
@@ -175,7 +175,7 @@ def expression_of(hook: HookRecord) -> str:
 
 @rule("TH210")
 def not_in_this_backward(hook: HookRecord) -> Words | None:
-    last, accumulated = hook.meetings[-1], hook.kind == TENSOR[1]
+    last, accumulated = hook.missed_backwards[-1], hook.kind == TENSOR[1]
     if last.backward == "backward":
         return None
     if hook.kind in TENSOR:
@@ -260,7 +260,7 @@ def gradient_was_none(about: HookRecord | SilentSites, why: str = "") -> Words:
 
 @rule("TH217")
 def tensor_let_go(hook: HookRecord) -> Words | None:
-    if hook.meetings[0].alive:
+    if hook.missed_backwards[0].alive:
         return None
     return Words(
         f"{_ran(hook)}; the tensor was let go before the first of them, and the loss did not need it",

@@ -54,10 +54,10 @@ def returned_nothing(
 def returned_what_it_was_given(about: HookRecord | Subject, fired: int = 0) -> Words | None:
     if isinstance(about, Subject):
         return Words(f"{plural(fired, 'firing')}, and every one returned what it was given", NOT_REACHED)
-    looks = about.looks
-    if not looks or not all(look.equal for look in looks) or not about.changed:
+    samples = about.samples
+    if not samples or not all(look.equal for look in samples) or not about.changed:
         return None
-    return Words(f"compared {plural(len(looks), 'firing')}: every one returned the numbers it was given", NOT_REACHED)
+    return Words(f"compared {plural(len(samples), 'firing')}: every one returned the numbers it was given", NOT_REACHED)
 
 
 @rule("TH303")
@@ -93,8 +93,8 @@ def moved_all_the_same(hook: HookRecord) -> Words | None:
 
 def _same_mask(hook: HookRecord) -> bool:
     """True if it made the same elements zero each time; what drops others each time holds none."""
-    masks = [look.zeroed for look in hook.looks if look.zeroed is not None]
-    return not any(look.returned for look in hook.looks) or all(torch.equal(masks[0], mask) for mask in masks)
+    masks = [look.zeroed for look in hook.samples if look.zeroed is not None]
+    return not any(look.returned for look in hook.samples) or all(torch.equal(masks[0], mask) for mask in masks)
 
 
 @rule("TH305")
@@ -104,7 +104,7 @@ def divided_out_by_the_optimizer(hook: HookRecord) -> Words | None:
         return None
     if not hook.reached or not hook.optimizers or not hook.optimizers <= SCALE_FREE:
         return None
-    name, times = min(hook.optimizers), len(hook.looks)
+    name, times = min(hook.optimizers), len(hook.samples)
     return Words(
         f"{times} of {times} gradients were multiplied by {factor:.4g}; {name} divides each "
         "by a running size of itself, and the factor falls out",
@@ -127,8 +127,8 @@ def divided_out_by_clipping(hook: HookRecord) -> Words | None:
 
 def _constant_factor(hook: HookRecord) -> float | None:
     """Return the factor that every firing multiplied its gradient by, if it is a plain one."""
-    factors = [look.factor for look in hook.looks if look.factor is not None and not look.equal]
-    if not factors or len(factors) != len(hook.looks) or max(factors) - min(factors) > 1e-4 * abs(factors[0]):
+    factors = [look.factor for look in hook.samples if look.factor is not None and not look.equal]
+    if not factors or len(factors) != len(hook.samples) or max(factors) - min(factors) > 1e-4 * abs(factors[0]):
         return None
     return None if limits(hook) or factors[0] <= 0 else factors[0]
 
@@ -163,8 +163,8 @@ def cleared_before_the_step(hook: HookRecord, *, by_itself: bool = False) -> Wor
     if not hook.cleared:
         return None
     return Words(
-        f"it returned a gradient of norm {hook.looks[-1].returned:.4g}; at {hook.cleared} of {hook.reached} steps the "
-        "parameter had none, or zero",
+        f"it returned a gradient of norm {hook.samples[-1].returned:.4g}; at {hook.cleared} of {hook.reached} steps "
+        "the parameter had none, or zero",
         "optimizer.zero_grad()  # before the backward\n"
         "loss.backward()\n"
         "optimizer.step()       # with nothing in between",
@@ -173,7 +173,7 @@ def cleared_before_the_step(hook: HookRecord, *, by_itself: bool = False) -> Wor
 
 @rule("TH309")
 def limit_on_scaled_gradient(hook: HookRecord) -> Words | None:
-    scaled = [look for look in hook.looks if look.scale != 1.0 and not look.equal and limits(hook)]
+    scaled = [look for look in hook.samples if look.scale != 1.0 and not look.equal and limits(hook)]
     if not scaled:
         return None
     (peak, limit), scale = scaled[-1].peaks, scaled[-1].scale

@@ -31,7 +31,7 @@ class RankDiff:
 
 def compared(exam: Recording) -> RankDiff | None:
     """None if all ranks are alike, or if that cannot be told."""
-    board = exam.course.spread.board
+    board = exam.events.spread.board
     if board is None or exam.failure is not None:
         return None
     number = _compared[exam.opened_at] = _compared.get(exam.opened_at, -1) + 1

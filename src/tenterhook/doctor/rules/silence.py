@@ -68,19 +68,19 @@ def _is_traced(hook: HookRecord, seen: Recording) -> bool:
 
 def _tensor(hook: HookRecord, seen: Recording) -> Reasons:
     yield from _nothing_ran(hook, seen)
-    if not hook.meetings:
+    if not hook.missed_backwards:
         return
-    owner, course, last = hook.owner, seen.course, hook.meetings[-1]
+    owner, events, last = hook.owner, seen.events, hook.missed_backwards[-1]
     yield frozen(hook)
     if owner.group is not None and not last.replaced:
         yield shard_is_not_in_the_graph(hook)
         yield not_synced(hook)
     if not last.inside:
-        yield checkpoint_without_gradient(hook, course.blind_checkpoints)
+        yield checkpoint_without_gradient(hook, events.blind_checkpoints)
     yield without_grad(hook)
     if last.other is not None:
         yield _another(hook, last.other)
-    yield called_functionally(hook, course.functional)
+    yield called_functionally(hook, events.functional)
     yield parameter_replaced(hook)
     if last.inside:
         yield not_in_this_backward(hook)
@@ -90,14 +90,14 @@ def _tensor(hook: HookRecord, seen: Recording) -> Reasons:
 
 
 def _forward(hook: HookRecord, seen: Recording) -> Reasons:
-    timeline = seen.course.timeline
+    timeline = seen.events.timeline
     if not isinstance(hook.owner.now(), nn.Module):
         return
     if hook.removed is not None:
         if timeline.now().sequence != hook.removed.sequence:
             yield removed_before_it_could_fire(hook, timeline.backwards)
         return
-    last = hook.meetings[-1] if hook.meetings else None
+    last = hook.missed_backwards[-1] if hook.missed_backwards else None
     if last is not None and last.other is not None:
         yield _another(hook, last.other)
     if hook.copies_fired:
@@ -111,9 +111,9 @@ def _forward(hook: HookRecord, seen: Recording) -> Reasons:
 
 def _backward(hook: HookRecord, seen: Recording) -> Reasons:
     yield from _nothing_ran(hook, seen)
-    if not hook.meetings:
+    if not hook.missed_backwards:
         return
-    last = hook.meetings[-1]
+    last = hook.missed_backwards[-1]
     if last.other is not None:
         yield _another(hook, last.other)
     if not isinstance(hook.owner.now(), nn.Module):
@@ -124,7 +124,7 @@ def _backward(hook: HookRecord, seen: Recording) -> Reasons:
         yield used_without_a_call(hook)
         yield never_called(hook)
         return
-    yield checkpoint_without_gradient(hook, seen.course.blind_checkpoints)
+    yield checkpoint_without_gradient(hook, seen.events.blind_checkpoints)
     yield without_grad(hook)
     yield output_without_tensors(hook)
     yield not_in_this_backward(hook)
@@ -132,12 +132,12 @@ def _backward(hook: HookRecord, seen: Recording) -> Reasons:
 
 
 def _step(hook: HookRecord, seen: Recording) -> Reasons:
-    yield step_skipped(hook, seen.course.skipped_steps)
+    yield step_skipped(hook, seen.events.skipped_steps)
 
 
 def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:
     """No backward ran while the hook was there."""
-    ran = seen.course.timeline.backwards
+    ran = seen.events.timeline.backwards
     until = hook.removed.backwards if hook.removed is not None else ran
     if until > hook.born.backwards:
         return

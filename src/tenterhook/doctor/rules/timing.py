@@ -19,7 +19,7 @@ def acts_on_each_backward(hook: HookRecord) -> Words | None:
     used = hook.summed if hook.reached else hook.accumulating
     if not used or not hook.changed or not hook.owner.leaf or not limits(hook) or _in_both_passes(hook):
         return None
-    peak = max((look.peaks[1] for look in hook.looks), default=0.0)
+    peak = max((look.peaks[1] for look in hook.samples), default=0.0)
     return Words(
         f"{hook.accumulating} of {hook.fired} firings met a .grad that was there already; each returned at most "
         f"{peak:.4g}, their sum may be more",
