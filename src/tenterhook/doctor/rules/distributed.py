@@ -48,7 +48,8 @@ def not_synced(hook: HookRecord) -> Words | None:
         return None
     ran = plural(len(hook.missed_backwards), "backward")
     return Words(
-        f"{ran} ran, each after set_requires_gradient_sync(False): FSDP2 adds up what is not reduced, and fills no .grad",
+        f"{ran} ran, each after set_requires_gradient_sync(False): FSDP2 adds up what is not reduced, and fills no "
+        ".grad",
         "model.set_requires_gradient_sync(True)  # before the last backward of a step: the hook gets the sum",
     )
 
