@@ -1,4 +1,4 @@
-"""What is installed. The only room that registers hooks or touches private attributes of torch."""
+"""What is installed: the only package that registers hooks."""
 
 from tenterhook.rig.api.attach import attach as attach
 from tenterhook.rig.api.everyday import Handle as Handle

@@ -100,7 +100,7 @@ class Ledger(Mapping[str, Account]):
 
     @property
     def graphs(self) -> Graphs:
-        """Of torch.compile: how many have doors for these hooks, and how many were dropped for their changes."""
+        """Count the graphs of torch.compile that call these hooks, and those that were dropped for their changes."""
         return self._graphs()
 
     def __getitem__(self, id: str) -> Account:

@@ -51,9 +51,10 @@ class Cost:
         return bool(self.callbacks or self.dropped)
 
 
-def cost(claim: ResolvedHook, view: ModelView) -> Cost:
-    hook, names = claim.hook, view.targets
-    modules = [(t, m) for t in claim.targets if isinstance(m := t.owner(), nn.Module) and t.kind == "module"]
+def cost(resolved: ResolvedHook, view: ModelView) -> Cost:
+    """Return what a hook would cost in compiled code."""
+    hook, names = resolved.hook, view.targets
+    modules = [(t, m) for t in resolved.targets if isinstance(m := t.owner(), nn.Module) and t.kind == "module"]
     if hook.point.side == "state":
         modules = []
     inside = [target for target, _ in modules if names.in_graph(target)]
@@ -63,7 +64,7 @@ def cost(claim: ResolvedHook, view: ModelView) -> Cost:
     return Cost(
         callbacks=len(inside),
         dropped=_void(module for _, module in modules),
-        copies=bool(inside) and (hook.at == "grad_output" or claim.definition.modifies),
+        copies=bool(inside) and (hook.at == "grad_output" or resolved.definition.modifies),
         among=(len(having), len(alike)),
     )
 
