@@ -46,7 +46,26 @@ def mixed() -> nn.Module:
     return nn.DataParallel(torch.compile(parametrized(), backend="eager"))
 
 
-MODELS = [parametrized, tied, shared, compiled, compiled_inside, parallel, mixed]
+class ContainsItself(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.myself = self
+
+
+class Child(nn.Linear):
+    def __init__(self, parent: nn.Module) -> None:
+        super().__init__(3, 3)
+        self.parent = parent
+
+
+class KnownToItsChild(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = Child(self)
+
+
+MODELS = [ContainsItself, KnownToItsChild, parametrized, tied, shared, compiled, compiled_inside, parallel, mixed]
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -73,3 +92,31 @@ def test_a_parametrized_parameter_has_the_name_of_the_rig() -> None:
             parameter.register_hook(lambda grad: None)
     rig = th.attach(model, th.Hook("h", on="**", at="grad", do=th.stats()))
     assert {hook.owner.name for hook in exam.hooks} == set(rig.ledger["h"])
+
+
+def doubled(grad: torch.Tensor) -> torch.Tensor:
+    return grad * 2
+
+
+@pytest.mark.parametrize("wrap", [lambda m: torch.compile(m, backend="eager"), nn.DataParallel, lambda m: m])
+def test_a_wrapper_is_no_second_name(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    with th.examine() as exam:
+        model = nn.Sequential(nn.Linear(3, 3))
+        wrapped = wrap(model)
+        for _ in range(2):
+            model[0].weight.register_hook(doubled)
+            model.register_forward_hook(lambda module, args, output: None)
+        model(torch.ones(1, 3)).sum().backward()
+    assert wrapped is not None
+    assert [found.code for found in exam.findings.grave] == ["TH403", "TH403"]
+
+
+def test_a_tied_parameter_has_a_second_name() -> None:
+    with th.examine() as exam:
+        model = torch.compile(tied(), backend="eager")
+        for _, parameter in model.named_parameters(remove_duplicate=False):
+            if parameter.dim() == 2:
+                parameter.register_hook(doubled)
+        model._orig_mod(torch.ones(1, 3)).sum().backward()
+    (found,) = exam.findings.grave
+    assert found.code == "TH405" and "which is also called '1.weight'" in found.evidence

@@ -16,7 +16,7 @@ from torch import nn
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.hook_owner import HookLabel, Owner, is_dtensor
-from tenterhook.doctor.observe.model_index import Place, caller
+from tenterhook.doctor.observe.model_index import Place, caller, names_of
 from tenterhook.ranks import Board
 from tenterhook.resolve.sharding import is_fsdp2
 
@@ -63,7 +63,8 @@ class Replica:
             return
         for name, p in ddp.module.named_parameters():
             if p.requires_grad and p.grad is not None and id(p) not in self.parameters and name not in self.ignored:
-                self.strangers.setdefault(name, "unfrozen" if id(p) in self.frozen else "put there")
+                first = names_of(ddp.module, p)[0]
+                self.strangers.setdefault(first, "unfrozen" if id(p) in self.frozen else "put there")
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,10 +126,13 @@ class ModelIndex:
 
     def look(self) -> None:
         modules = self.modules()
-        inner = {id(c) for m in modules for c in list(private.child_modules(m).values()) if c is not None}
+        children = ((m, c) for m in modules for c in list(private.child_modules(m).values()) if c is not None)
+        inner = {id(child) for module, child in children if child is not module}
         found: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
-        for root in [m for m in modules if id(m) not in inner] or modules[:1]:
-            _walk(root, *found)
+        # Modules that contain each other have no root above them; the first that was made is theirs.
+        for root in (*(m for m in modules if id(m) not in inner), *modules):
+            if id(root) not in found[1]:
+                _walk(root, *found)
         self._parameters, self._modules = found
 
 
@@ -144,3 +147,14 @@ def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Plac
         for key, parameter in list(private.own_parameters(module).items()):  # another thread may be making it
             if parameter is not None:
                 parameters.setdefault(id(parameter), Place(parameter_name(name, key), ref, at, kind, key))
+
+
+def names_of(root: nn.Module, part: nn.Module | Tensor) -> list[str]:
+    """List every name that `th.hook` takes for a module or parameter of a model."""
+    found = list(walk(root, skip=torch.jit.ScriptModule))
+    if isinstance(part, nn.Module):
+        names = [name for name, module in found if module is part]
+    else:
+        owned = ((name, list(private.own_parameters(module).items())) for name, module in found)
+        names = [parameter_name(name, key) for name, own in owned for key, one in own if one is part]
+    return list(dict.fromkeys(names))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import Tensor
-
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_record import BACKWARD, HookRecord
+from tenterhook.doctor.observe.model_index import names_of
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.no_effect import limits
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
@@ -167,6 +166,4 @@ def _names_of(hook: HookRecord) -> list[str]:
     now = hook.owner.now()
     if root is None or now is None:
         return []
-    if isinstance(now, Tensor):
-        return [name for name, one in root.named_parameters(remove_duplicate=False) if one is now]
-    return [name for name, one in root.named_modules(remove_duplicate=False) if one is now]
+    return names_of(root, now)
