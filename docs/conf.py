@@ -3,7 +3,7 @@
 import re
 
 project = "tenterhook"
-author = "the tenterhook developers"
+html_show_copyright = False
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
@@ -40,5 +40,15 @@ def show_file_names(app, page, source) -> None:
     source[0] = fence.sub(r"```{code-block} \1\n:caption: \2\n", source[0])
 
 
+def show_plain_types(app, what, name, obj, options, signature, returns):
+    """Show the type of a parameter without the limits that the reader of plans checks."""
+    if signature:
+        signature = re.sub(r"Annotated\[(\w+), msgspec\.Meta\([^)]*\)\]", r"\1", signature)
+        signature = re.sub(r"\b(Positive|Fraction)\b", "float", signature)
+        signature = re.sub(r"\bOver\b", "Literal['target', 'hook']", signature)
+    return signature, returns
+
+
 def setup(app) -> None:
+    app.connect("autodoc-process-signature", show_plain_types)
     app.connect("source-read", show_file_names)
