@@ -173,7 +173,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.HookError,
         lambda m, o: (attach(m, on="head.weight", at="grad", do=raising), backward(m)),
         "hook 'h' at grad on 'head.weight': its action raising raised ValueError: no good (step 0)\n"
-        '  remedy: mend the action; on_error="mute" goes on without the hook',
+        '  remedy: fix the action, or set on_error="mute" to continue without the hook',
     ),
     "another shape": (
         th.ContractError,
@@ -295,7 +295,7 @@ def test_a_muted_site_is_said(mlp, sgd):
         backward(mlp)
     assert str(warned[0].message) == (
         "tenterhook muted a hook at one target. hook 'h' at grad on 'head.weight': its action raising raised "
-        'ValueError: no good (step 0)\n  remedy: mend the action; on_error="raise" stops instead of going on without it'
+        'ValueError: no good (step 0)\n  remedy: fix the action, or set on_error="raise" to stop the training instead'
     )
     assert rig.ledger["h"]["head.weight"].state == "dormant" and rig.ledger["h"].failed == 1
     assert str(rig).splitlines()[3].split()[5] == "muted"

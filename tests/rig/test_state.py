@@ -366,7 +366,7 @@ def failing(act, **contract) -> str:
 
 
 def test_a_state_that_was_never_written_says_how_to_read_it():
-    assert "there is no state 'mean' yet: ctx.state.get('mean'), or @th.action(state={...})" in failing(
+    assert "state 'mean' is not set yet. Use ctx.state.get('mean'), or declare it: @th.action(state={...})" in failing(
         lambda state, x: state["mean"]
     )
 
@@ -376,5 +376,5 @@ def test_a_declared_state_is_one_number():
         state["mean"] = x
 
     said = failing(put, state={"mean": 0.0})
-    assert "the declared state 'mean' is one number, and was given (2, 2)" in said
-    assert "put a tensor under a name that is not declared" in said
+    assert "the declared state 'mean' must be one number, but has shape (2, 2)" in said
+    assert "store the tensor under a name that is not declared" in said

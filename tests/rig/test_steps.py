@@ -109,7 +109,7 @@ def test_a_hook_that_raised_in_one_step_fires_in_the_next_without_a_forward_of_t
         optimizer.step()
     assert str(caught.value) == (
         "hook 'h' at grad_final on 'a.weight': its action fails_once.zero raised ValueError: first (step 0)\n"
-        '  remedy: mend the action; on_error="mute" goes on without the hook'
+        '  remedy: fix the action, or set on_error="mute" to continue without the hook'
     )
     assert isinstance(caught.value.__cause__, ValueError)
     for _ in range(3):
@@ -184,7 +184,7 @@ def test_a_measure_that_raises_names_its_place():
         optimizer.step()
     assert str(caught.value) == (
         "hook 'h' at grad_final on 'weight': its action cannot_measure raised ZeroDivisionError: division by zero "
-        '(step 0)\n  remedy: mend the action; on_error="mute" goes on without the hook'
+        '(step 0)\n  remedy: fix the action, or set on_error="mute" to continue without the hook'
     )
 
 
