@@ -300,7 +300,7 @@ def test_a_gradient_that_compiled_code_does_not_expect_is_refused():
     model.requires_grad_(False)
     by = nn.Parameter(torch.ones(8))
     th.attach(model, th.Hook("steer", on="blocks.0.up", at="output", do=th.steer("by")), tensors={"by": by})
-    with pytest.raises(th.RefusedError, match="compiled code expects no gradient of this value") as refused:
+    with pytest.raises(th.RefusedError, match="compiled code computes no gradient for this value") as refused:
         run(batch(0))
     assert (refused.value.hook, refused.value.target, refused.value.point) == ("steer", "blocks.0.up", "output")
 

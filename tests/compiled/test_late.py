@@ -66,7 +66,8 @@ def test_added_removed_and_muted_as_in_eager(how: str):
     assert rig.ledger.graphs.compiled == after - before
     (told,) = [finding for finding in th.check(rig) if finding.code == "TH112"]
     assert told.evidence == f"{dropped} graphs that were compiled without its hooks had to be compiled again"
-    assert f"graphs: {after - before} compiled with doors, {dropped} dropped for its changes" in str(rig)
+    counts = f"{after - before} compiled with graph callbacks, {dropped} dropped because hooks changed"
+    assert f"graphs: {counts}" in str(rig)
 
 
 def test_a_change_of_one_instance_is_not_missed_by_a_graph_of_another():

@@ -86,7 +86,7 @@ def test_an_input_that_nothing_comes_of_is_said():
     model = Around(Boxed())
     rig = observed(model)
     model(torch.ones(2, 4)).sum().backward()
-    assert rig.ledger["g"].skipped == {"nothing that came out of this call was computed from its input": 1}
+    assert rig.ledger["g"].skipped == {"no output of this call was computed from its input": 1}
 
 
 class Recursive(nn.Module):

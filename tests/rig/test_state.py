@@ -309,7 +309,7 @@ def test_inference_mode():
     assert rig.values("stats")["."]["abs_max"] == 2.0
     assert rig.ledger["twice"].changed == 1
     assert rig.ledger["gradient"].skipped == {
-        "gradients are switched off (in a reentrant checkpoint it fires on recomputing)": 1
+        "gradients were disabled in this call (inside a reentrant checkpoint, the hook fires in the recomputation)": 1
     }
 
 

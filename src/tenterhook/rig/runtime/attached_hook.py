@@ -96,10 +96,7 @@ class Site:
         return self._due + (0 if self.dormant else self.attached.due_steps)
 
     def reset(self, due: int = 0) -> None:
-        """Set the number of due steps to `due` and every other counter to zero.
-
-        A site that is dormant because its action failed can fire again.
-        """
+        """Reset all counters, with `due` due steps. A site that is dormant because its action failed can fire again."""
         self.fired = self.changed = self.failed = self.rebound = 0
         self.first = self.last = self.order = -1
         self.skipped = None
@@ -156,10 +153,7 @@ class Site:
 
 
 class AttachedHook:
-    """A hook that is attached to a model.
-
-    Attached hooks compare by identity: a revised hook with the same id is a different attached hook.
-    """
+    """A hook that is attached to a model. It compares by identity: a revised hook with the same id is not equal."""
 
     def __init__(self, resolved: ResolvedHook, environment: Environment) -> None:
         self.resolved = resolved
@@ -217,10 +211,7 @@ class AttachedHook:
 
     @property
     def modifies_forward(self) -> bool:
-        """Return True if the hook may change a value in the forward pass.
-
-        A checkpoint that recomputes this forward must apply the same change again.
-        """
+        """Return True if the hook may change a value in the forward pass, which a recomputation must repeat."""
         return self.definition.modifies and self.hook.point.side == "forward"
 
     @property
@@ -229,10 +220,7 @@ class AttachedHook:
 
     @property
     def has_registrations(self) -> bool:
-        """Return True if the hook is registered with PyTorch.
-
-        Hooks at step points are called by the optimizer's step. Taps are found when they run.
-        """
+        """Return False at step points, which the optimizer's step calls, and on taps, which are found when they run."""
         return self.hook.point.side != "step" and not self.on_taps
 
     @property
@@ -241,19 +229,12 @@ class AttachedHook:
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
-        """Return the watch to notify about each measured gradient, or None if this hook does not need one.
-
-        The watch detects a backward that was abandoned before the optimizer stepped.
-        """
+        """Return the watch that must know of each measured gradient, to detect an abandoned backward, or None."""
         measures = self.partials is not None and self.hook.point.side == "backward"
         return self.environment.gradients if measures and self.environment.model.has_optimizers else None
 
     def make_batch(self, given: Sequence[Tensor | None] = ()) -> BatchMeasure | None:
-        """Prepare to measure all sites at once.
-
-        This is possible at points where the optimizer's step has the tensors of all sites. `given` holds these tensors
-        by slot; the target's own parameter is used where `given` is None or too short.
-        """
+        """Prepare to measure all sites at once. `given` has tensors, by slot, that replace the targets' parameters."""
         make = self.definition.batched
         if make is None or self.hook.at not in ("grad_final", "update"):
             return None
@@ -306,10 +287,7 @@ class AttachedHook:
         self.state.carry(before.state, {s.slot: slots[s.name] for s in before.sites if s.name in slots})
 
     def in_phase(self, training: bool | None = None) -> bool:
-        """Return True if the hook fires in this phase.
-
-        Without `training`, the phase is the current mode of the root.
-        """
+        """Return True if the hook fires in training or evaluation mode; by default, in the current mode of the root."""
         phase = self.resolved.phase
         if phase == "any":
             return True
@@ -416,11 +394,7 @@ class AttachedHook:
 
     @property
     def _seed_owner(self) -> tuple[str | int, ...]:
-        """Return the first parts of the random seed.
-
-        At points whose value is the same on all ranks, all ranks draw the same numbers. Elsewhere each rank draws its
-        own.
-        """
+        """Return the first parts of the random seed, with the rank at points whose value differs between ranks."""
         recorder = self.environment.recorder
         rank = recorder.rank if recorder is not None and self.hook.at not in GLOBAL_POINTS else 0
         return (self.hook.id, rank) if rank else (self.hook.id,)
