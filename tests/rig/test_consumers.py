@@ -1,4 +1,4 @@
-"""`grad_input` for observers: a call's own share, found beside the graph."""
+"""Checks `grad_input` for observers: the contribution of one call, computed without changing the graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tenterhook as th
 
 
 class Around(nn.Module):
-    """A layer, the observed module, a layer."""
+    """Has the observed module between two layers."""
 
     def __init__(self, m: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a program trains is found when its optimizers step."""
+"""Models that a program trains are found when their optimizers step."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_copy_is_a_model_of_its_own(found: Found):
 
 
 class Around(Optimizer):
-    """As Accelerate's: an optimizer by its class, that stands around another."""
+    """Wraps another optimizer, and is an Optimizer by its class, as in Accelerate."""
 
     def __init__(self, inner: Optimizer) -> None:
         self.inner = inner

@@ -1,4 +1,4 @@
-"""Hooks follow what their targets name: replaced, lent, frozen, tied, moved; and keep their order meanwhile."""
+"""Hooks follow parameters and modules that are replaced, swapped by functional_call, frozen, tied or moved."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reloaded(model: nn.Module) -> None:
     model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
 
 
-# -- lent by functional_call ------------------------------------------------------------------------------------------
+# -- swapped by functional_call ---------------------------------------------------------------------------------------
 
 
 def test_a_teacher_run_by_functional_call_does_not_take_the_hook_from_the_student():
@@ -168,7 +168,7 @@ def test_the_ledger_has_a_line_of_its_own_for_a_name_that_was_an_alias():
     assert (site.name, site.state, site.fired) == ("head.weight", "installed", 1)
 
 
-# -- frozen, unfrozen, taken up by an optimizer -----------------------------------------------------------------------
+# -- frozen, unfrozen, added to an optimizer --------------------------------------------------------------------------
 
 PARAMETER_POINTS = ("grad", "grad_accumulated", "grad_final", "update")
 

@@ -1,4 +1,4 @@
-"""After detach() the model is as if it had never been touched."""
+"""Checks that after `detach()` the model is as if hooks had never been attached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def every_point() -> th.Plan:
 
 
 def traces(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Everything a hook could leave behind."""
+    """Return everything that a hook could leave behind."""
     found: dict[str, Any] = {"optimizer": {k: _plain(v) for k, v in vars(optimizer).items() if "hook" in k}}
     for name, module in model.named_modules():
         found[name] = {
@@ -102,7 +102,7 @@ def test_an_error_while_installing_takes_everything_down_again(mlp, sgd, monkeyp
 
 
 def test_cycles_leave_no_objects(mlp, sgd):
-    """A slice; `python benchmarks/cycles.py` runs 10^5."""
+    """Run a few cycles; `python benchmarks/cycles.py` runs 10^5."""
     from benchmarks.cycles import net_objects
 
     assert net_objects(mlp, sgd, cycles=200) <= 0

@@ -1,4 +1,4 @@
-"""Activation checkpoints: a recomputation sees what its forward saw, or it is refused."""
+"""A recomputation in an activation checkpoint repeats the modifications of its forward, or is refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_revised_modifier_acts_from_the_next_forward(reentrant):
 
 
 class Twice(Squared):
-    """Two checkpoints, with something that happens once between them."""
+    """Runs two checkpoints, and calls a function once between them."""
 
     between: Callable[[], object] | None = None
 
@@ -230,7 +230,7 @@ def test_eval_between_forward_and_backward_does_not_change_what_is_recomputed(re
 
 
 class Aside(Squared):
-    """Keeps a graph that the root's output does not show."""
+    """Keeps a tensor whose graph does not include the output of the root."""
 
     def forward(self, x: Tensor) -> Tensor:
         self.aside = super().forward(x)

@@ -1,4 +1,4 @@
-"""How much a modifier changes is recorded in one step of ten, if somebody listens."""
+"""The relative change that a modifier makes is recorded in one step out of ten, if there is a sink."""
 
 from __future__ import annotations
 

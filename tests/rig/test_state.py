@@ -1,4 +1,4 @@
-"""What hooks keep: state, captured tensors, numbers of a step, and what the sinks are given."""
+"""Checks the data of hooks: state, captured tensors, the numbers of a step, and the rows for sinks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenterhook.record.recorder import MAX_CAPTURED
 
 
 def twos() -> nn.Linear:
-    """Gives 2 for every row of ones; every gradient of its sum is 1 per row."""
+    """Return a layer that maps a row of ones to 2. The gradients of the sum of its outputs are 1 for each row."""
     model = nn.Linear(2, 2, bias=False)
     nn.init.ones_(model.weight)
     return model
@@ -129,7 +129,7 @@ def test_what_was_measured_before_a_mute_belongs_to_its_own_step(on, at):
     assert rig.values("h")[on]["norm"] == norm(8)
     backward(model, rows=32)
     optimizer.step()
-    assert rig.values("h")[on]["norm"] == norm(8), "muted: the last step it was due in"
+    assert rig.values("h")[on]["norm"] == norm(8), "a muted hook keeps the values of its last due step"
     rig.unmute("h")
     backward(model, rows=2)
     optimizer.step()
@@ -326,7 +326,7 @@ class Sum(nn.Module):
 
 
 def noises(at: str, **params: int) -> list[Tensor]:
-    """Of sites a and b, in two forwards and backwards."""
+    """Return the noise at the sites a and b, in two forwards and backwards."""
     model = Sum()
     on = ("a", "b") if at == "output" else ("a.weight", "b.weight")
     kept: list[Tensor] = []
@@ -335,7 +335,7 @@ def noises(at: str, **params: int) -> list[Tensor]:
     before = torch.get_rng_state()
     for _ in range(2):
         backward(model)
-    assert torch.equal(torch.get_rng_state(), before), "the global generator is left alone"
+    assert torch.equal(torch.get_rng_state(), before), "the global generator must not change"
     return kept
 
 
@@ -350,7 +350,7 @@ def test_noise_is_the_same_in_every_run_and_different_everywhere_else(at):
 
 
 def failing(act, **contract) -> str:
-    """What is said when a modifier with this state does so."""
+    """Return the error text of a modifier that calls `act` on its state."""
     registry = th.Registry()
 
     @th.action("own", modifies=True, registry=registry, **contract)

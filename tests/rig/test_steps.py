@@ -1,4 +1,4 @@
-"""What a step is, what happens around it, and that leaving in the middle of one leaves nothing."""
+"""Checks what counts as a step, what happens around it, and that detaching during a step leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClosurePassedOn(torch.optim.SGD):
 @pytest.mark.parametrize("kind", [ClosureInside, ClosurePassedOn])
 @pytest.mark.parametrize("with_closure", [True, False])
 def test_a_subclass_that_calls_the_step_it_overrides_takes_one_step(kind, with_closure):
-    sgd_of(nn.Linear(1, 1))  # from its first instance on, the overridden step has hooks too
+    sgd_of(nn.Linear(1, 1))  # after the first instance is created, the overridden step has hooks, too
     model = nn.Linear(2, 2, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = kind(model.parameters(), lr=1.0)
@@ -217,7 +217,7 @@ def test_a_hook_over_targets_of_two_optimizers_is_refused():
     assert list(rig.ledger["h"]) == ["1.weight", "1.bias"]
 
 
-# -- what is a step ---------------------------------------------------------------------------------------------------
+# -- what counts as a step --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -323,7 +323,7 @@ def test_the_user_may_say_what_a_step_is_though_there_is_an_optimizer(mlp, sgd, 
     assert (rig.step_count, rig.ledger["h"].fired) == (1, 3)
 
 
-# -- leaving in the middle --------------------------------------------------------------------------------------------
+# -- detaching during a step ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", ["step_pre", "grad_final", "update", "step_post"])

@@ -1,4 +1,4 @@
-"""Gradient hooks among views and in-place operations: the right gradient, or a refusal that says why."""
+"""With views and in-place operations, gradient hooks see the right gradient, or are refused with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tenterhook as th
 
 
 class Made(nn.Module):
-    """A linear layer, and what is made of its output."""
+    """Applies a linear layer, and then a function to its output."""
 
     def __init__(self, make: Callable[[Tensor], Any]) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ POINTS = {"output": "0", "grad_output": "0", "grad_input": "1", "grad": "0.weigh
 @pytest.mark.parametrize("at", POINTS)
 @pytest.mark.parametrize("modifies", [True, False])
 def test_inside_torch_func(at, modifies):
-    """Modifiers act, observers say that they cannot, and what a parameter is lent is not its own gradient."""
+    """Check that modifiers fire, that observers are skipped, and that parameter hooks ignore swapped-in tensors."""
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
     for p in model.parameters():
         nn.init.ones_(p)

@@ -1,4 +1,4 @@
-"""Backward, retain_graph and every kind of hook: B1 to B11, plain PyTorch beside tenterhook."""
+"""Compares plain PyTorch with tenterhook on the questions B1 to B11: backward, retain_graph and every kind of hook."""
 
 import gc
 import json
@@ -371,11 +371,11 @@ def test_b7_a_tap_goes_with_its_model() -> None:
     assert left(ONE) == 1.0
 
 
-# -- B8 to B11: what raises, and when ----------------------------------------------------------------------------------
+# -- B8 to B11: errors and their timing --------------------------------------------------------------------------------
 
 
 def everything(model: nn.Module) -> th.Rig:
-    """Hooks that look, at every backward point."""
+    """Return an observing hook for every backward point."""
     points = {"grad_output": ".", "grad_input": ".", "grad": "**", "grad_accumulated": "**"}
     return th.attach(model, [th.Hook(at, on=on, at=at, do=lambda g: None) for at, on in points.items()])
 

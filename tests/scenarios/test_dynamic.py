@@ -1,4 +1,4 @@
-"""Hooks on live tensors: the questions D1 to D6, plain PyTorch beside tenterhook."""
+"""Compares plain PyTorch with tenterhook on the questions D1 to D6: hooks on live tensors."""
 
 import gc
 import weakref
@@ -144,7 +144,7 @@ def test_d3_the_graph_is_not_kept_alive_by_a_rig() -> None:
 def test_d3_a_handle_does_not_hold_the_value() -> None:
     values = []
     handles = []
-    for _ in range(3):  # a loop that keeps its handles
+    for _ in range(3):  # like a loop that keeps its handles
         y = leaf(1.0, 2.0) * 3
         handles.append(th.hook(y, lambda g, ctx: values.append(weakref.ref(ctx.value))))
         y.sum().backward()
@@ -270,7 +270,10 @@ def plainly(model: nn.Sequential, at: str, act: Callable[..., object]) -> list[R
     ("at", "plain_count"), [("grad", 1), ("grad_accumulated", 1), ("grad_output", 2), ("grad_input", 2)]
 )
 def test_d5_inside_a_hook_a_condition_switches_the_rest_off_at_once(at: str, plain_count: int, way: str) -> None:
-    """The last layer comes first; PyTorch's module hooks go on for the earlier ones, the graph holds them already."""
+    """Check that the earlier layers are switched off in the same backward, which reaches the last layer first.
+
+    PyTorch's own module hooks still fire there, because the graph already holds them.
+    """
     plain, ours = net(), net()
     fired: list[str] = []
 
@@ -304,7 +307,7 @@ def test_d5_inside_a_hook_another_is_added() -> None:
 
 @pytest.mark.parametrize("way", ["mute", "remove"])
 def test_d5_inside_a_forward_a_change_waits_for_the_next_one(way: str) -> None:
-    """What modifies the forward is the same for all of it, so that a recomputation can repeat it."""
+    """Check that the modifiers stay the same during one forward, so that a recomputation can repeat it."""
     model = net()
     seen: list[str] = []
 

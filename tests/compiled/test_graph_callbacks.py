@@ -1,4 +1,4 @@
-"""Behind a door is any Python: what it sees, keeps, changes and raises is as in eager."""
+"""A graph callback runs any Python code, which sees, keeps, changes and raises the same as in eager mode."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import tenterhook as th
-from tenterhook.rig.compiled import graph_ops as doors
+from tenterhook.rig.compiled import graph_ops
 from tests.compiled.stack import Stack, batch, build, graphs
 
-#: torch.compile of a block looks at the .grad of what it is given
+#: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 BACKENDS = ("aot_eager", "inductor")
@@ -43,7 +43,7 @@ def test_a_function_with_side_effects_is_called_each_time_in_one_graph(backend: 
 
     eager, compiled = train("eager"), train("whole")
     assert len(eager) == len(compiled) == 16
-    for mine, theirs in zip(compiled, eager, strict=True):  # long after compiled code has used the memory again
+    for mine, theirs in zip(compiled, eager, strict=True):  # compiled code has reused the memory since
         torch.testing.assert_close(mine, theirs)
     assert graphs() == 2 and not counters["graph_break"]
 
@@ -127,7 +127,7 @@ class Pair:
 
 
 class Odd(nn.Module):
-    """Takes keywords, returns a nest; a leaf is an integer, one is its input."""
+    """Takes a keyword and returns a nested value; one leaf has an integer dtype, another is the input itself."""
 
     def forward(self, x: Tensor, *, factor: Tensor) -> Any:
         return Pair(x * factor, {"more": (x.argmax(-1), [x, None]), "note": "text"})
@@ -259,11 +259,11 @@ def test_what_a_modifier_made_is_let_go_with_the_graph_that_used_it():
 
     th.attach(model, th.Hook("h", on="blocks.*.up", at="output", do=half))
     for _ in range(4):
-        run(batch(0))  # no backward ever comes
+        run(batch(0))  # without a backward
     run(batch(0)).sum().backward()
     run(batch(0))
     gc.collect()
-    assert sum(ref() is not None for ref in made) <= 2, "of the last forward alone"
+    assert sum(ref() is not None for ref in made) <= 2, "only tensors of the last forward may remain"
 
 
 @pytest.mark.parametrize("how", ["whole", "function"])
@@ -276,7 +276,7 @@ def test_a_rig_that_leaves_between_forward_and_backward(how: str):
     assert not model.blocks[0].up.weight.grad.any() and model.blocks[0].down.bias.grad.any()
     del loss
     gc.collect()
-    assert not doors._changes
+    assert not graph_ops._changes
 
 
 def test_what_else_an_action_uses_gets_its_gradient():
@@ -314,7 +314,7 @@ def test_rigs_fire_in_the_order_they_were_attached():
         return model.blocks[0].up.bias.grad
 
     assert torch.equal(train(True), train(False))
-    assert graphs() == 2, "blocks of one class share theirs; the first has an input without grad"
+    assert graphs() == 2, "blocks of one class share a graph; the input of the first block does not require grad"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -427,7 +427,7 @@ def test_a_compiled_step_of_the_optimizer():
 
 
 def test_compiled_autograd():
-    """It traces tensor hooks, and would keep what Python they do, or lose it."""
+    """Check that compiled autograd, which traces tensor hooks, still calls our Python code in every backward."""
 
     def train(compiled: bool) -> Any:
         model, run = build("whole" if compiled else "eager")
