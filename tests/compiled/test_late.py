@@ -88,7 +88,7 @@ def test_a_change_of_one_instance_is_not_missed_by_a_graph_of_another():
     assert rig.ledger["look"]["blocks.1.up"].fired == 2
 
 
-def test_what_another_thread_compiles_looks_for_hooks_too():
+def test_code_compiled_by_another_thread_checks_for_hooks():
     model, run = build("whole")
     _, teach = build("whole")
     rig = th.attach(model, HALF)
@@ -99,7 +99,7 @@ def test_what_another_thread_compiles_looks_for_hooks_too():
     assert rig.ledger["half"].fired == 2
 
 
-def test_a_module_that_was_replaced_under_a_compiled_function_is_told():
+def test_a_module_replaced_under_a_compiled_function_is_reported():
     model, run = build("function")
     rig = th.attach(model, HALF)
     run(batch(0))
@@ -189,7 +189,7 @@ def test_other_compiled_code_is_not_dropped():
     assert graphs() == made
 
 
-def test_what_hooks_cost_is_said_before_they_are_attached():
+def test_the_cost_of_hooks_is_reported_before_they_are_attached():
     model, run = build("by block")
     run(batch(0))
     plan = th.Plan([HALF, LOOK, th.Hook("final", on="**", at="grad", do=th.stats())])

@@ -46,7 +46,7 @@ def test_a_module_gradient_hook_added_between_forward_and_backward_fires_from_th
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("change", ["remove", "mute", "detach_other", "add"])
-def test_a_graph_that_recomputes_keeps_what_its_forward_saw(reentrant, change):
+def test_a_recomputation_uses_the_hooks_of_its_forward(reentrant, change):
     model = Squared(reentrant)
     hook = th.Hook("d", on="inner", at="output", do=double)
     rig = th.attach(model, [] if change == "add" else [hook])

@@ -42,7 +42,7 @@ def by_pytorch(model: nn.Module) -> float:
     return sum(g.double().square().sum() for g in seen).sqrt().item()
 
 
-def test_it_equals_pytorchs_own_hook_also_with_that_hook_beside_it():
+def test_it_equals_pytorchs_own_hook_also_when_both_are_registered():
     model = Around(nn.Linear(4, 4))
     expected = by_pytorch(model)
     rig = observed(model)
@@ -82,7 +82,7 @@ class Boxed(nn.Module):
         return x.detach() * 3
 
 
-def test_an_input_that_nothing_comes_of_is_said():
+def test_an_unused_input_is_counted_as_skipped():
     model = Around(Boxed())
     rig = observed(model)
     model(torch.ones(2, 4)).sum().backward()
@@ -248,7 +248,7 @@ def test_a_step_that_the_scaler_skipped_leaves_no_statistics(mlp, sgd):
     assert rig.values("g")["head.weight"]["norm"] == pytest.approx(rig.captured("k")["head.weight"][-1].norm().item())
 
 
-def test_an_input_without_a_tensor_is_said():
+def test_an_input_without_a_tensor_is_counted_as_skipped():
     class Constant(nn.Module):
         def forward(self) -> Tensor:
             return torch.ones(1)

@@ -126,7 +126,7 @@ def test_the_model_is_freed_by_reference_counting_alone():
         rig.add(th.Hook("x", on="**", at="grad", do=th.stats()))
 
 
-def test_the_rig_lives_with_the_model_when_nobody_holds_it(mlp, sgd, train):
+def test_the_model_keeps_its_rig_alive(mlp, sgd, train):
     seen = []
     th.attach(mlp, [th.Hook("h", on="head", at="output", do=lambda t: seen.append(1))], optimizer=sgd)
     gc.collect()

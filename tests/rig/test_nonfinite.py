@@ -153,7 +153,7 @@ def test_the_sparse_gradient_of_an_embedding():
     assert error.fact.endswith("(0 NaN and 2 infinite of 2)")
 
 
-def test_a_module_that_works_in_place_is_no_obstacle():
+def test_a_module_that_works_in_place_is_supported():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 1))
     with th.find_nonfinite(model) as rig:
         model(ones()).sum().backward()

@@ -87,7 +87,7 @@ def test_a_revision_in_the_middle_of_a_step_keeps_what_was_written_in_it():
     assert n(rig) == [7.0]
 
 
-def test_another_action_under_the_same_id_starts_anew():
+def test_another_action_under_the_same_id_starts_with_new_state():
     model = twos()
     optimizer = still(model)
     rig = th.attach(model, [th.Hook("h", on="weight", at="grad", do=add_up())], optimizer=optimizer)
@@ -118,7 +118,7 @@ def test_state_at_a_forward_point_cannot_be_changed_under_the_step_by_writing_in
 
 
 @pytest.mark.parametrize(("on", "at"), [(".", "output"), ("weight", "grad"), ("weight", "grad_accumulated")])
-def test_what_was_measured_before_a_mute_belongs_to_its_own_step(on, at):
+def test_measurements_before_a_mute_belong_to_their_own_step(on, at):
     model = twos()
     optimizer = still(model)
     rig = th.attach(model, [th.Hook("h", on=on, at=at, do=th.stats())], optimizer=optimizer)
@@ -219,7 +219,7 @@ def test_captured_is_a_tensor_or_a_list_of_every_call_and_of_the_last_step_only(
     assert [t.tolist() for t in captured["inner"]] == [[[2.0, 2.0]], [[4.0, 4.0]]]
 
 
-def test_what_was_captured_is_a_copy():
+def test_a_captured_tensor_is_a_copy():
     model = nn.Sequential(twos(), nn.ReLU(inplace=True))
     rig = th.attach(model, [th.Hook("c", on="0", at="output", do=th.capture())])
     out = model(-torch.ones(1, 2))
@@ -264,7 +264,7 @@ def test_sinks_are_given_keys_of_hook_target_and_name_and_the_step():
     assert rig.values("s") == {"inner.weight": stats}
 
 
-def test_a_sink_that_raises_is_said_and_training_goes_on(mlp, sgd, train):
+def test_a_sink_that_raises_is_reported_and_training_continues(mlp, sgd, train):
     steps = []
 
     def full(entries: dict[str, float], step: int) -> None:
@@ -365,7 +365,7 @@ def failing(act, **contract) -> str:
     return str(error.value)
 
 
-def test_a_state_that_was_never_written_says_how_to_read_it():
+def test_reading_a_state_that_was_never_written_raises_with_the_remedy():
     assert "state 'mean' is not set yet. Use ctx.state.get('mean'), or declare it: @th.action(state={...})" in failing(
         lambda state, x: state["mean"]
     )

@@ -41,7 +41,7 @@ def test_every_transition_of_a_registration(status: RegistrationStatus) -> None:
     assert [status.after(event).name for event in RegistrationEvent] == REGISTRATION[status.name].split()
 
 
-def test_a_hook_acts_as_three_separate_facts_would_have_it() -> None:
+def test_the_status_agrees_with_three_separate_flags() -> None:
     """Compare the status with three separate flags (fires, muted, removed) after random events."""
     draw = random.Random(0)
     for _ in range(2000):
@@ -63,7 +63,7 @@ def test_a_hook_acts_as_three_separate_facts_would_have_it() -> None:
             assert (status in (HookStatus.RETIRING, HookStatus.RETIRED)) == gone
 
 
-def test_what_has_gone_stays_gone() -> None:
+def test_a_retired_hook_stays_retired() -> None:
     for events in itertools.product(HookEvent, repeat=3):
         status = HookStatus.RETIRED
         for event in events:
@@ -102,7 +102,7 @@ def plan() -> th.Plan:
     ])  # fmt: skip
 
 
-def test_a_modifier_that_is_muted_inside_a_forward_acts_until_its_end(model: Scaled) -> None:
+def test_a_modifier_muted_inside_a_forward_fires_until_its_end(model: Scaled) -> None:
     rig = th.attach(model, plan())
     assert statuses(rig) == ["ACTIVE", "ACTIVE"]
     model.between = lambda: (rig.mute("scale"), rig.mute("seldom"))
@@ -116,7 +116,7 @@ def test_a_modifier_that_is_muted_inside_a_forward_acts_until_its_end(model: Sca
     assert statuses(rig) == ["ACTIVE", "MUTED"]
 
 
-def test_a_modifier_that_is_removed_inside_a_forward_acts_until_its_end(model: Scaled) -> None:
+def test_a_modifier_removed_inside_a_forward_fires_until_its_end(model: Scaled) -> None:
     rig = th.attach(model, plan())
     hook = rig._attached_hook("scale")
     model.between = lambda: rig.remove("scale")

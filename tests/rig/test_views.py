@@ -198,7 +198,7 @@ def test_two_rigs_at_one_gradient_fire_in_attach_order(at, structured):
     assert x.grad.tolist() == [[20.0, 20.0]]
 
 
-def test_an_output_in_which_no_tensor_is_found_is_said():
+def test_an_output_without_a_tensor_is_counted_as_skipped():
     class Box:
         def __init__(self, tensor: Tensor) -> None:
             self.tensor = tensor

@@ -305,7 +305,7 @@ def test_d1_the_norm_of_a_gradient() -> None:
     assert (norms, handle.fired, handle.changed) == ([4.0, 4.0], 1, 0)
 
 
-def test_d2_a_product_is_no_leaf() -> None:
+def test_d2_a_product_is_not_a_leaf() -> None:
     torch.manual_seed(0)
     with pytest.warns(UserWarning, match="not a leaf"), th.examine() as exam:
         leaf = torch.randn(2, 2, requires_grad=True)
@@ -367,7 +367,7 @@ def test_d4_a_tensor_used_twice_fires_once() -> None:
     assert (seen, handle.fired) == ([7.0, 7.0], 1)
 
 
-def test_d5_a_tensor_s_hook_comes_and_goes_at_once() -> None:
+def test_d5_a_tensor_hook_is_added_and_removed_at_once() -> None:
     x = number(1.0)
     with th.examine() as exam:
         y = 2 * x

@@ -50,7 +50,7 @@ def test_d1_the_gradient_is_two_and_its_norm_four() -> None:
 
 
 @pytest.mark.parametrize("do", [th.stats(), th.capture(), th.spike()], ids=str)
-def test_d1_what_records_is_refused_where_nothing_could_be_read(do: th.Action) -> None:
+def test_d1_a_recording_action_is_refused_on_a_tensor(do: th.Action) -> None:
     with pytest.raises(th.RefusedError):
         th.hook(leaf(1.0), do)
 
@@ -172,7 +172,7 @@ def test_d4_a_tensor_used_twice_fires_once() -> None:
 # -- D5: adding and removing -------------------------------------------------------------------------------------------
 
 
-def test_d5_between_forward_and_backward_a_tensor_hook_acts_at_once() -> None:
+def test_d5_between_forward_and_backward_a_tensor_hook_takes_effect_at_once() -> None:
     plain, ours = leaf(1.0), leaf(1.0)
     y, z = plain * 2, ours * 2
     y.register_hook(lambda g: g * 10)
@@ -184,7 +184,7 @@ def test_d5_between_forward_and_backward_a_tensor_hook_acts_at_once() -> None:
     assert plain.grad == ours.grad == 20.0
 
 
-def test_d5_between_forward_and_backward_a_parameter_hook_acts_at_once() -> None:
+def test_d5_between_forward_and_backward_a_parameter_hook_takes_effect_at_once() -> None:
     plain, ours = one_weight(), one_weight()
     x = torch.ones(1, 1)
     with th.attach(ours, [th.Hook("gone", on="weight", at="grad", do=th.scale(100.0))]) as rig:

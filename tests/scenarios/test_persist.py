@@ -119,7 +119,7 @@ def test_p2_nothing_is_imported_for_an_action(trap: str) -> None:
         th.attach(net(), from_file(on="0", do=f"{trap}.act"))
 
 
-def test_p2_a_registry_of_ones_own_has_the_built_in_actions() -> None:
+def test_p2_your_own_registry_has_the_built_in_actions() -> None:
     with th.attach(net(), from_file(on="0", do="stats"), actions=th.Registry()) as rig:
         assert list(rig.ledger["h"]) == ["0"]
 
@@ -209,7 +209,7 @@ def clipped(model: nn.Module) -> th.Rig:
 
 
 @pytest.mark.parametrize("make", [renamed, moved])
-def test_p4_a_hook_looked_up_by_its_old_name_is_lost_in_silence(make: Callable[[], nn.Module]) -> None:
+def test_p4_a_hook_looked_up_by_its_old_name_is_silently_lost(make: Callable[[], nn.Module]) -> None:
     model, bare = make(), make()
     found = dict(model.named_parameters()).get("0.weight")
     if found is not None:
@@ -251,7 +251,7 @@ def test_p4_the_rename_that_is_proposed_works() -> None:
         assert rig.step_count == 3
 
 
-def test_p4_a_wrapper_is_no_new_name() -> None:
+def test_p4_a_wrapper_does_not_change_names() -> None:
     ours, wrapped = net(), nn.DataParallel(net())
     state = clipped(ours).state_dict()
     with th.restore(wrapped, state):

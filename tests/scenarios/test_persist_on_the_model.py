@@ -130,7 +130,7 @@ def test_p7_a_parameter_the_optimizer_lost_is_dormant_until_it_is_back(change: C
 
 
 @pytest.mark.parametrize(("at", "on"), [("output", "0"), ("grad_output", "0"), ("grad", "0.weight")])
-def test_p7_a_module_that_is_set_anew_is_not_lost_in_silence(at: str, on: str) -> None:
+def test_p7_a_module_that_is_replaced_is_followed_or_reported(at: str, on: str) -> None:
     plain, ours = net(), net()
     fired: list[str] = []
     plain[0].register_forward_hook(lambda m, args, out: fired.append("plain"))

@@ -118,7 +118,7 @@ def stopped() -> tuple[dict[str, Any], Tensor]:
     return saved, run.train(9).weights()
 
 
-def test_p5_a_closure_s_running_mean_begins_anew() -> None:
+def test_p5_the_running_mean_of_a_closure_starts_again() -> None:
     def train(model: nn.Module, steps: range, mean: dict[str, float]) -> None:
         def clip(grad: Tensor) -> Tensor:
             norm = float(grad.norm())
@@ -222,7 +222,7 @@ def double(grad: Tensor) -> Tensor:
     return grad * 2
 
 
-def test_p6_a_pickled_function_is_another_one_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_a_pickled_function_is_silently_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     saved = pickle.dumps(double)
     monkeypatch.setattr(sys.modules[__name__], "double", lambda grad: grad * 3)
     assert pickle.loads(saved)(torch.ones(())) == 3
@@ -237,7 +237,7 @@ def test_p6_a_pickled_function_is_another_one_without_a_word(monkeypatch: pytest
     ],
     ids=["code", "version", "gone"],
 )
-def test_p6_a_changed_function_is_said(actions: th.Registry, fact: str) -> None:
+def test_p6_a_changed_function_is_reported(actions: th.Registry, fact: str) -> None:
     model = net()
     with pytest.raises(th.MismatchError) as told:
         th.restore(model, state_of(program(smooth)), actions=actions)
