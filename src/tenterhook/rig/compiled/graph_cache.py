@@ -94,7 +94,7 @@ def watch(whose: object) -> bool:
 
 
 def unwatch(whose: object) -> None:
-    """Undo `watch`; the last call restores the setting from before."""
+    """Undo `watch`. The last call restores the previous setting."""
     if id(whose) in _watched:
         _watched[id(whose)]()
 

@@ -53,7 +53,7 @@ class GraphCallback:
 
     def __init__(self) -> None:
         self.number = next(_numbers)
-        #: each operation declares that it mutates the token, so that the compiler cannot drop or merge calls
+        #: operations declare that they mutate the token, so that the compiler cannot drop or merge their calls
         self.token = torch.tensor([self.number, NONE])
         #: True once compiled code has called this callback
         self.used = False
@@ -69,8 +69,8 @@ class GraphCallback:
     def change(self, x: Tensor, call: int, leaf: int, *, records: bool, needs_grad: bool) -> Change | None:
         """Return the replacement of a value, or None to keep it.
 
-        Autograd does not record inside an operation. `records` is True if it records outside, `needs_grad` if the
-        backward will send a gradient through this value.
+        Autograd does not record inside an operation. `records` is True if it records outside. `needs_grad` is True if
+        the backward will send a gradient through this value.
         """
         return None
 

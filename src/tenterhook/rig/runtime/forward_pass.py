@@ -24,7 +24,7 @@ class ForwardPass:
 
 
 class ForwardPasses:
-    """Knows the current forward, the forward whose backward is running, and all forwards that may be recomputed."""
+    """Tracks the current forward, the forward whose backward is running, and all forwards that may be recomputed."""
 
     def __init__(self) -> None:
         #: number of root forwards in this step, in evaluation and in training mode; counted separately, so that an
