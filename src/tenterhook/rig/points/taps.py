@@ -29,11 +29,13 @@ def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor
             `blocks.3:probs`. Without a module, it is the target `:probs` of the model whose forward is running.
 
     Returns:
-        `tensor` itself if no hook on this tap is active, else an alias of it or the tensor that a hook returned.
+        `tensor` itself, or the tensor that a hook at `value` returned. If a hook at `value_grad` is active, an alias of
+        that tensor.
 
     Raises:
         HookError: The action of a hook on this tap raised an error.
         ContractError: The action changed the tensor in place, or returned something that cannot replace it.
+        RefusedError: A checkpoint recomputes the tap, but its hooks or their state have changed since.
 
     Example:
         >>> import torch
