@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch._inductor.compile_fx  # where a warning is an error, a first import that fails cannot be made up for
+import torch._inductor.compile_fx  # imported here, since a warning that is an error would break a later first import
 from torch import Tensor, nn
 
 from tests.leftovers import clear_compiled
@@ -46,7 +46,7 @@ def sgd(mlp: MLP) -> torch.optim.Optimizer:
 
 @pytest.fixture
 def train() -> Callable[..., None]:
-    """One or more plain training steps."""
+    """Return a function that runs plain training steps."""
 
     def run(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 1, *, micro: int = 1) -> None:
         for step in range(steps):

@@ -1,4 +1,4 @@
-"""What one test leaves to the next one in the same process."""
+"""Clears the state that one test would leave for the next test in the same process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenterhook.torch_internals import compiler as dynamo_private
 
 
 def clear_compiled() -> None:
-    """What was compiled, rigs that have the compiler look for late hooks, and hooks on taps, which break graphs."""
+    """Drop compiled code, stop watching for late hooks, and remove hooks on taps, which would break graphs."""
     if dynamo_private.compiled_codes():
         torch.compiler.reset()
     for leave in list(graphs._watched.values()):

@@ -150,8 +150,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "changed its own input in place": (
         th.RefusedError,
         lambda m, o: ((s := stacked()), attach(s, on="1", at="grad_input", do=th.scale(2.0)), backward(s)),
-        "hook 'h' at grad_input on '1': the module changes its own input in place, so its gradient cannot be had\n"
-        "  remedy: use inplace=False there, or grad_output of the module before",
+        "hook 'h' at grad_input on '1': the module changes its own input in place, so its gradient is not available\n"
+        "  remedy: use inplace=False there, or use grad_output of the previous module",
     ),
     "clock": (
         th.ResolveError,
@@ -173,7 +173,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.HookError,
         lambda m, o: (attach(m, on="head.weight", at="grad", do=raising), backward(m)),
         "hook 'h' at grad on 'head.weight': its action raising raised ValueError: no good (step 0)\n"
-        '  remedy: mend the action; on_error="mute" goes on without the hook',
+        '  remedy: fix the action, or set on_error="mute" to continue without the hook',
     ),
     "another shape": (
         th.ContractError,
@@ -192,19 +192,19 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.ContractError,
         lambda m, o: (attach(m, on="head.weight", at="grad", do=Tensor.tolist), backward(m)),
         "hook 'h' at grad on 'head.weight': TensorBase.tolist returned a list, not a tensor\n"
-        "  remedy: return the new tensor, or nothing to leave the value as it is",
+        "  remedy: return the new tensor, or return nothing to keep the value",
     ),
     "only observed": (
         th.ContractError,
         lambda m, o: (attach(m, on="head.weight", at="update", do=lambda u: u * 2, optimizer=o), backward(m), o.step()),
-        "hook 'h' at update on 'head.weight': <lambda>.<lambda> returned a tensor, but this point is only observed\n"
-        "  remedy: return nothing; to change a gradient use grad or grad_final",
+        "hook 'h' at update on 'head.weight': <lambda>.<lambda> returned a tensor, but this point can only be "
+        "observed\n  remedy: return nothing, or use grad or grad_final to change a gradient",
     ),
     "nothing to replace": (
         th.ContractError,
         lambda m, o: (attach(m, on="head", at="save_post", do=lambda sd: sd), m.state_dict()),
-        "hook 'h' at save_post on 'head': it returned a OrderedDict, and nothing can be replaced here\n"
-        "  remedy: change the dict in place, and return nothing",
+        "hook 'h' at save_post on 'head': the action returned a OrderedDict, but this point does not replace its "
+        "value\n  remedy: change the dict in place and return nothing",
     ),
     "value not kept": (
         th.ContractError,
@@ -216,13 +216,13 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.InPlaceError,
         lambda m, o: (attach(m, on="head.weight", at="grad", do=Tensor.zero_), backward(m)),
         "hook 'h' at grad on 'head.weight': the action changed the value in place, which can corrupt other gradients "
-        "that share its memory\n  remedy: return a new tensor: x * 2 instead of x.mul_(2)",
+        "that share its memory\n  remedy: return a new tensor, for example x * 2 instead of x.mul_(2)",
     ),
     "an observer that returns": (
         th.ReturnError,
         lambda m, o: own(m, returns()),
-        "hook 'h' at output on 'head': returns observes, but returned a Tensor\n"
-        "  remedy: return nothing, or register it with modifies=True",
+        "hook 'h' at output on 'head': returns is an observer, but returned a Tensor\n"
+        "  remedy: return nothing, or register the action with modifies=True",
     ),
     "more than a number": (
         th.ContractError,
@@ -295,7 +295,7 @@ def test_a_muted_site_is_said(mlp, sgd):
         backward(mlp)
     assert str(warned[0].message) == (
         "tenterhook muted a hook at one target. hook 'h' at grad on 'head.weight': its action raising raised "
-        'ValueError: no good (step 0)\n  remedy: mend the action; on_error="raise" stops instead of going on without it'
+        'ValueError: no good (step 0)\n  remedy: fix the action, or set on_error="raise" to stop the training instead'
     )
     assert rig.ledger["h"]["head.weight"].state == "dormant" and rig.ledger["h"].failed == 1
     assert str(rig).splitlines()[3].split()[5] == "muted"

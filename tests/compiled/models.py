@@ -1,7 +1,8 @@
-"""python -m tests.compiled.models [STEPS]: GPT-2 and Llama with hooks in compiled code, beside the same in eager.
+"""Compares GPT-2 and Llama with hooks in compiled code to the same models in eager mode.
 
-Four actions at four points, some due in every step, some in every second or third. Each run is told apart from the
-same run without the compiler by no more than the bare runs are, and rounding.
+Run it with `python -m tests.compiled.models [STEPS]`. The plan has four actions at four points; some are due in every
+step, some in every second or third step. A hooked run may differ between compiled and eager mode only as much as a run
+without hooks does, plus rounding.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from torch._dynamo.utils import counters
 import tenterhook as th
 from tests.models import zoo
 
-#: the blocks, and a module inside of each
+#: name of the list of blocks, and of a module in each block
 BLOCKS = {"gpt2": ("transformer.h", "mlp"), "llama": ("model.layers", "mlp")}
 HOWS = ("whole", "by block")
-#: of float32 numbers: how much more than the bare one a hooked run, of which far more numbers are looked at, may differ
+#: how much more a hooked run may differ than a bare run; far more float32 numbers of it are compared
 ROUNDING = 1e-5
-#: of what `stats` gives; a mean near zero and the number of zeros are made of rounding errors
+#: the results of `stats` that are compared; a mean near zero and the number of zeros depend on rounding errors
 STABLE = ("norm", "rms", "abs_max", "nonfinite")
 
 
@@ -45,7 +46,10 @@ def plan(name: str) -> th.Plan:
 
 
 def run(name: str, how: str | None, *, hooked: bool, steps: int, backend: str) -> tuple[dict[str, Any], th.Rig | None]:
-    """Losses, weights and recorded numbers of one training; graphs are counted after the second step and at the end."""
+    """Run one training, and return the losses, weights and recorded numbers, and the rig.
+
+    Check that exactly one graph was compiled, in the first two steps, without graph breaks.
+    """
     torch._dynamo.reset()
     counters.clear()
     model, optimizer = zoo.build(name)
@@ -81,7 +85,7 @@ def run(name: str, how: str | None, *, hooked: bool, steps: int, backend: str) -
 
 
 def differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """By how much each number differs, in parts of it."""
+    """Yield the relative difference of each number."""
     assert list(a) == list(b), set(a) ^ set(b)
     for key, x in a.items():
         x, y = torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(b[key], dtype=torch.float64)
@@ -104,7 +108,7 @@ def compare(name: str, how: str, *, steps: int, backend: str = "inductor") -> st
         assert account.fired and bool(account.changed) == (not id.startswith(("before", "after"))), id
     return (
         f"{name}, {how}: {steps} steps, {len(eager)} numbers, 1 graph, 0 breaks; "
-        f"eager is {most:.1e} away, without hooks {bare:.1e}"
+        f"differs from eager by {most:.1e}, without hooks by {bare:.1e}"
     )
 
 

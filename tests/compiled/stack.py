@@ -1,4 +1,4 @@
-"""A small model of two blocks of one class, and the ways to compile it."""
+"""Defines a small model of two blocks of one class, and the ways to compile it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stack(nn.Module):
 
 
 def build(how: str, backend: str = "aot_eager") -> tuple[Stack, Any]:
-    """The model, and what runs it."""
+    """Return the model, and the callable that runs it."""
     torch.manual_seed(0)
     model = Stack()
     if how == "eager":
@@ -46,10 +46,10 @@ def build(how: str, backend: str = "aot_eager") -> tuple[Stack, Any]:
 
 
 def batch(step: int) -> Tensor:
-    """Two shapes, turn by turn."""
+    """Return a batch, with one of two shapes in alternation."""
     return torch.randn(2 + step % 2, 4, generator=torch.Generator().manual_seed(step))
 
 
 def graphs() -> int:
-    """How many were compiled so far."""
+    """Return the number of graphs that were compiled so far."""
     return int(counters["stats"]["unique_graphs"])

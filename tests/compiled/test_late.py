@@ -1,4 +1,4 @@
-"""Changes to a rig on a model that has run compiled: each acts at the next call, for every shape."""
+"""A change to a rig takes effect at the next call of a model that was compiled before, for every shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tenterhook as th
 from tenterhook.torch_internals import compiler as dynamo
 from tests.compiled.stack import Stack, batch, build, graphs
 
-#: torch.compile of a block looks at the .grad of what it is given
+#: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 HALF = th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5))
@@ -23,7 +23,10 @@ LOOK = th.Hook("look", on="blocks.0.down", at="output", do=th.stats())
 
 
 def train(model: Stack, run: Any, steps: int) -> tuple[list[Any], th.Rig, dict[int, int]]:
-    """Added at step 10, removed at 20, muted at 30; what was computed and recorded, and how many graphs there were."""
+    """Train, add hooks at step 10, remove one at step 20, mute two at step 30, and unmute one at step 36.
+
+    Return the results of each step, the rig, and the number of graphs after each step.
+    """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     rig = th.attach(model, th.Hook("final", on="**", at="grad_final", do=th.clip_value(1.0)), optimizer=optimizer)
     seen: list[Any] = []
@@ -61,16 +64,17 @@ def test_added_removed_and_muted_as_in_eager(how: str):
     before, after = made[9], made[11]
     dropped = rig.ledger.graphs.dropped
     assert 0 < dropped == before <= 4
-    assert after > before, "both shapes were compiled again"
-    assert made[39] == made[12] == after, "nothing was compiled again for removing, muting and unmuting"
+    assert after > before, "both shapes must be compiled again"
+    assert made[39] == made[12] == after, "removing, muting and unmuting must not compile again"
     assert rig.ledger.graphs.compiled == after - before
     (told,) = [finding for finding in th.check(rig) if finding.code == "TH112"]
     assert told.evidence == f"{dropped} graphs that were compiled without its hooks had to be compiled again"
-    assert f"graphs: {after - before} compiled with doors, {dropped} dropped for its changes" in str(rig)
+    counts = f"{after - before} compiled with graph callbacks, {dropped} dropped because hooks changed"
+    assert f"graphs: {counts}" in str(rig)
 
 
 def test_a_change_of_one_instance_is_not_missed_by_a_graph_of_another():
-    """Without hooks, PyTorch's graph of one block would do for the other one, whatever hooks that has."""
+    """Check that a graph of one block is not used for another block that has hooks."""
     model, run = build("by block")
     run(batch(0))
     rig = th.attach(model, th.Hook("look", on="blocks.1.up", at="output", do=th.stats()))
@@ -84,7 +88,7 @@ def test_a_change_of_one_instance_is_not_missed_by_a_graph_of_another():
     assert rig.ledger["look"]["blocks.1.up"].fired == 2
 
 
-def test_what_another_thread_compiles_looks_for_hooks_too():
+def test_code_compiled_by_another_thread_checks_for_hooks():
     model, run = build("whole")
     _, teach = build("whole")
     rig = th.attach(model, HALF)
@@ -95,7 +99,7 @@ def test_what_another_thread_compiles_looks_for_hooks_too():
     assert rig.ledger["half"].fired == 2
 
 
-def test_a_module_that_was_replaced_under_a_compiled_function_is_told():
+def test_a_module_replaced_under_a_compiled_function_is_reported():
     model, run = build("function")
     rig = th.attach(model, HALF)
     run(batch(0))
@@ -133,7 +137,7 @@ def test_a_hook_that_is_due_in_some_steps_leaves_the_graph_as_it_is():
 
 
 def test_compiled_after_it_was_attached_while_nothing_was_due():
-    """The first graph has no door; the second one has, and there is no third."""
+    """Check that only the first graph lacks a graph callback, and that there is no third graph."""
     model = Stack()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     rig = th.attach(
@@ -185,7 +189,7 @@ def test_other_compiled_code_is_not_dropped():
     assert graphs() == made
 
 
-def test_what_hooks_cost_is_said_before_they_are_attached():
+def test_the_cost_of_hooks_is_reported_before_they_are_attached():
     model, run = build("by block")
     run(batch(0))
     plan = th.Plan([HALF, LOOK, th.Hook("final", on="**", at="grad", do=th.stats())])

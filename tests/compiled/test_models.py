@@ -1,4 +1,4 @@
-"""A slice of `scripts/compiled`, which runs 50 steps with inductor."""
+"""Runs a part of `scripts/compiled`, which trains for 50 steps with inductor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.compiled.models import compare
 
-#: torch.compile of a block looks at the .grad of what it is given
+#: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 

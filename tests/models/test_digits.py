@@ -1,4 +1,4 @@
-"""A model really trained: hooks on a network that learns to read digits."""
+"""Trains a real network on handwritten digits, with and without hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real models: everything resolves, fires, and nothing is changed by looking."""
+"""Checks on real models that every target resolves and fires, and that observers change nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.models import zoo
 
 @pytest.mark.parametrize("name", zoo.MODELS)
 def test_observing_every_point_changes_no_bit(name):
-    """A slice; `python benchmarks/noninterference.py` runs 200 steps."""
+    """Run 3 steps; `python benchmarks/noninterference.py` runs 200."""
     tensors, fired = compare(name, 3)
     assert tensors > 20 and fired > 500
 

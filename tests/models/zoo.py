@@ -1,4 +1,4 @@
-"""Small real models with random weights; nothing is downloaded."""
+"""Builds small real models with random weights, without a download."""
 
 from __future__ import annotations
 

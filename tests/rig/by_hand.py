@@ -1,4 +1,4 @@
-"""The matrix's rows: every point, hooked by hand with plain PyTorch, and by tenterhook."""
+"""Defines the rows of the matrix: a hook at every point, by hand in plain PyTorch and with tenterhook."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def target(point: str, prefix: str = "") -> str:
 
 
 class Hand:
-    """One hook at one point, put where PyTorch puts it, by hand. `change` is what it does to a tensor, if anything."""
+    """Implements a hook at one point by hand, in plain PyTorch. `change`, if given, modifies the tensor."""
 
     def __init__(self, point: str | None, change: Callable[[Tensor], Tensor] | None = None) -> None:
         self.point = point
@@ -42,7 +42,7 @@ class Hand:
     # in the forward
 
     def value(self, point: str, x: Tensor) -> Tensor:
-        """What a forward hook would do; a recomputation applies the change again without looking twice."""
+        """Do what a forward hook would do. A recomputation repeats the change, but is not recorded again."""
         if not self.at(point):
             return x
         if torch._C._current_graph_task_id() != -1:
@@ -114,7 +114,7 @@ class Hand:
 
 
 class Recorded:
-    """The same, as a hook of a plan: a plain function of the value."""
+    """Implements the same hook for a plan, as a plain function of the value."""
 
     def __init__(self, point: str, change: Callable[[Tensor], Tensor] | None) -> None:
         self.point = point
@@ -140,7 +140,7 @@ class Recorded:
         return th.Hook("cell", on=target(self.point, prefix), at=self.point, do=self)
 
     def named(self, prefix: str = "") -> tuple[th.Hook, th.Registry]:
-        """The same as a registered observer, which the rig knows not to modify."""
+        """Return the same hook with a registered observer, which cannot modify the value."""
         registry = th.Registry()
 
         @th.action("see", registry=registry)

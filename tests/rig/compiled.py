@@ -1,4 +1,4 @@
-"""The matrix's columns under torch.compile, each beside the same training without it."""
+"""Defines the columns of the matrix under torch.compile, each compared with the same training without it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Block(nn.Module):
 
 
 class InBlocks(Regime):
-    """Two blocks of one class; `mid` of the second is the hooked one."""
+    """Has two blocks of one class. The hooks are on `mid` of the second block."""
 
     prefix = "blocks.1."
 
@@ -65,7 +65,7 @@ class InCheckpoints(InBlocks):
 
 
 def whole(eager: type[Regime], **options: Any) -> type[Regime]:
-    """`torch.compile(model)`: what is hooked and what is run is the wrapper."""
+    """Return a regime that attaches to and trains `torch.compile(model)`."""
 
     class Compiled(eager):  # type: ignore[misc, valid-type]
         reference = eager
@@ -79,7 +79,7 @@ def whole(eager: type[Regime], **options: Any) -> type[Regime]:
 
 
 def by_block(eager: type[Regime], **options: Any) -> type[Regime]:
-    """`block.compile()`: the model itself is not compiled."""
+    """Return a regime that calls `block.compile()` on each block. The model itself is not compiled."""
 
     class Compiled(eager):  # type: ignore[misc, valid-type]
         reference = eager
@@ -95,7 +95,7 @@ def by_block(eager: type[Regime], **options: Any) -> type[Regime]:
 
 
 def tolerance(backend: str) -> float:
-    """aot_eager runs PyTorch's own kernels; inductor writes others, which add up in another order."""
+    """Return the allowed difference. Kernels of inductor sum in another order; aot_eager runs PyTorch's own kernels."""
     return 1e-5 if backend == "inductor" else 0.0
 
 
@@ -110,7 +110,7 @@ COMPILED: dict[str, type[Regime]] = {
     "checkpoints of compiled blocks": by_block(InCheckpoints, backend="inductor", fullgraph=True),
 }
 
-#: what training does besides; create_graph is left out, for AOTAutograd has no derivative of a derivative
+#: the other regimes, compiled; without create_graph, because AOTAutograd does not support double backward
 COMPILED |= {
     f"compiled: {name}": whole(regime, backend="aot_eager", fullgraph=True)
     for name, regime in regimes.REGIMES.items()

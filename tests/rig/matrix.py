@@ -1,4 +1,4 @@
-"""The matrix: the same point means the same in every regime, or is refused, or does not depend on it."""
+"""Computes the matrix: in every regime, a point has the same meaning, is refused, or does not depend on it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ REFUSED |= {
     }.items()
 }
 
-#: cells in which PyTorch itself has no such signal: the ledger says due 3, fired 0
+#: cells in which PyTorch itself has no signal, so the hook is due 3 times and never fires
 NO_SIGNAL = {("grad_accumulated", "autograd.grad"), ("grad_accumulated", "compiled: autograd.grad")}
 
-#: regimes that a state_dict could notice
+#: regimes that could affect a state_dict
 _STATE = ("eager", "tied weights", "parameter replaced", "parameter swapped", "two optimizers", "no optimizer")
 UNAFFECTED = {
-    (point, regime): "a state_dict is made of parameters, however their gradients come about"
+    (point, regime): "a state_dict does not depend on how gradients are computed"
     for point in ("save_pre", "save_post", "load_pre", "load_post")
     for regime in COLUMNS
     if regime not in _STATE
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def check(point: str, regime: str) -> Outcome:
-    """Decide one cell, or fail."""
+    """Compute one cell, or fail."""
     if (point, regime) in UNAFFECTED:
         return Outcome("unaffected", UNAFFECTED[point, regime])
     if (point, regime) in REFUSED:
@@ -80,14 +80,17 @@ def _exact(point: str, regime: type[Regime], change: Callable[[Tensor], Tensor] 
     _same(by_hand, by_plan, close=regime.close)
     site = next(iter(rig.ledger["cell"].values()), None)
     fired = sum(s.fired for s in rig.ledger["cell"].values())
-    assert fired == len(recorded.seen), "the ledger counts every firing and nothing else"
+    assert fired == len(recorded.seen), "the ledger must count every firing, and only firings"
     assert rig.ledger["cell"].changed == (len(recorded.seen) if change else 0)
     assert site is None or site.failed == 0
     return len(hand.seen)
 
 
 def _observed(point: str, regime: type[Regime]) -> int:
-    """A registered observer sees the same and leaves every bit of the bare run, even where a hook by hand does not."""
+    """Check that a registered observer sees the same signals, and that the run is bit for bit the run without hooks.
+
+    A hook by hand may change the last bits.
+    """
     bare, _ = _trained(regime(), Hand(None))
     by_hand, hand = _trained((regime.reference or regime)(), Hand(point))
     recorded = Recorded(point, None)
@@ -96,7 +99,7 @@ def _observed(point: str, regime: type[Regime]) -> int:
     _same(bare, by_plan, close=regime.close)
     if _equal(bare, by_hand):
         _same(hand.seen, recorded.seen)
-    else:  # its alias made autograd sum in another order, so after the first step the runs differ in the last bits
+    else:  # the alias made autograd sum in another order, so the runs differ in the last bits
         torch.testing.assert_close(recorded.seen, hand.seen, rtol=1e-4, atol=1e-6)
     assert rig.ledger["cell"].fired == len(hand.seen)
     return len(hand.seen)
@@ -194,15 +197,17 @@ def _rows(regimes: dict[str, type[Regime]], outcomes: dict[tuple[str, str], Outc
 
 
 def table(outcomes: dict[tuple[str, str], Outcome]) -> str:
-    """docs/matrix.md, from what ran."""
+    """Return the first part of docs/matrix.md."""
     lines = [
         "# The matrix: same point, same meaning",
         "",
-        "Made by `scripts/matrix` from the cells that ran. *exact*: every signal and every bit of parameters,",
-        "gradients and optimizer state equals the same hook written by hand in plain PyTorch, observing and modifying;",
-        "a registered observer sees the same and leaves every bit of the bare run.",
-        "*refused*: attaching raises a typed error that says why. –: the point does not depend on the regime, by a",
-        "declared rule.",
+        "`scripts/matrix` runs every cell and writes this page.",
+        "",
+        "- *exact*: every signal, and all parameters, gradients and optimizer states, equal those of the same hook",
+        "  written by hand in plain PyTorch, bit for bit. This holds for observers and modifiers. A registered",
+        "  observer sees the same signals, and the run is bit for bit the run without hooks.",
+        "- *refused*: attaching raises a typed error with the reason.",
+        "- –: the point does not depend on the regime, by a declared rule.",
         "",
         *_rows(REGIMES, outcomes),
     ]
@@ -214,10 +219,11 @@ def compiled_table(outcomes: dict[tuple[str, str], Outcome]) -> str:
         "",
         "## Compiled",
         "",
-        "*exact* here: every signal, and parameters, gradients and optimizer state, equal those of the same hook",
-        "written by hand in plain PyTorch and run without the compiler: to the last bit with aot_eager, to 1e-5 with",
-        "inductor, whose kernels add up in another order. The hooked module is called by compiled code; all but the",
-        "first two run with `fullgraph=True`. The lower rows are other regimes, compiled in one piece with aot_eager.",
+        "Here, *exact* compares with the same hook written by hand in plain PyTorch and run without the compiler.",
+        "Every signal, and all parameters, gradients and optimizer states, are equal: bit for bit with aot_eager, to",
+        "1e-5 with inductor, whose kernels sum in another order. Compiled code calls the hooked module. All regimes",
+        "but the first two use `fullgraph=True`. The lower rows are the other regimes, compiled as one graph with",
+        "aot_eager.",
         "",
         *_rows(COMPILED, outcomes),
     ]

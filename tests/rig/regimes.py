@@ -1,4 +1,4 @@
-"""The matrix's columns: every way to train on one process, small enough to compare bit for bit."""
+"""Defines the columns of the matrix: the ways to train in one process, small enough to compare bit for bit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.rig.by_hand import Hand
 
 
 class Net(nn.Module):
-    """first, mid, last; `mid` is the hooked one, and what it gives is tapped as :mark."""
+    """Has three layers. The hooks are on `mid`, and its output is the tap `:mark`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class Net(nn.Module):
 
 
 class Regime:
-    """Plain eager training; the other regimes say what they do differently."""
+    """Trains in plain eager mode. The other regimes override what they do differently."""
 
     steps = 3
     net: type[Net] = Net
-    #: where `mid` is
+    #: prefix of the name of `mid`
     prefix = ""
-    #: the same training without what is to be shown to change nothing, and how near it must be
+    #: the regime to compare with, if not this one, and the allowed difference
     reference: type[Regime] | None = None
     close = 0.0
 
@@ -131,7 +131,7 @@ class CreateGraph(Regime):
 
 
 class ScalerSkips(Regime):
-    """GradScaler; the loss of the second step is infinite, so that step is skipped."""
+    """Trains with a GradScaler. The loss of the second step is infinite, so that step is skipped."""
 
     steps = 4
 
@@ -147,7 +147,7 @@ class ScalerSkips(Regime):
         (optimizer,) = optimizers.values()
         if hand.point is None:
             self.scaler.step(optimizer)
-        else:  # by hand, one unscales first, to see what the optimizer will use
+        else:  # the hook by hand needs the unscaled gradient, which the optimizer will use
             self.scaler.unscale_(optimizer)
             if step == 1:
                 self.scaler.step(optimizer)
@@ -202,7 +202,7 @@ class InPlace(Regime):
 
 
 class Structured(Regime):
-    """`mid` takes keywords and returns a dict; by hand, each leaf is hooked."""
+    """Has a `mid` that takes keywords and returns a dict. By hand, each leaf is hooked."""
 
     class Mid(nn.Linear):
         def forward(self, pair: tuple[Tensor, Tensor], *, scale: Tensor) -> dict[str, Any]:  # type: ignore[override]
@@ -235,7 +235,7 @@ class Structured(Regime):
 
 
 class Replaced(Regime):
-    """After the first step another tensor stands at the name, as after `load_state_dict(assign=True)`."""
+    """Replaces the parameter by another tensor after the first step, as `load_state_dict(assign=True)` does."""
 
     def between(self, model: Net, optimizers: dict[str, torch.optim.Optimizer], hand: Hand, step: int) -> None:
         if step != 0:
@@ -250,7 +250,7 @@ class Replaced(Regime):
 
 
 class Swapped(Regime):
-    """After the first step the parameter is swapped under its own name, as `.to()` may do."""
+    """Swaps the tensor of the parameter after the first step, as `.to()` may do."""
 
     def between(self, model: Net, optimizers: dict[str, torch.optim.Optimizer], hand: Hand, step: int) -> None:
         if step == 0:

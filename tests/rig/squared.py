@@ -1,4 +1,4 @@
-"""The smallest model whose gradient can be done in the head, in or out of an activation checkpoint."""
+"""Defines a model with a gradient that is easy to compute by hand, with or without an activation checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tenterhook as th
 
 
 class Squared(nn.Module):
-    """(w x)^2 with w = 3, tapped, inside a checkpoint or not. Scaled by k, d/dw at x = 1 is 6 k^2."""
+    """Computes (w x)^2 with w = 3, and taps w x. If w x is scaled by k, the gradient of w at x = 1 is 6 k^2."""
 
     def __init__(self, reentrant: bool | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""When a change acts: add, remove, mute, unmute, revise, and schedules."""
+"""Checks when a change takes effect: add, remove, mute, unmute, revise, and schedules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_module_gradient_hook_added_between_forward_and_backward_fires_from_th
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("change", ["remove", "mute", "detach_other", "add"])
-def test_a_graph_that_recomputes_keeps_what_its_forward_saw(reentrant, change):
+def test_a_recomputation_uses_the_hooks_of_its_forward(reentrant, change):
     model = Squared(reentrant)
     hook = th.Hook("d", on="inner", at="output", do=double)
     rig = th.attach(model, [] if change == "add" else [hook])
@@ -72,7 +72,7 @@ def test_two_graphs_with_a_change_between_them_each_recompute_their_own(reentran
     assert gradient(model, first) == DOUBLED
     del first, second
     assert gradient(model, model(x())) == PLAIN
-    assert not model.inner._forward_hooks, "taken down once no graph needs it"
+    assert not model.inner._forward_hooks, "removed once no graph needs it"
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -223,4 +223,4 @@ def test_output_modifiers_come_before_grad_output_whatever_the_order_of_adding(m
     rig = th.attach(mlp, [th.Hook("g", on="head", at="grad_output", do=lambda g: seen.append(g.clone()))])
     rig.add(th.Hook("o", on="head", at="output", do=double))
     mlp(torch.ones(1, 4)).sum().backward()
-    assert torch.equal(seen[0], torch.ones(1, 2)), "the gradient of what the call returned, the modifier's result"
+    assert torch.equal(seen[0], torch.ones(1, 2)), "the gradient of the value that the modifier returned"

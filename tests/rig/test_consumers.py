@@ -1,4 +1,4 @@
-"""`grad_input` for observers: a call's own share, found beside the graph."""
+"""Checks `grad_input` for observers: the contribution of one call, computed without changing the graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tenterhook as th
 
 
 class Around(nn.Module):
-    """A layer, the observed module, a layer."""
+    """Has the observed module between two layers."""
 
     def __init__(self, m: nn.Module) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def by_pytorch(model: nn.Module) -> float:
     return sum(g.double().square().sum() for g in seen).sqrt().item()
 
 
-def test_it_equals_pytorchs_own_hook_also_with_that_hook_beside_it():
+def test_it_equals_pytorchs_own_hook_also_when_both_are_registered():
     model = Around(nn.Linear(4, 4))
     expected = by_pytorch(model)
     rig = observed(model)
@@ -82,11 +82,11 @@ class Boxed(nn.Module):
         return x.detach() * 3
 
 
-def test_an_input_that_nothing_comes_of_is_said():
+def test_an_unused_input_is_counted_as_skipped():
     model = Around(Boxed())
     rig = observed(model)
     model(torch.ones(2, 4)).sum().backward()
-    assert rig.ledger["g"].skipped == {"nothing that came out of this call was computed from its input": 1}
+    assert rig.ledger["g"].skipped == {"no output of this call was computed from its input": 1}
 
 
 class Recursive(nn.Module):
@@ -248,7 +248,7 @@ def test_a_step_that_the_scaler_skipped_leaves_no_statistics(mlp, sgd):
     assert rig.values("g")["head.weight"]["norm"] == pytest.approx(rig.captured("k")["head.weight"][-1].norm().item())
 
 
-def test_an_input_without_a_tensor_is_said():
+def test_an_input_without_a_tensor_is_counted_as_skipped():
     class Constant(nn.Module):
         def forward(self) -> Tensor:
             return torch.ones(1)

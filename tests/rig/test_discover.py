@@ -1,4 +1,4 @@
-"""What a program trains is found when its optimizers step."""
+"""Models that a program trains are found when their optimizers step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def same(found: Found, wanted: list[tuple[nn.Module, list[Optimizer]]]) -> bool:
     )
 
 
-def test_one_model_and_one_optimizer_are_told_once_before_the_first_step(found: Found):
+def test_one_model_and_one_optimizer_are_found_once_before_the_first_step(found: Found):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     optimizer = SGD(model.parameters(), lr=0.1)
     optimizer.register_step_pre_hook(lambda *_: found.append((model, [])))
@@ -81,7 +81,7 @@ def test_one_optimizer_over_two_models_finds_both(found: Found):
     assert {id(model) for model, _ in found} == {id(encoder), id(decoder)}
 
 
-def test_an_optimizer_that_takes_over_is_told_without_the_first(found: Found):
+def test_an_optimizer_that_replaces_the_first_is_found_alone(found: Found):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     first = SGD(model[1].parameters(), lr=0.1)
     step(model, first)
@@ -107,7 +107,7 @@ def test_a_copy_is_a_model_of_its_own(found: Found):
 
 
 class Around(Optimizer):
-    """As Accelerate's: an optimizer by its class, that stands around another."""
+    """Wraps another optimizer, and is an Optimizer by its class, as in Accelerate."""
 
     def __init__(self, inner: Optimizer) -> None:
         self.inner = inner
@@ -120,7 +120,7 @@ class Around(Optimizer):
         self.inner.step()
 
 
-def test_what_stands_around_an_optimizer_is_not_waited_for(found: Found):
+def test_a_wrapper_of_an_optimizer_is_not_waited_for(found: Found):
     model = nn.Linear(2, 1)
     optimizer = SGD(model.parameters(), lr=0.1)
     around = Around(optimizer)
@@ -128,7 +128,7 @@ def test_what_stands_around_an_optimizer_is_not_waited_for(found: Found):
     assert same(found, [(model, [optimizer])])
 
 
-def test_outside_it_nothing_is_told():
+def test_nothing_is_found_outside_the_context():
     told: Found = []
     model = nn.Linear(2, 1)
     with Discovery(lambda model, optimizers: told.append((model, optimizers))):

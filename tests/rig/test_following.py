@@ -1,4 +1,4 @@
-"""Hooks follow what their targets name: replaced, lent, frozen, tied, moved; and keep their order meanwhile."""
+"""Hooks follow parameters and modules that are replaced, swapped by functional_call, frozen, tied or moved."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reloaded(model: nn.Module) -> None:
     model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
 
 
-# -- lent by functional_call ------------------------------------------------------------------------------------------
+# -- swapped by functional_call ---------------------------------------------------------------------------------------
 
 
 def test_a_teacher_run_by_functional_call_does_not_take_the_hook_from_the_student():
@@ -63,7 +63,7 @@ def test_a_teacher_run_by_functional_call_does_not_take_the_hook_from_the_studen
 
 
 @pytest.mark.parametrize("at", ["grad", "grad_accumulated"])
-def test_a_gradient_through_lent_tensors_reaches_the_hook_of_the_parameter(at):
+def test_a_gradient_through_swapped_in_tensors_reaches_the_hook_of_the_parameter(at):
     model = nn.Linear(2, 2)
     rig = th.attach(model, [th.Hook("h", on="weight", at=at, do=th.scale(2.0))])
     fast = {name: p * 1.0 for name, p in model.named_parameters()}
@@ -123,7 +123,7 @@ def test_a_module_that_takes_the_place_of_another(pair, step):
     assert len(th.inventory(old)) == 0
 
 
-def test_parameters_replaced_by_loading_sleep_at_grad_final_as_they_are_in_no_optimizer(pair, step):
+def test_parameters_replaced_by_loading_are_dormant_at_grad_final(pair, step):
     optimizer = sgd_of(pair)
     rig = th.attach(pair, [zero("f", "**", "grad_final"), zero("g", "**", "grad")], optimizer=optimizer)
     step(optimizer)
@@ -146,7 +146,7 @@ class Tied(nn.Module):
         return self.head(self.embed(x))
 
 
-def test_tied_parameters_that_come_apart_are_told_apart():
+def test_tied_parameters_that_are_untied_become_two_targets():
     zeros = {}
     for on in ("head.weight", "embed.weight", "**"):
         model = Tied()
@@ -168,7 +168,7 @@ def test_the_ledger_has_a_line_of_its_own_for_a_name_that_was_an_alias():
     assert (site.name, site.state, site.fired) == ("head.weight", "installed", 1)
 
 
-# -- frozen, unfrozen, taken up by an optimizer -----------------------------------------------------------------------
+# -- frozen, unfrozen, added to an optimizer --------------------------------------------------------------------------
 
 PARAMETER_POINTS = ("grad", "grad_accumulated", "grad_final", "update")
 
@@ -178,7 +178,7 @@ def counts(rig: th.Rig, id: str) -> dict[str, tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("at", PARAMETER_POINTS)
-def test_a_parameter_frozen_at_attach_wakes_when_it_is_unfrozen(pair, step, at):
+def test_a_parameter_frozen_at_attach_fires_when_it_is_unfrozen(pair, step, at):
     optimizer = sgd_of(pair)
     pair[0].requires_grad_(False)
     rig = th.attach(pair, [th.Hook("h", on="**", at=at, do=th.stats())], optimizer=optimizer)
@@ -192,7 +192,7 @@ def test_a_parameter_frozen_at_attach_wakes_when_it_is_unfrozen(pair, step, at):
 
 
 @pytest.mark.parametrize("at", PARAMETER_POINTS)
-def test_a_parameter_frozen_after_attach_sleeps_until_it_is_unfrozen(pair, step, at):
+def test_a_parameter_frozen_after_attach_is_dormant_until_it_is_unfrozen(pair, step, at):
     optimizer = sgd_of(pair)
     rig = th.attach(pair, [th.Hook("h", on="**", at=at, do=th.stats())], optimizer=optimizer)
     step(optimizer)
@@ -217,7 +217,7 @@ def test_a_parameter_unfrozen_before_the_first_step_is_installed_from_it_on(pair
     assert set(counts(rig, "h").values()) == {("installed", 2, 2)}
 
 
-def test_a_parameter_frozen_while_the_hook_was_idle_wakes_too(pair, step):
+def test_a_parameter_frozen_while_the_hook_was_idle_fires_when_it_is_unfrozen(pair, step):
     optimizer = sgd_of(pair)
     rig = th.attach(pair, [zero("h", "**", "grad", when=th.When(start=1))], optimizer=optimizer)
     pair[0].weight.requires_grad_(False)
@@ -233,7 +233,7 @@ def test_a_parameter_frozen_while_the_hook_was_idle_wakes_too(pair, step):
     }  # fmt: skip
 
 
-def test_an_added_parameter_group_wakes_sites_at_the_optimizer_step(pair, step):
+def test_an_added_parameter_group_enables_sites_at_the_optimizer_step(pair, step):
     optimizer = sgd_of(pair[1])
     hooks = [zero("f", "**", "grad_final"), th.Hook("u", on="**", at="update", do=th.stats())]
     rig = th.attach(pair, hooks, optimizer=optimizer)

@@ -1,4 +1,4 @@
-"""After detach() the model is as if it had never been touched."""
+"""Checks that after `detach()` the model is as if hooks had never been attached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def every_point() -> th.Plan:
 
 
 def traces(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Everything a hook could leave behind."""
+    """Return everything that a hook could leave behind."""
     found: dict[str, Any] = {"optimizer": {k: _plain(v) for k, v in vars(optimizer).items() if "hook" in k}}
     for name, module in model.named_modules():
         found[name] = {
@@ -102,7 +102,7 @@ def test_an_error_while_installing_takes_everything_down_again(mlp, sgd, monkeyp
 
 
 def test_cycles_leave_no_objects(mlp, sgd):
-    """A slice; `python benchmarks/cycles.py` runs 10^5."""
+    """Run a few cycles; `python benchmarks/cycles.py` runs 10^5."""
     from benchmarks.cycles import net_objects
 
     assert net_objects(mlp, sgd, cycles=200) <= 0
@@ -126,7 +126,7 @@ def test_the_model_is_freed_by_reference_counting_alone():
         rig.add(th.Hook("x", on="**", at="grad", do=th.stats()))
 
 
-def test_the_rig_lives_with_the_model_when_nobody_holds_it(mlp, sgd, train):
+def test_the_model_keeps_its_rig_alive(mlp, sgd, train):
     seen = []
     th.attach(mlp, [th.Hook("h", on="head", at="output", do=lambda t: seen.append(1))], optimizer=sgd)
     gc.collect()

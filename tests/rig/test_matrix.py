@@ -1,4 +1,4 @@
-"""One test for each cell of the matrix."""
+"""Tests each cell of the matrix."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 @pytest.mark.parametrize("column", ["torch.compile(model)", "block.compile()", "compiled checkpoints"])
 @pytest.mark.parametrize("point", ["output", "grad_output"])
 def test_compiled_cell(point: str, column: str) -> None:
-    """A slice; `scripts/matrix` runs all of them."""
+    """Run some compiled cells; `scripts/matrix` runs all of them."""
     word = check(point, column).word
     cells = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| {column} |")).split(" | ")
     assert cells[1 + list(POINTS).index(point)] == MARKS[word], "run scripts/matrix"

@@ -1,4 +1,4 @@
-"""`find_nonfinite` names who made the first NaN or infinity; `watch` goes on where a statistic cannot be had."""
+"""`find_nonfinite` names the module that produced the first NaN or infinity; `watch` skips unavailable statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.rig.test_leaving import traces
 
 
 class Do(nn.Module):
-    """A module without parts that does something to its input."""
+    """Applies a function to its input, and has no submodules."""
 
     def __init__(self, do: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Do(nn.Module):
 
 
 class Between(nn.Module):
-    """Two linear layers that double a row of ones, and code between them."""
+    """Has two linear layers that double a row of ones, and runs code between them."""
 
     def __init__(self, between: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def by_zero(x: Tensor) -> Tensor:
 
 
 def root_of_zero(x: Tensor) -> Tensor:
-    """Zero, with a gradient that is NaN."""
+    """Return zero, with a gradient that is NaN."""
     return (x * 0).sqrt()
 
 
@@ -153,7 +153,7 @@ def test_the_sparse_gradient_of_an_embedding():
     assert error.fact.endswith("(0 NaN and 2 infinite of 2)")
 
 
-def test_a_module_that_works_in_place_is_no_obstacle():
+def test_a_module_that_works_in_place_is_supported():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 1))
     with th.find_nonfinite(model) as rig:
         model(ones()).sum().backward()

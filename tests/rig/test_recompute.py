@@ -1,4 +1,4 @@
-"""Activation checkpoints: a recomputation sees what its forward saw, or it is refused."""
+"""A recomputation in an activation checkpoint repeats the modifications of its forward, or is refused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_removed_modifier_is_off_in_the_next_forward_while_an_older_graph_keep
 
 
 @KINDS
-def test_a_revised_modifier_acts_from_the_next_forward(reentrant):
+def test_a_revised_modifier_fires_from_the_next_forward(reentrant):
     model = Squared(reentrant)
     rig = th.attach(model, [scaled()])
     first = model(x())
@@ -70,7 +70,7 @@ def test_a_revised_modifier_acts_from_the_next_forward(reentrant):
 
 
 class Twice(Squared):
-    """Two checkpoints, with something that happens once between them."""
+    """Runs two checkpoints, and calls a function once between them."""
 
     between: Callable[[], object] | None = None
 
@@ -96,7 +96,7 @@ def test_a_change_inside_a_forward_waits_for_the_next_one(reentrant, change):
 
 
 @KINDS
-def test_detaching_inside_a_forward_does_not_part_it_from_its_recomputation(reentrant):
+def test_detaching_inside_a_forward_keeps_its_recomputation_consistent(reentrant):
     model = Twice(reentrant)
     rig = th.attach(model, [scaled()])
     model.between = rig.detach
@@ -105,7 +105,7 @@ def test_detaching_inside_a_forward_does_not_part_it_from_its_recomputation(reen
     try:
         assert (out.item(), gradient(model, out)) in (to_its_end, at_once)
     except th.RefusedError as refused:
-        assert "it cannot be told which" in str(refused)
+        assert "a checkpoint recomputes a forward, but the hooks that modified it" in str(refused)
     assert model(x()).item() == 9.0 + 9.0
 
 
@@ -157,7 +157,7 @@ def by_call(y: Tensor, ctx: th.Context) -> Tensor:
 
 
 @KINDS
-def test_which_of_several_calls_is_recomputed_cannot_be_told(reentrant):
+def test_a_recomputation_of_one_of_several_calls_refuses_ctx_call(reentrant):
     class Nested(Squared):
         def run(self, x: Tensor) -> Tensor:
             return self.inner(self.inner(x))
@@ -185,7 +185,7 @@ def test_the_number_of_a_call_that_was_the_only_one_of_its_forward_is_recomputed
 
 
 @KINDS
-def test_gradient_hooks_in_a_checkpoint_are_told_the_number_of_their_call_or_refused_it(reentrant):
+def test_gradient_hooks_in_a_checkpoint_get_the_number_of_their_call_or_an_error(reentrant):
     class Chain(Squared):
         def forward(self, x: Tensor) -> Tensor:
             for _ in range(2):
@@ -206,7 +206,7 @@ def test_gradient_hooks_in_a_checkpoint_are_told_the_number_of_their_call_or_ref
 
 
 @KINDS
-def test_a_recomputation_after_a_step_is_told_the_step_of_its_forward(reentrant):
+def test_a_recomputation_after_a_step_gets_the_step_of_its_forward(reentrant):
     model = Squared(reentrant)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     hook = th.Hook("h", on="inner", at="output", do=lambda y, ctx: y * (1 + ctx.step))
@@ -230,14 +230,14 @@ def test_eval_between_forward_and_backward_does_not_change_what_is_recomputed(re
 
 
 class Aside(Squared):
-    """Keeps a graph that the root's output does not show."""
+    """Keeps a tensor whose graph does not include the output of the root."""
 
     def forward(self, x: Tensor) -> Tensor:
         self.aside = super().forward(x)
         return self.aside * 2
 
 
-def test_a_graph_beside_the_root_output_is_refused_once_the_modifiers_have_changed():
+def test_a_graph_outside_the_root_output_is_refused_once_the_modifiers_have_changed():
     model = Aside(reentrant=False)
     rig = th.attach(model, [scaled()])
     model(x())
@@ -247,14 +247,14 @@ def test_a_graph_beside_the_root_output_is_refused_once_the_modifiers_have_chang
     with pytest.raises(th.RefusedError) as caught:
         aside.backward()
     assert str(caught.value) == (
-        "hook 'h' at output on 'inner': a checkpoint recomputes a forward whose modifiers have changed since, "
-        "and it cannot be told which\n"
+        "hook 'h' at output on 'inner': a checkpoint recomputes a forward, but the hooks that modified it, or "
+        "their state, have changed since\n"
         "  remedy: run backward before changing the hook, or compute the loss from the model's own output"
     )
 
 
 @KINDS
-def test_a_graph_beside_the_root_output_is_not_taken_for_the_one_that_ran_backward_before(reentrant):
+def test_a_graph_outside_the_root_output_is_not_confused_with_an_earlier_backward(reentrant):
     model = Aside(reentrant)
     rig = th.attach(model, [scaled()])
     first = model(x())
@@ -265,11 +265,11 @@ def test_a_graph_beside_the_root_output_is_not_taken_for_the_one_that_ran_backwa
     try:
         assert gradient(model, aside) == 6.0
     except th.RefusedError as refused:
-        assert "it cannot be told which" in str(refused)
+        assert "a checkpoint recomputes a forward, but the hooks that modified it" in str(refused)
 
 
 @KINDS
-def test_a_graph_beside_the_root_output_is_recomputed_while_the_modifiers_are_the_same(reentrant):
+def test_a_graph_outside_the_root_output_is_recomputed_while_the_modifiers_are_the_same(reentrant):
     model = Aside(reentrant)
     th.attach(model, [scaled()])
     model(x())

@@ -1,4 +1,4 @@
-"""Renaming: whole parts from the front, stars carried over, patterns as if they were names."""
+"""Renaming replaces whole parts at the start of a name, carries stars over, and treats patterns like names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def begins(path: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
 
 
 def free(prefixes: list[tuple[str, ...]]) -> bool:
-    """Whether none begins another."""
+    """Return True if no prefix begins with another."""
     return not any(i != j and begins(a, b) for i, a in enumerate(prefixes) for j, b in enumerate(prefixes))
 
 
@@ -157,7 +157,7 @@ def test_down_and_up_some_levels(path, levels, tap, parts):
 @QUICK
 @given(RULES, PATTERN, PATH)
 def test_a_renamed_pattern_selects_the_renamed_names(rules, parts, path):
-    """Where a rule names a pattern's own beginning, what it selected before is what it selects after."""
+    """Check that a renamed pattern selects the renamed targets, if a rule matches the start of the pattern."""
     pattern, name = ".".join(parts), ".".join(path)
     renaming = Renaming(written(rules))
     before = th.Hook("h", on=pattern, at="grad", do=th.stats())

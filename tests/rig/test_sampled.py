@@ -1,4 +1,4 @@
-"""How much a modifier changes is recorded in one step of ten, if somebody listens."""
+"""The relative change that a modifier makes is recorded in one step out of ten, if there is a sink."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def train(*sinks: Any, do: Any = None, at: str = "grad_final", steps: int = 13) 
 
 
 @pytest.mark.parametrize("at", ["grad", "grad_final", "output"])
-def test_in_parts_of_what_was_given(at: str):
+def test_the_recorded_change_is_relative(at: str):
     told: list[tuple[int, dict[str, Any]]] = []
     train(lambda values, step: told.append((step, values)), at=at)
     target = "." if at == "output" else "weight"
@@ -38,12 +38,12 @@ def test_in_parts_of_what_was_given(at: str):
     assert all(list(values.values()) == [pytest.approx(0.75)] for _, values in told)
 
 
-def test_what_changes_nothing_is_not_recorded():
+def test_a_modifier_that_changes_nothing_is_not_recorded():
     told: list[Any] = []
     train(lambda values, step: told.append(values), do=lambda g: None)
     assert told == []
 
 
-def test_nobody_listens_and_the_numbers_are_the_same():
+def test_without_a_sink_the_numbers_are_the_same():
     (a, _), (b, _) = train(), train(lambda values, step: None)
     assert torch.equal(a.weight, b.weight)

@@ -1,4 +1,4 @@
-"""What hooks keep: state, captured tensors, numbers of a step, and what the sinks are given."""
+"""Checks the data of hooks: state, captured tensors, the numbers of a step, and the rows for sinks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenterhook.record.recorder import MAX_CAPTURED
 
 
 def twos() -> nn.Linear:
-    """Gives 2 for every row of ones; every gradient of its sum is 1 per row."""
+    """Return a layer that maps a row of ones to 2. The gradients of the sum of its outputs are 1 for each row."""
     model = nn.Linear(2, 2, bias=False)
     nn.init.ones_(model.weight)
     return model
@@ -87,7 +87,7 @@ def test_a_revision_in_the_middle_of_a_step_keeps_what_was_written_in_it():
     assert n(rig) == [7.0]
 
 
-def test_another_action_under_the_same_id_starts_anew():
+def test_another_action_under_the_same_id_starts_with_new_state():
     model = twos()
     optimizer = still(model)
     rig = th.attach(model, [th.Hook("h", on="weight", at="grad", do=add_up())], optimizer=optimizer)
@@ -118,7 +118,7 @@ def test_state_at_a_forward_point_cannot_be_changed_under_the_step_by_writing_in
 
 
 @pytest.mark.parametrize(("on", "at"), [(".", "output"), ("weight", "grad"), ("weight", "grad_accumulated")])
-def test_what_was_measured_before_a_mute_belongs_to_its_own_step(on, at):
+def test_measurements_before_a_mute_belong_to_their_own_step(on, at):
     model = twos()
     optimizer = still(model)
     rig = th.attach(model, [th.Hook("h", on=on, at=at, do=th.stats())], optimizer=optimizer)
@@ -129,7 +129,7 @@ def test_what_was_measured_before_a_mute_belongs_to_its_own_step(on, at):
     assert rig.values("h")[on]["norm"] == norm(8)
     backward(model, rows=32)
     optimizer.step()
-    assert rig.values("h")[on]["norm"] == norm(8), "muted: the last step it was due in"
+    assert rig.values("h")[on]["norm"] == norm(8), "a muted hook keeps the values of its last due step"
     rig.unmute("h")
     backward(model, rows=2)
     optimizer.step()
@@ -219,7 +219,7 @@ def test_captured_is_a_tensor_or_a_list_of_every_call_and_of_the_last_step_only(
     assert [t.tolist() for t in captured["inner"]] == [[[2.0, 2.0]], [[4.0, 4.0]]]
 
 
-def test_what_was_captured_is_a_copy():
+def test_a_captured_tensor_is_a_copy():
     model = nn.Sequential(twos(), nn.ReLU(inplace=True))
     rig = th.attach(model, [th.Hook("c", on="0", at="output", do=th.capture())])
     out = model(-torch.ones(1, 2))
@@ -264,7 +264,7 @@ def test_sinks_are_given_keys_of_hook_target_and_name_and_the_step():
     assert rig.values("s") == {"inner.weight": stats}
 
 
-def test_a_sink_that_raises_is_said_and_training_goes_on(mlp, sgd, train):
+def test_a_sink_that_raises_is_reported_and_training_continues(mlp, sgd, train):
     steps = []
 
     def full(entries: dict[str, float], step: int) -> None:
@@ -309,7 +309,7 @@ def test_inference_mode():
     assert rig.values("stats")["."]["abs_max"] == 2.0
     assert rig.ledger["twice"].changed == 1
     assert rig.ledger["gradient"].skipped == {
-        "gradients are switched off (in a reentrant checkpoint it fires on recomputing)": 1
+        "gradients were disabled in this call (inside a reentrant checkpoint, the hook fires in the recomputation)": 1
     }
 
 
@@ -326,7 +326,7 @@ class Sum(nn.Module):
 
 
 def noises(at: str, **params: int) -> list[Tensor]:
-    """Of sites a and b, in two forwards and backwards."""
+    """Return the noise at the sites a and b, in two forwards and backwards."""
     model = Sum()
     on = ("a", "b") if at == "output" else ("a.weight", "b.weight")
     kept: list[Tensor] = []
@@ -335,7 +335,7 @@ def noises(at: str, **params: int) -> list[Tensor]:
     before = torch.get_rng_state()
     for _ in range(2):
         backward(model)
-    assert torch.equal(torch.get_rng_state(), before), "the global generator is left alone"
+    assert torch.equal(torch.get_rng_state(), before), "the global generator must not change"
     return kept
 
 
@@ -350,7 +350,7 @@ def test_noise_is_the_same_in_every_run_and_different_everywhere_else(at):
 
 
 def failing(act, **contract) -> str:
-    """What is said when a modifier with this state does so."""
+    """Return the error text of a modifier that calls `act` on its state."""
     registry = th.Registry()
 
     @th.action("own", modifies=True, registry=registry, **contract)
@@ -365,8 +365,8 @@ def failing(act, **contract) -> str:
     return str(error.value)
 
 
-def test_a_state_that_was_never_written_says_how_to_read_it():
-    assert "there is no state 'mean' yet: ctx.state.get('mean'), or @th.action(state={...})" in failing(
+def test_reading_a_state_that_was_never_written_raises_with_the_remedy():
+    assert "state 'mean' is not set yet. Use ctx.state.get('mean'), or declare it: @th.action(state={...})" in failing(
         lambda state, x: state["mean"]
     )
 
@@ -376,5 +376,5 @@ def test_a_declared_state_is_one_number():
         state["mean"] = x
 
     said = failing(put, state={"mean": 0.0})
-    assert "the declared state 'mean' is one number, and was given (2, 2)" in said
-    assert "put a tensor under a name that is not declared" in said
+    assert "the declared state 'mean' must be one number, but has shape (2, 2)" in said
+    assert "store the tensor under a name that is not declared" in said

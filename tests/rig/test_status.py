@@ -1,4 +1,4 @@
-"""The states of hooks and registrations: every transition, written down once more, and as rigs go through them."""
+"""Checks every transition between the states of hooks and registrations, in the tables and in real rigs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 import tenterhook as th
 from tenterhook.rig.runtime.status import HookEvent, HookStatus, RegistrationEvent, RegistrationStatus
 
-#: by status, what follows DUE, NOT_DUE, MUTE, UNMUTE, RETIRE, STOP
+#: by status, the statuses after DUE, NOT_DUE, MUTE, UNMUTE, RETIRE, STOP
 HOOK = {
     "IDLE": "ACTIVE IDLE MUTED IDLE RETIRED IDLE",
     "ACTIVE": "ACTIVE IDLE MUTING ACTIVE RETIRING IDLE",
@@ -21,7 +21,7 @@ HOOK = {
     "RETIRING": "RETIRING RETIRING RETIRING RETIRING RETIRING RETIRED",
     "RETIRED": "RETIRED RETIRED RETIRED RETIRED RETIRED RETIRED",
 }
-#: by status, what follows INSTALL, SUSPEND, REMOVE, MOVE, EXPECT
+#: by status, the statuses after INSTALL, SUSPEND, REMOVE, MOVE, EXPECT
 REGISTRATION = {
     "ABSENT": "INSTALLED ABSENT ABSENT ABSENT EXPECTED",
     "INSTALLED": "INSTALLED SUSPENDED ABSENT ABSENT PINNED",
@@ -41,8 +41,8 @@ def test_every_transition_of_a_registration(status: RegistrationStatus) -> None:
     assert [status.after(event).name for event in RegistrationEvent] == REGISTRATION[status.name].split()
 
 
-def test_a_hook_acts_as_three_separate_facts_would_have_it() -> None:
-    """Whether it acts, is switched off, or has gone, each kept on its own: the status says the same at any time."""
+def test_the_status_agrees_with_three_separate_flags() -> None:
+    """Compare the status with three separate flags (fires, muted, removed) after random events."""
     draw = random.Random(0)
     for _ in range(2000):
         status, acts, muted, gone = HookStatus.IDLE, False, False, False
@@ -63,7 +63,7 @@ def test_a_hook_acts_as_three_separate_facts_would_have_it() -> None:
             assert (status in (HookStatus.RETIRING, HookStatus.RETIRED)) == gone
 
 
-def test_what_has_gone_stays_gone() -> None:
+def test_a_retired_hook_stays_retired() -> None:
     for events in itertools.product(HookEvent, repeat=3):
         status = HookStatus.RETIRED
         for event in events:
@@ -72,7 +72,7 @@ def test_what_has_gone_stays_gone() -> None:
 
 
 class Scaled(nn.Module):
-    """Calls what it is given in the middle of its forward."""
+    """Calls a given function in the middle of its forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def plan() -> th.Plan:
     ])  # fmt: skip
 
 
-def test_a_modifier_that_is_muted_inside_a_forward_acts_until_its_end(model: Scaled) -> None:
+def test_a_modifier_muted_inside_a_forward_fires_until_its_end(model: Scaled) -> None:
     rig = th.attach(model, plan())
     assert statuses(rig) == ["ACTIVE", "ACTIVE"]
     model.between = lambda: (rig.mute("scale"), rig.mute("seldom"))
@@ -116,7 +116,7 @@ def test_a_modifier_that_is_muted_inside_a_forward_acts_until_its_end(model: Sca
     assert statuses(rig) == ["ACTIVE", "MUTED"]
 
 
-def test_a_modifier_that_is_removed_inside_a_forward_acts_until_its_end(model: Scaled) -> None:
+def test_a_modifier_removed_inside_a_forward_fires_until_its_end(model: Scaled) -> None:
     rig = th.attach(model, plan())
     hook = rig._attached_hook("scale")
     model.between = lambda: rig.remove("scale")

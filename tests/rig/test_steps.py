@@ -1,4 +1,4 @@
-"""What a step is, what happens around it, and that leaving in the middle of one leaves nothing."""
+"""Checks what counts as a step, what happens around it, and that detaching during a step leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClosurePassedOn(torch.optim.SGD):
 @pytest.mark.parametrize("kind", [ClosureInside, ClosurePassedOn])
 @pytest.mark.parametrize("with_closure", [True, False])
 def test_a_subclass_that_calls_the_step_it_overrides_takes_one_step(kind, with_closure):
-    sgd_of(nn.Linear(1, 1))  # from its first instance on, the overridden step has hooks too
+    sgd_of(nn.Linear(1, 1))  # after the first instance is created, the overridden step has hooks, too
     model = nn.Linear(2, 2, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = kind(model.parameters(), lr=1.0)
@@ -109,7 +109,7 @@ def test_a_hook_that_raised_in_one_step_fires_in_the_next_without_a_forward_of_t
         optimizer.step()
     assert str(caught.value) == (
         "hook 'h' at grad_final on 'a.weight': its action fails_once.zero raised ValueError: first (step 0)\n"
-        '  remedy: mend the action; on_error="mute" goes on without the hook'
+        '  remedy: fix the action, or set on_error="mute" to continue without the hook'
     )
     assert isinstance(caught.value.__cause__, ValueError)
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_a_step_that_is_tried_again_is_hooked_again():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("limit", [1e-3, 1.0, 1e6])
-def test_clip_norm_over_the_hook_is_torch_clip_grad_norm_to_the_bit(mlp, dtype, limit):
+def test_clip_norm_over_the_hook_is_torch_clip_grad_norm_bit_for_bit(mlp, dtype, limit):
     mlp.to(dtype)
     x = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)).to(dtype)
     (mlp(x).square().sum() * 100).backward()
@@ -184,7 +184,7 @@ def test_a_measure_that_raises_names_its_place():
         optimizer.step()
     assert str(caught.value) == (
         "hook 'h' at grad_final on 'weight': its action cannot_measure raised ZeroDivisionError: division by zero "
-        '(step 0)\n  remedy: mend the action; on_error="mute" goes on without the hook'
+        '(step 0)\n  remedy: fix the action, or set on_error="mute" to continue without the hook'
     )
 
 
@@ -217,12 +217,12 @@ def test_a_hook_over_targets_of_two_optimizers_is_refused():
     assert list(rig.ledger["h"]) == ["1.weight", "1.bias"]
 
 
-# -- what is a step ---------------------------------------------------------------------------------------------------
+# -- what counts as a step --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("scale", [1024.0, 1000.0])
-def test_with_grad_scaler_the_run_is_the_bare_one_to_the_bit_and_a_skipped_step_is_none(fused, scale):
+def test_with_grad_scaler_the_run_is_the_bare_one_bit_for_bit_and_skipped_steps_do_not_count(fused, scale):
     def run(hooked: bool) -> tuple[Tensor, list[tuple[int, Tensor]], int]:
         torch.manual_seed(0)
         model = nn.Linear(16, 16)
@@ -249,7 +249,7 @@ def test_with_grad_scaler_the_run_is_the_bare_one_to_the_bit_and_a_skipped_step_
         torch.testing.assert_close(gradient, torch.full((16,), 4.0))
 
 
-def test_the_step_that_dcp_fakes_to_make_optimizer_state_is_none():
+def test_the_step_that_dcp_fakes_to_create_optimizer_state_does_not_count():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     fired = []
@@ -303,7 +303,7 @@ def test_a_forward_that_raises_ends_no_step():
     assert rig.step_count == 1
 
 
-def test_the_user_may_say_what_a_step_is():
+def test_the_user_may_define_a_step():
     model = nn.Linear(2, 2)
     rig = th.attach(model, [th.Hook("h", on="weight", at="grad", do=th.stats())])
     for steps in (1, 2):
@@ -316,14 +316,14 @@ def test_the_user_may_say_what_a_step_is():
     assert rig.step_count == 2
 
 
-def test_the_user_may_say_what_a_step_is_though_there_is_an_optimizer(mlp, sgd, train):
+def test_the_user_may_define_a_step_with_an_optimizer(mlp, sgd, train):
     rig = th.attach(mlp, [th.Hook("h", on="head.weight", at="grad_final", do=th.stats())], optimizer=sgd)
     with rig.step():
         train(mlp, sgd, 3)
     assert (rig.step_count, rig.ledger["h"].fired) == (1, 3)
 
 
-# -- leaving in the middle --------------------------------------------------------------------------------------------
+# -- detaching during a step ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", ["step_pre", "grad_final", "update", "step_post"])

@@ -1,4 +1,4 @@
-"""Gradient hooks among views and in-place operations: the right gradient, or a refusal that says why."""
+"""With views and in-place operations, gradient hooks see the right gradient, or are refused with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tenterhook as th
 
 
 class Made(nn.Module):
-    """A linear layer, and what is made of its output."""
+    """Applies a linear layer, and then a function to its output."""
 
     def __init__(self, make: Callable[[Tensor], Any]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def test_a_view_that_is_changed_in_place_afterwards_is_refused(case):
     with pytest.raises(th.RefusedError) as caught:
         use(model(torch.ones(2, 4))).sum().backward()
     assert str(caught.value) == (
-        "hook 'g' at grad_output on '0': the tensor was changed in place afterwards, so its gradient cannot be had\n"
+        "hook 'g' at grad_output on '0': the tensor was changed in place later, so its gradient is not available\n"
         "  remedy: use inplace=False there"
     )
 
@@ -56,11 +56,11 @@ def test_an_observer_of_such_a_view_is_muted_and_the_gradients_are_those_without
     bare = model[0].linear.weight.grad
     rig = th.attach(model, [th.Hook("g", on="0", at="grad_output", do=th.stats())])
     model.zero_grad()
-    with pytest.warns(RuntimeWarning, match="muted a hook at one target.*changed in place afterwards"):
+    with pytest.warns(RuntimeWarning, match="muted a hook at one target.*changed in place later"):
         use(model(torch.ones(2, 4))).sum().backward()
     assert torch.equal(model[0].linear.weight.grad, bare)
     site = rig.ledger["g"]["0"]
-    assert site.dormant == "muted: the tensor was changed in place afterwards, so its gradient cannot be had"
+    assert site.dormant == "muted: the tensor was changed in place later, so its gradient is not available"
     assert (site.fired, site.failed > 0) == (0, True)
 
 
@@ -93,7 +93,7 @@ def test_a_tap_that_is_changed_in_place_afterwards_is_refused():
     with pytest.raises(th.RefusedError) as caught:
         model(torch.ones(2, 4)).sum().backward()
     assert str(caught.value) == (
-        "hook 'g' at value_grad on ':p': the tensor was changed in place afterwards, so its gradient cannot be had\n"
+        "hook 'g' at value_grad on ':p': the tensor was changed in place later, so its gradient is not available\n"
         "  remedy: use inplace=False there"
     )
 
@@ -118,8 +118,8 @@ def test_a_module_that_changes_its_own_input_is_refused_at_grad_input(given):
     with pytest.raises(th.RefusedError) as caught:
         model(torch.ones(2, 4)).sum().backward()
     assert str(caught.value) == (
-        "hook 'g' at grad_input on 'shift': the module changes its own input in place, so its gradient cannot be had\n"
-        "  remedy: use inplace=False there, or grad_output of the module before"
+        "hook 'g' at grad_input on 'shift': the module changes its own input in place, so its gradient is not "
+        "available\n  remedy: use inplace=False there, or use grad_output of the previous module"
     )
 
 
@@ -164,7 +164,7 @@ def test_a_value_that_was_written_over_is_not_shown():
     assert [str(w.message) for w in warned] == [
         "tenterhook muted a hook at one target. hook 'h' at grad_output on '0': the value was changed in place after "
         "it was hooked, so ctx.value no longer holds it\n"
-        "  remedy: do not change the tensor in place, or use an action without needs_value"
+        "  remedy: do not change the tensor in place, or use an action that does not need ctx.value"
     ]
     assert rig.rows("h") == [] and rig.ledger["h"].fired == 0
 
@@ -198,7 +198,7 @@ def test_two_rigs_at_one_gradient_fire_in_attach_order(at, structured):
     assert x.grad.tolist() == [[20.0, 20.0]]
 
 
-def test_an_output_in_which_no_tensor_is_found_is_said():
+def test_an_output_without_a_tensor_is_counted_as_skipped():
     class Box:
         def __init__(self, tensor: Tensor) -> None:
             self.tensor = tensor
@@ -218,7 +218,7 @@ POINTS = {"output": "0", "grad_output": "0", "grad_input": "1", "grad": "0.weigh
 @pytest.mark.parametrize("at", POINTS)
 @pytest.mark.parametrize("modifies", [True, False])
 def test_inside_torch_func(at, modifies):
-    """Modifiers act, observers say that they cannot, and what a parameter is lent is not its own gradient."""
+    """Check that modifiers fire, that observers are skipped, and that parameter hooks ignore swapped-in tensors."""
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1, bias=False))
     for p in model.parameters():
         nn.init.ones_(p)
@@ -235,5 +235,6 @@ def test_inside_torch_func(at, modifies):
     assert torch.equal(one, torch.full((2, 2), times))
     assert torch.equal(many, torch.full((3, 2, 2), times))
     assert rig.ledger["h"].changed == (2 if modifies and on_module else 0)
-    skipped = {} if modifies or not on_module else {"inside torch.func, where nothing may be kept": 2}
+    why = "the call ran inside torch.func, where tensors cannot be recorded"
+    skipped = {} if modifies or not on_module else {why: 2}
     assert rig.ledger["h"].skipped == skipped

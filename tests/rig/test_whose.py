@@ -1,4 +1,4 @@
-"""Whose a hook is."""
+"""Checks which program or library owns a hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backward, retain_graph and every kind of hook: B1 to B11, plain PyTorch beside tenterhook."""
+"""Compares plain PyTorch with tenterhook on the questions B1 to B11: backward, retain_graph and every kind of hook."""
 
 import gc
 import json
@@ -66,7 +66,7 @@ def test_b1_with_retain_graph_the_gradients_add_up() -> None:
 # -- B2: several passes ------------------------------------------------------------------------------------------------
 
 
-def test_b2_of_two_losses_over_one_graph_each_is_modified() -> None:
+def test_b2_each_of_two_losses_over_one_graph_is_modified() -> None:
     plain, ours = one_weight(), one_weight()
     plain.weight.register_hook(lambda g: g * 10)
     with th.attach(ours, [th.Hook("ten", on="weight", at="grad", do=th.scale(10.0))]) as rig:
@@ -78,7 +78,7 @@ def test_b2_of_two_losses_over_one_graph_each_is_modified() -> None:
     assert rig.ledger["ten"].changed == 2
 
 
-def test_b2_of_two_losses_only_the_second_is_modified_if_told_so() -> None:
+def test_b2_only_the_second_of_two_losses_can_be_modified() -> None:
     plain, ours = one_weight(), one_weight()
     with th.attach(ours, [th.Hook("ten", on="weight", at="grad", do=th.scale(10.0))]) as rig:
         out, other = plain(ONE), ours(ONE)
@@ -107,7 +107,7 @@ def test_b2_a_gradient_of_a_gradient_is_modified_twice() -> None:
     assert rig.ledger["ten"].changed == 2
 
 
-def test_b2_a_gradient_of_a_gradient_is_modified_once_if_told_so() -> None:
+def test_b2_a_gradient_of_a_gradient_can_be_modified_once() -> None:
     plain, ours = one_weight(), one_weight()
     with th.attach(ours, [th.Hook("ten", on="weight", at="grad", do=th.scale(10.0))]) as rig:
         rig.mute("ten")
@@ -166,7 +166,7 @@ def test_b4_points_lists_every_register_function(cls: type, at_least: int, capsy
     assert [name for name in found if f"{cls.__name__}.{name}" not in listed] == []
 
 
-def test_b4_points_says_why_one_is_not_offered(capsys: Any) -> None:
+def test_b4_points_gives_the_reason_why_one_is_not_offered(capsys: Any) -> None:
     assert main(["points"]) == 0
     text = capsys.readouterr().out
     for point in ("grad_output", "grad_accumulated", "grad_final", "load_post"):
@@ -177,7 +177,7 @@ def test_b4_points_says_why_one_is_not_offered(capsys: Any) -> None:
 # -- B5: four hooks on a Linear ----------------------------------------------------------------------------------------
 
 
-def test_b5_what_the_four_hooks_see_is_what_pytorchs_own_see() -> None:
+def test_b5_the_four_hooks_see_the_same_as_pytorchs_own() -> None:
     plain, ours = layer(), layer()
     truth: dict[str, Tensor] = {}
     plain.register_forward_pre_hook(lambda m, args: truth.update(input=args[0]))
@@ -193,7 +193,7 @@ def test_b5_what_the_four_hooks_see_is_what_pytorchs_own_see() -> None:
     assert torch.equal(plain.weight.grad, ours.weight.grad)
 
 
-def test_b5_what_the_four_hooks_return_acts_as_pytorchs_own() -> None:
+def test_b5_the_four_hooks_modify_the_same_as_pytorchs_own() -> None:
     plain, ours = layer(), layer()
     plain.register_forward_pre_hook(lambda m, args: (args[0] * 1.1,))
     plain.register_forward_hook(lambda m, args, out: out * 1.2)
@@ -214,7 +214,7 @@ def test_b5_what_the_four_hooks_return_acts_as_pytorchs_own() -> None:
 # -- B6: saving and loading --------------------------------------------------------------------------------------------
 
 
-def test_b6_the_state_dict_hooks_get_what_pytorchs_own_get() -> None:
+def test_b6_the_state_dict_hooks_get_the_same_as_pytorchs_own() -> None:
     plain, ours = net(), net()
     of_plain: list[tuple[str, Any]] = []
     of_ours: list[tuple[str, Any]] = []
@@ -340,7 +340,7 @@ class Tapped(nn.Module):
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_b7_a_tap_acts_on_its_own_model_only(recompute: bool) -> None:
+def test_b7_a_tap_fires_for_its_own_model_only(recompute: bool) -> None:
     ours, other = Tapped(recompute), Tapped(recompute)
     with th.attach(ours, [th.Hook("ten", on=":h", at="value", do=th.scale(10.0))]) as rig:
         mine, theirs = ours(ONE).sum(), other(ONE).sum()
@@ -352,7 +352,7 @@ def test_b7_a_tap_acts_on_its_own_model_only(recompute: bool) -> None:
     assert ours.inner.weight.grad == 200.0
 
 
-def test_b7_a_tap_outside_every_forward_is_not_lost_in_silence() -> None:
+def test_b7_a_tap_outside_every_forward_is_not_silently_lost() -> None:
     model = one_weight()
     with th.attach(model, [th.Hook("ten", on=":loss", at="value_grad", do=th.scale(10.0))]) as rig:
         try:
@@ -371,11 +371,11 @@ def test_b7_a_tap_goes_with_its_model() -> None:
     assert left(ONE) == 1.0
 
 
-# -- B8 to B11: what raises, and when ----------------------------------------------------------------------------------
+# -- B8 to B11: errors and their timing --------------------------------------------------------------------------------
 
 
 def everything(model: nn.Module) -> th.Rig:
-    """Hooks that look, at every backward point."""
+    """Return an observing hook for every backward point."""
     points = {"grad_output": ".", "grad_input": ".", "grad": "**", "grad_accumulated": "**"}
     return th.attach(model, [th.Hook(at, on=on, at=at, do=lambda g: None) for at, on in points.items()])
 

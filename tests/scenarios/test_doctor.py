@@ -1,4 +1,4 @@
-"""The questions once more, as plain PyTorch under an exam: what is true, and what the doctor says first."""
+"""Examines the plain PyTorch programs of the questions, and checks the first finding of the doctor."""
 
 import gc
 import io
@@ -43,7 +43,7 @@ def healthy(exam: th.Exam) -> bool:
     return list(exam.findings) == [] and repr(exam.findings) == "no findings"
 
 
-# -- W1 to W3: it does, and the number is another than expected --------------------------------------------------------
+# -- W1 to W3: the hook modifies the gradient, but the number is unexpected --------------------------------------------
 
 
 def test_w1_doubled_in_the_middle_is_doubled_at_the_leaf() -> None:
@@ -89,7 +89,7 @@ def test_w3_two_uses_come_as_one_sum() -> None:
     assert (ours.grad, handle.fired) == (10.0, 1)
 
 
-# -- W4 to W8: it fired, and nothing came of it ------------------------------------------------------------------------
+# -- W4 to W8: the hook fired without an effect ------------------------------------------------------------------------
 
 
 def test_w4_a_new_gradient_that_is_not_returned() -> None:
@@ -118,7 +118,7 @@ def test_w5_an_edit_in_place_reaches_a_sibling() -> None:
     with th.examine() as exam:
         a.register_hook(zero)
         ((a + b) * weights).sum().backward()
-    assert torch.equal(b.grad, torch.zeros(3))  # 1, 2, 3 it should be
+    assert torch.equal(b.grad, torch.zeros(3))  # the correct gradient is 1, 2, 3
     assert exam.findings[0].code == "TH501"
     th.hook(a, zero)
     with pytest.raises(th.InPlaceError):
@@ -147,7 +147,7 @@ def test_w7_a_zero_gradient_and_the_weight_moves(more: dict[str, float], moved: 
     def first_step() -> tuple[nn.Linear, torch.optim.Optimizer]:
         model = one_weight()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, **more)
-        if "momentum" in more:  # it needs something to go on with
+        if "momentum" in more:  # the momentum needs a first step
             model(ONE).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -196,7 +196,7 @@ def test_w8_a_thousandfold_gradient_and_adam_steps_the_same() -> None:
     assert effect.verdict("weight").startswith("undone by Adam")
 
 
-# -- W9: it never fires, for five reasons ------------------------------------------------------------------------------
+# -- W9: five reasons why a hook never fires ---------------------------------------------------------------------------
 
 
 def test_w9_registered_after_the_backward() -> None:
@@ -305,7 +305,7 @@ def test_d1_the_norm_of_a_gradient() -> None:
     assert (norms, handle.fired, handle.changed) == ([4.0, 4.0], 1, 0)
 
 
-def test_d2_a_product_is_no_leaf() -> None:
+def test_d2_a_product_is_not_a_leaf() -> None:
     torch.manual_seed(0)
     with pytest.warns(UserWarning, match="not a leaf"), th.examine() as exam:
         leaf = torch.randn(2, 2, requires_grad=True)
@@ -314,7 +314,7 @@ def test_d2_a_product_is_no_leaf() -> None:
         (x**2).sum().backward()
         shown = x.grad
     assert shown is None
-    assert torch.equal(leaf.grad, 10 * (2 * x.detach()).clamp(-1.0, 1.0))  # the clamp acts on what flows on
+    assert torch.equal(leaf.grad, 10 * (2 * x.detach()).clamp(-1.0, 1.0))  # the clamp applies to the leaf
     assert leaf.grad.abs().max() == 10.0
     assert exam.findings[0].code == "TH307"
     th.hook(leaf, th.clip_value(1.0))
@@ -367,7 +367,7 @@ def test_d4_a_tensor_used_twice_fires_once() -> None:
     assert (seen, handle.fired) == ([7.0, 7.0], 1)
 
 
-def test_d5_a_tensor_s_hook_comes_and_goes_at_once() -> None:
+def test_d5_a_tensor_hook_is_added_and_removed_at_once() -> None:
     x = number(1.0)
     with th.examine() as exam:
         y = 2 * x
@@ -423,7 +423,7 @@ def test_d6_three_clipped_backwards_make_three_times_the_limit() -> None:
     assert ours.weight.grad == 1.0
 
 
-# -- P: what was to be kept --------------------------------------------------------------------------------------------
+# -- P: persistence ----------------------------------------------------------------------------------------------------
 
 
 def through_torch(saved: Any, **options: Any) -> Any:
@@ -522,7 +522,7 @@ def test_p10_a_function_of_one_argument_on_a_module() -> None:
         model(x).sum().backward()
     assert exam.findings[0].code == "TH507"
     assert exam.findings[0].remedy == "def fn(module, grad_input, grad_output): ..."
-    with th.hook(net(), double, on="0", at="grad_input"):  # one argument is right
+    with th.hook(net(), double, on="0", at="grad_input"):  # here, one argument is correct
         pass
     with pytest.raises(th.ActionError, match="takes 3 arguments"):
         th.hook(net(), lambda module, grad_input, grad_output: None, on="0", at="grad_input")
@@ -541,7 +541,7 @@ def test_b12_every_backward_retains_its_graph() -> None:
             loss.backward(retain_graph=True)
     assert norms == [2.0, 2.0, 2.0]
     assert exam.findings[0].code == "TH504"
-    loss.backward()  # the graph is there still, until the loss is dropped
+    loss.backward()  # the graph exists until the loss is freed
     assert model.weight.grad == 8.0
     with pytest.raises(RuntimeError, match="a second time"):
         loss.backward()

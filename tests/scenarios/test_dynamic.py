@@ -1,4 +1,4 @@
-"""Hooks on live tensors: the questions D1 to D6, plain PyTorch beside tenterhook."""
+"""Compares plain PyTorch with tenterhook on the questions D1 to D6: hooks on live tensors."""
 
 import gc
 import weakref
@@ -50,7 +50,7 @@ def test_d1_the_gradient_is_two_and_its_norm_four() -> None:
 
 
 @pytest.mark.parametrize("do", [th.stats(), th.capture(), th.spike()], ids=str)
-def test_d1_what_records_is_refused_where_nothing_could_be_read(do: th.Action) -> None:
+def test_d1_a_recording_action_is_refused_on_a_tensor(do: th.Action) -> None:
     with pytest.raises(th.RefusedError):
         th.hook(leaf(1.0), do)
 
@@ -144,7 +144,7 @@ def test_d3_the_graph_is_not_kept_alive_by_a_rig() -> None:
 def test_d3_a_handle_does_not_hold_the_value() -> None:
     values = []
     handles = []
-    for _ in range(3):  # a loop that keeps its handles
+    for _ in range(3):  # like a loop that keeps its handles
         y = leaf(1.0, 2.0) * 3
         handles.append(th.hook(y, lambda g, ctx: values.append(weakref.ref(ctx.value))))
         y.sum().backward()
@@ -172,7 +172,7 @@ def test_d4_a_tensor_used_twice_fires_once() -> None:
 # -- D5: adding and removing -------------------------------------------------------------------------------------------
 
 
-def test_d5_between_forward_and_backward_a_tensor_hook_acts_at_once() -> None:
+def test_d5_between_forward_and_backward_a_tensor_hook_takes_effect_at_once() -> None:
     plain, ours = leaf(1.0), leaf(1.0)
     y, z = plain * 2, ours * 2
     y.register_hook(lambda g: g * 10)
@@ -184,7 +184,7 @@ def test_d5_between_forward_and_backward_a_tensor_hook_acts_at_once() -> None:
     assert plain.grad == ours.grad == 20.0
 
 
-def test_d5_between_forward_and_backward_a_parameter_hook_acts_at_once() -> None:
+def test_d5_between_forward_and_backward_a_parameter_hook_takes_effect_at_once() -> None:
     plain, ours = one_weight(), one_weight()
     x = torch.ones(1, 1)
     with th.attach(ours, [th.Hook("gone", on="weight", at="grad", do=th.scale(100.0))]) as rig:
@@ -270,7 +270,10 @@ def plainly(model: nn.Sequential, at: str, act: Callable[..., object]) -> list[R
     ("at", "plain_count"), [("grad", 1), ("grad_accumulated", 1), ("grad_output", 2), ("grad_input", 2)]
 )
 def test_d5_inside_a_hook_a_condition_switches_the_rest_off_at_once(at: str, plain_count: int, way: str) -> None:
-    """The last layer comes first; PyTorch's module hooks go on for the earlier ones, the graph holds them already."""
+    """Check that the earlier layers are switched off in the same backward, which reaches the last layer first.
+
+    PyTorch's own module hooks still fire there, because the graph already holds them.
+    """
     plain, ours = net(), net()
     fired: list[str] = []
 
@@ -304,7 +307,7 @@ def test_d5_inside_a_hook_another_is_added() -> None:
 
 @pytest.mark.parametrize("way", ["mute", "remove"])
 def test_d5_inside_a_forward_a_change_waits_for_the_next_one(way: str) -> None:
-    """What modifies the forward is the same for all of it, so that a recomputation can repeat it."""
+    """Check that the modifiers stay the same during one forward, so that a recomputation can repeat it."""
     model = net()
     seen: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Why does my hook not modify the gradient: W1, W2, W3 and W5, plain PyTorch beside tenterhook."""
+"""Compares plain PyTorch with tenterhook on W1, W2, W3 and W5: why a hook does not modify the gradient."""
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ def test_w5_an_edit_in_place_corrupts_a_sibling_in_pytorch() -> None:
     a.register_hook(zero)
     ((a + b) * weights()).sum().backward()
     assert torch.equal(a.grad, torch.zeros(3))
-    assert torch.equal(b.grad, torch.zeros(3))  # nobody asked for this one
+    assert torch.equal(b.grad, torch.zeros(3))  # this gradient should not have changed
 
 
 def test_w5_an_edit_in_place_is_forbidden_and_named() -> None:
@@ -95,7 +95,7 @@ def test_w5_it_is_forbidden_at_every_point(at: str, on: str) -> None:
 
 
 def test_w5_an_observer_that_edits_in_place_does_not_train_on() -> None:
-    """Muting would keep the damage: the gradient is zero already."""
+    """Check that the error is raised. Muting the hook would keep the damage, because the gradient is already zero."""
 
     @th.action("edits", registry=(registry := th.Registry()))
     def edits(grad: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Persist a hook by name, saved and loaded: P1 to P4 and P8, plain PyTorch beside tenterhook."""
+"""Compares plain PyTorch with tenterhook on P1 to P4 and P8: a hook that is saved and loaded by name."""
 
 import importlib
 import io
@@ -40,7 +40,7 @@ def through_torch(saved: Any) -> Any:
 
 
 def reloaded(model: nn.Module) -> nn.Sequential:
-    """Saved and read back into a new object, as after a restart."""
+    """Save the model and load it into a new object, as after a restart."""
     fresh = net()
     fresh.load_state_dict(through_torch(model.state_dict()))
     return fresh
@@ -90,7 +90,7 @@ def from_file(**hook: str) -> th.Plan:
 
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a module that can be imported, and must not be."""
+    """Return the name of a module that could be imported, but must not be."""
     (tmp_path / "named_in_a_file.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     return "named_in_a_file"
@@ -119,7 +119,7 @@ def test_p2_nothing_is_imported_for_an_action(trap: str) -> None:
         th.attach(net(), from_file(on="0", do=f"{trap}.act"))
 
 
-def test_p2_a_registry_of_ones_own_has_the_built_in_actions() -> None:
+def test_p2_your_own_registry_has_the_built_in_actions() -> None:
     with th.attach(net(), from_file(on="0", do="stats"), actions=th.Registry()) as rig:
         assert list(rig.ledger["h"]) == ["0"]
 
@@ -201,7 +201,7 @@ ZSCORE = th.Plan([th.Hook("clip", on="**", at="grad", do=th.clip_zscore(z=0.5, w
 
 
 def clipped(model: nn.Module) -> th.Rig:
-    """Three steps in which the clip learns."""
+    """Train for three steps, which update the state of the clip."""
     rig = th.attach(model, ZSCORE)
     for step in range(3):
         run(model, step + 1)
@@ -209,7 +209,7 @@ def clipped(model: nn.Module) -> th.Rig:
 
 
 @pytest.mark.parametrize("make", [renamed, moved])
-def test_p4_a_hook_looked_up_by_its_old_name_is_lost_in_silence(make: Callable[[], nn.Module]) -> None:
+def test_p4_a_hook_looked_up_by_its_old_name_is_silently_lost(make: Callable[[], nn.Module]) -> None:
     model, bare = make(), make()
     found = dict(model.named_parameters()).get("0.weight")
     if found is not None:
@@ -251,7 +251,7 @@ def test_p4_the_rename_that_is_proposed_works() -> None:
         assert rig.step_count == 3
 
 
-def test_p4_a_wrapper_is_no_new_name() -> None:
+def test_p4_a_wrapper_does_not_change_names() -> None:
     ours, wrapped = net(), nn.DataParallel(net())
     state = clipped(ours).state_dict()
     with th.restore(wrapped, state):
@@ -272,7 +272,7 @@ def test_p8_a_saved_handle_restores_nothing() -> None:
     run(fresh)
     run(bare)
     assert same_gradients(fresh, bare)
-    back.remove()  # not even that: it points at a dict that is not the model's
+    back.remove()  # the loaded handle cannot remove the hook: it refers to a dict that is not the model's
     run(model)
     assert torch.equal(model[0].weight.grad, 2 * bare[0].weight.grad)
 

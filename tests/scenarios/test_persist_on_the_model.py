@@ -1,4 +1,4 @@
-"""Persist a hook, on the model itself: P7, P9, P10 and P11, plain PyTorch beside tenterhook."""
+"""Compares plain PyTorch with tenterhook on P7, P9, P10 and P11: hooks on a model that changes."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def weight(model: nn.Sequential) -> Tensor:
     return model[0].weight
 
 
-#: a change, whether PyTorch's own hook outlives it, and how often ours is bound anew
+#: a change of the model, whether PyTorch's own hook survives it, and how often our hook is bound again
 CHANGES = [(assign, False, 1), (convert, True, 0), (set_attribute, False, 1), (parametrized, True, 1), (swap, False, 1),
            (through_meta, False, 1)]  # fmt: skip
 
@@ -120,7 +120,7 @@ def test_p7_a_parameter_the_optimizer_lost_is_dormant_until_it_is_back(change: C
     with th.attach(model, [th.Hook("look", on="0.weight", at=at, do=lambda v: None)], optimizer=optimizer) as rig:
         change(model)
         run(model)
-        optimizer.step()  # it trains tensors that are no longer the model's
+        optimizer.step()  # the optimizer trains tensors that are not in the model any more
         site = rig.ledger["look"]["0.weight"]
         assert (site.fired, site.dormant) == (0, "in no optimizer")
         optimizer.param_groups[0]["params"] = list(model.parameters())
@@ -130,7 +130,7 @@ def test_p7_a_parameter_the_optimizer_lost_is_dormant_until_it_is_back(change: C
 
 
 @pytest.mark.parametrize(("at", "on"), [("output", "0"), ("grad_output", "0"), ("grad", "0.weight")])
-def test_p7_a_module_that_is_set_anew_is_not_lost_in_silence(at: str, on: str) -> None:
+def test_p7_a_module_that_is_replaced_is_followed_or_reported(at: str, on: str) -> None:
     plain, ours = net(), net()
     fired: list[str] = []
     plain[0].register_forward_hook(lambda m, args, out: fired.append("plain"))
@@ -185,7 +185,7 @@ def test_p7_a_deepcopy_is_inert() -> None:
         for model in (plain_copy, our_copy, bare):
             run(model)
             model.load_state_dict(model.state_dict())
-        assert fired == ["plain"]  # PyTorch's module hooks go with the copy
+        assert fired == ["plain"]  # PyTorch copies its own module hooks
         assert same_gradients(our_copy, bare)
         assert {id: account.fired for id, account in rig.ledger.items()} == dict.fromkeys(rig.ledger, 0)
         run(ours)
@@ -211,7 +211,7 @@ def test_p7_the_inventory_of_a_copy_says_that_it_is_inert() -> None:
 
 
 def test_p7_a_parameter_that_is_bound_again_keeps_its_state() -> None:
-    """A closure over a tensor that is gone is lost with it; a running mean that has a name goes on."""
+    """Check that a running mean stored by name survives. A closure on the old tensor would be lost with the tensor."""
     plan = [th.Hook("clip", on="0.weight", at="grad", do=th.clip_zscore(z=0.5, warmup=1))]
     straight, replaced = net(), net()
     with th.attach(straight, plan) as one, th.attach(replaced, plan) as other:

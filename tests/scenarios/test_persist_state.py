@@ -1,4 +1,4 @@
-"""Persist what a hook has learned: P5 and P6, plain PyTorch beside tenterhook."""
+"""Compares plain PyTorch with tenterhook on P5 and P6: the state of a hook across a restart."""
 
 import copy
 import io
@@ -38,11 +38,11 @@ def through_torch(saved: Any) -> Any:
     return torch.load(file)
 
 
-# -- P5: running state goes on -----------------------------------------------------------------------------------------
+# -- P5: running state continues ---------------------------------------------------------------------------------------
 
 
 class Training:
-    """Everything that decides the bits of a run: dropout, a scheduler, a shuffled loader, a clip that learns."""
+    """Trains with everything that affects the bits of a run: dropout, scheduler, shuffled loader, a stateful clip."""
 
     PLAN = th.Plan([
         th.Hook("clip", on="**", at="grad_final", do=th.clip_zscore(z=0.5, warmup=2)),
@@ -84,8 +84,8 @@ class Training:
         return through_torch({**parts, "loader": loader, "hooks": hooks, "rng": torch.get_rng_state()})
 
     def load(self, saved: dict[str, Any], *, hooks: bool = True, rng_last: bool = True) -> "Training":
-        """In the order of the page: model, optimizer, scheduler, loader and iterator, hooks, generators."""
-        saved = copy.deepcopy(saved)  # an optimizer keeps the very tensors it is given, and trains them
+        """Load in the order of the docs: model, optimizer, scheduler, loader and iterator, hooks, generators."""
+        saved = copy.deepcopy(saved)  # an optimizer keeps and changes the loaded tensors themselves
         if not rng_last:
             torch.set_rng_state(saved["rng"])
         self.model.load_state_dict(saved["model"])
@@ -111,14 +111,14 @@ class Training:
 
 @pytest.fixture(scope="module")
 def stopped() -> tuple[dict[str, Any], Tensor]:
-    """A checkpoint in the middle of an epoch, and where the run went that was never stopped."""
+    """Return a checkpoint from the middle of an epoch, and the result of the run that was not stopped."""
     run = Training()
     rig = th.attach(run.model, run.PLAN, optimizer=run.optimizer)
     saved = run.train(7).save(rig)
     return saved, run.train(9).weights()
 
 
-def test_p5_a_closure_s_running_mean_begins_anew() -> None:
+def test_p5_the_running_mean_of_a_closure_starts_again() -> None:
     def train(model: nn.Module, steps: range, mean: dict[str, float]) -> None:
         def clip(grad: Tensor) -> Tensor:
             norm = float(grad.norm())
@@ -192,7 +192,7 @@ def smooth(grad: Tensor, ctx: th.Context) -> Tensor:
 
 
 def smooth_with_remarks(grad: Tensor, ctx: th.Context) -> Tensor:
-    # other lines, the same code
+    # other line numbers, the same code
 
     ctx.state["mean"] = 0.5 * ctx.state.get("mean", grad) + 0.5 * grad  # as before
     return ctx.state["mean"]
@@ -204,7 +204,7 @@ def smooth_otherwise(grad: Tensor, ctx: th.Context) -> Tensor:
 
 
 def program(fn: Callable[..., Tensor], version: int = 1) -> th.Registry:
-    """The actions of one program."""
+    """Return a registry with the actions of one program."""
     actions = th.Registry()
     th.action("smooth", registry=actions, at="grad", modifies=True, version=version)(fn)
     return actions
@@ -222,7 +222,7 @@ def double(grad: Tensor) -> Tensor:
     return grad * 2
 
 
-def test_p6_a_pickled_function_is_another_one_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_a_pickled_function_is_silently_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     saved = pickle.dumps(double)
     monkeypatch.setattr(sys.modules[__name__], "double", lambda grad: grad * 3)
     assert pickle.loads(saved)(torch.ones(())) == 3
@@ -237,7 +237,7 @@ def test_p6_a_pickled_function_is_another_one_without_a_word(monkeypatch: pytest
     ],
     ids=["code", "version", "gone"],
 )
-def test_p6_a_changed_function_is_said(actions: th.Registry, fact: str) -> None:
+def test_p6_a_changed_function_is_reported(actions: th.Registry, fact: str) -> None:
     model = net()
     with pytest.raises(th.MismatchError) as told:
         th.restore(model, state_of(program(smooth)), actions=actions)

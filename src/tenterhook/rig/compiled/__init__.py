@@ -1,1 +1,1 @@
-"""Our operations inside compiled graphs, and dropping graphs that a change makes void."""
+"""Calls hooks from compiled graphs, and drops graphs that no longer match the hooks."""

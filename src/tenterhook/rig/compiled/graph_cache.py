@@ -1,4 +1,4 @@
-"""Graphs: what torch.compile has made of a model, and which of it a change of hooks makes void."""
+"""Finds the graphs that torch.compile has made of a model, and drops those that no longer match the hooks."""
 
 from __future__ import annotations
 
@@ -19,32 +19,35 @@ from tenterhook.torch_internals import compiler as dynamo
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
-    """What a rig has to do with compiled code."""
+    """Counts the compiled graphs that a rig affects."""
 
-    #: made void by a change of its hooks; each is compiled again when it is next called
+    #: graphs that were dropped because hooks changed; each is compiled again at its next call
     dropped: int
-    #: compiled with callbacks for its hooks, as it is now
+    #: graphs that currently contain graph callbacks
     compiled: int
 
     def __bool__(self) -> bool:
         return bool(self.dropped or self.compiled)
 
     def __str__(self) -> str:
-        dropped = f", {self.dropped} dropped for its changes" if self.dropped else ""
-        return f"{self.compiled} compiled with doors{dropped}"
+        dropped = f", {self.dropped} dropped because hooks changed" if self.dropped else ""
+        return f"{self.compiled} compiled with graph callbacks{dropped}"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a hook would cost in compiled code. A callback never breaks a graph, nor has it compiled again."""
+    """Describes the cost of a hook in compiled code.
 
-    #: modules that compiled code calls
+    A graph callback never breaks a graph, and firing it never causes a recompilation.
+    """
+
+    #: targets that compiled code calls, each through a graph callback
     callbacks: int
-    #: graphs that were compiled without it
+    #: graphs that were compiled without the hook, and must be compiled again
     dropped: int
-    #: each time, what passes is copied
+    #: True if the tensor is copied at every call
     copies: bool
-    #: of compiled modules of one class: how many have it, and how many there are
+    #: how many compiled modules contain a target, and how many compiled modules have the same classes as these
     among: tuple[int, int]
 
     def __bool__(self) -> bool:
@@ -52,7 +55,7 @@ class Cost:
 
 
 def cost(resolved: ResolvedHook, view: ModelView) -> Cost:
-    """Return what a hook would cost in compiled code."""
+    """Return the cost of a hook in compiled code."""
     hook, names = resolved.hook, view.targets
     modules = [(t, m) for t in resolved.targets if isinstance(m := t.owner(), nn.Module) and t.kind == "module"]
     if hook.point.side == "state":
@@ -69,15 +72,17 @@ def cost(resolved: ResolvedHook, view: ModelView) -> Cost:
     )
 
 
-#: whose hooks compiled code must not miss, by id
+#: objects whose later hooks compiled code must notice, by id
 _watched: dict[int, weakref.finalize[Any, Any]] = {}
-#: whether it looked for new hooks before anyone asked
+#: whether compiled code already checked for new hooks before the first `watch`
 _looked = False
 
 
 def watch(whose: object) -> bool:
-    """Have code that is compiled from now on look for hooks that come later: PyTorch leaves that out to save time.
-    False as long as nothing can be compiled."""
+    """Make code that is compiled from now on check for hooks that are added later.
+
+    By default, PyTorch skips this check to save time. Returns False as long as the compiler is not loaded.
+    """
     global _looked
     if not dynamo.may_compile():
         return False
@@ -89,6 +94,7 @@ def watch(whose: object) -> bool:
 
 
 def unwatch(whose: object) -> None:
+    """Undo `watch`. The last call restores the previous setting."""
     if id(whose) in _watched:
         _watched[id(whose)]()
 
@@ -100,7 +106,10 @@ def _left(whose: int) -> None:
 
 
 def drop(modules: Iterable[nn.Module]) -> int:
-    """Have every graph compiled again that runs a module of one of these classes; how many there were."""
+    """Drop every graph that runs a module with the class of one of these, and return the number of dropped graphs.
+
+    PyTorch compiles a dropped graph again at its next call.
+    """
     found = _graphs_with({id(type(module)) for module in modules})
     for code in found:
         dynamo.drop_graphs(code)
@@ -108,22 +117,22 @@ def drop(modules: Iterable[nn.Module]) -> int:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether it was compiled, or a part of it, or compiled code runs modules like its own."""
+    """Return True if the model or a part of it was compiled, or compiled code runs modules of the same classes."""
     return bool(targets_of(model, {}).compiled or _void(model.modules()))
 
 
 def in_graphs(module: nn.Module) -> bool:
-    """Whether a graph that was looked at, perhaps one that was dropped since, runs modules of its class."""
+    """Return True if a graph that was inspected before runs modules of this class, even if it was dropped since."""
     return id(type(module)) in _met
 
 
 def _void(modules: Iterable[nn.Module]) -> int:
-    """How many graphs `drop` would drop."""
+    """Return the number of graphs that `drop` would drop."""
     return sum(map(len, _graphs_with({id(type(module)) for module in modules}).values()))
 
 
 def count(modules: Iterable[nn.Module]) -> int:
-    """Count the graphs with a callback in them that run a module of one of these classes."""
+    """Count the graphs that contain a graph callback and run a module with the class of one of these."""
     found = _graphs_with({id(type(module)) for module in modules})
     callbacks = set(map(id, KINDS))
     return sum(not callbacks.isdisjoint(_named(code, graph)) for code, graphs in found.items() for graph in graphs)

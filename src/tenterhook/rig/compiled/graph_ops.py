@@ -1,7 +1,7 @@
-"""Our operations inside compiled graphs: where compiled code calls a rig.
+"""Defines the custom operations through which compiled code calls the hooks of a rig.
 
-torch.compile sees one opaque operation and does not look inside. So what it calls may be any Python, and may change
-from step to step: the graph stays as it is, in one piece.
+torch.compile treats each operation as opaque. So the hooks may run any Python code and may change from step to step,
+without a graph break or a recompilation.
 """
 
 from __future__ import annotations
@@ -19,29 +19,33 @@ from tenterhook.torch_internals import compiler as dynamo
 
 _numbers = itertools.count()
 _callbacks: weakref.WeakValueDictionary[int, GraphCallback] = weakref.WeakValueDictionary()
-#: no call, or nothing kept
+#: stands for "no call" or "no change"
 NONE = -1
 
 
 class Change(NamedTuple):
-    """What replaces a value: what is passed on and, if it has a derivative, the input and the output of its graph."""
+    """Describes the replacement of a value.
+
+    `new` is the tensor that is passed on. If a gradient must flow back, `given` and `made` are the input and the output
+    of the autograd graph that the hooks built.
+    """
 
     new: Tensor
     given: Tensor | None
     made: Tensor
 
 
-#: by number, for as long as a graph may run backward: freeing the number that it holds removes the entry
+#: changes by number; an entry is removed when the autograd graph frees the tensor that holds its number
 _changes: dict[int, Change] = {}
-#: all classes of callbacks
+#: all classes of graph callbacks
 KINDS: list[type[GraphCallback]] = []
 
 
 class GraphCallback:
-    """One place in compiled code that calls a rig.
+    """A place in compiled code that calls the hooks of a rig.
 
-    A graph holds its token, whose first number finds the callback when the graph runs. So modules of one class share a
-    graph, each with its own callback.
+    The graph takes the token as an input, and the first number of the token identifies the callback at run time. So
+    modules of one class can share a graph, although each has its own callback.
     """
 
     def __init_subclass__(cls) -> None:
@@ -49,9 +53,9 @@ class GraphCallback:
 
     def __init__(self) -> None:
         self.number = next(_numbers)
-        #: declared mutated by each operation, so that the compiler cannot drop or deduplicate a call
+        #: operations declare that they mutate the token, so that the compiler cannot drop or merge their calls
         self.token = torch.tensor([self.number, NONE])
-        #: compiled code has called it
+        #: True once compiled code has called this callback
         self.used = False
         _callbacks[self.number] = self
 
@@ -63,26 +67,27 @@ class GraphCallback:
         """Observe a value."""
 
     def change(self, x: Tensor, call: int, leaf: int, *, records: bool, needs_grad: bool) -> Change | None:
-        """Return what replaces a value, or None.
+        """Return the replacement of a value, or None to keep it.
 
-        Autograd is switched off inside an operation: `records` is True if it recorded outside, `needs_grad` if a
-        gradient will come back through here.
+        Autograd does not record inside an operation. `records` is True if it records outside. `needs_grad` is True if
+        the backward will send a gradient through this value.
         """
         return None
 
     def on_gradient(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
-        """Return what replaces a gradient, or None.
+        """Return the replacement of a gradient, or None to keep it.
 
-        The operation always returns a copy: autograd forbids a backward that changes what its forward made.
+        The operation always returns a new tensor. Unlike `observe`, it cannot mutate the token instead, because
+        autograd does not allow a backward to mutate tensors of its forward.
         """
         return None
 
     def skip(self, why: str) -> None:
-        """Skip a call that has no tensor, or none that requires a gradient."""
+        """Handle a call that has no tensor, or no tensor that requires a gradient."""
 
 
 class EntryCallback(GraphCallback):
-    """Runs a function when compiled code enters a module, but not when a backward recomputes the call."""
+    """Calls a function when compiled code enters a module, but not when a backward recomputes that call."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()
@@ -94,7 +99,7 @@ class EntryCallback(GraphCallback):
         return 0
 
 
-#: stands for a callback whose rig has left: it changes nothing
+#: replaces a callback whose rig was detached; changes nothing
 _GONE = GraphCallback()
 _library = torch.library.Library("tenterhook", "DEF")
 
@@ -103,19 +108,20 @@ for _schema in (
     "enter(Tensor(a!) token) -> Tensor",
     "observe(Tensor x, Tensor(a!) token, int leaf) -> ()",
     "change(Tensor x, Tensor ticket, int leaf, bool records, bool needs_grad) -> (Tensor, Tensor)",
-    "changed(Tensor change, Tensor(a!) token) -> ()",  # what nobody uses would be left out, and was to be seen
+    # uses a result of `change`: the compiler would drop a `change` whose results are unused
+    "changed(Tensor change, Tensor(a!) token) -> ()",
     "change_back(Tensor grad, Tensor change) -> Tensor",
     "on_gradient(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor",
     "skip(Tensor(a!) token, str why) -> ()",
 ):
-    _library.define(_schema, tags=torch.Tag.cudagraph_unsafe)  # a replayed graph would pass by without calling
+    _library.define(_schema, tags=torch.Tag.cudagraph_unsafe)  # replaying a CUDA graph would not run the Python code
 
 
 operations = torch.ops.tenterhook
 
 
 def _found(ticket: Tensor) -> tuple[GraphCallback, int]:
-    """Return the callback of a ticket, and the number of the call."""
+    """Return the callback that a ticket identifies, and the number of the call."""
     number, call = ticket.tolist()
     callback = _callbacks.get(number, _GONE)
     callback.used = True
@@ -144,7 +150,7 @@ def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: boo
 
 
 def _change_back(grad: Tensor, change: Tensor) -> Tensor:
-    """Run backward through the graph that the hooks made; what else they used gets its gradient, too."""
+    """Run the backward of the graph that the hooks built. Other tensors in this graph get their gradients, too."""
     number = int(change)
     if number == NONE:
         return _owned(None, grad)
@@ -172,7 +178,7 @@ def _nothing(*given: object) -> None:
 
 
 def _owned(new: Tensor | None, x: Tensor) -> Tensor:
-    """Return memory that the operation owns, laid out as its fake promised."""
+    """Return a tensor in memory that the operation owns, with the strides that the fake implementation declares."""
     promised = torch.empty_like(x)
     if new is None:
         return promised.copy_(x)

@@ -1,4 +1,4 @@
-"""Keeping compiled code in line with a rig's registrations."""
+"""Keeps compiled code consistent with the registrations of a rig."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tenterhook.rig.runtime.registration import Registration, Touched
 
 
 class GraphTracker:
-    """Drops graphs that were compiled with other registrations of a rig than there are now."""
+    """Drops graphs that were compiled before a rig's registrations changed."""
 
     def __init__(self) -> None:
-        #: registrations that have come or gone since the last update
+        #: registrations that were added or removed since the last update
         self.touched: Touched = []
-        #: graphs that changes have made void
+        #: number of graphs that were dropped so far
         self.dropped = 0
-        #: code that is compiled from now on looks for hooks that come later
+        #: True if newly compiled code checks for hooks that are added later
         self.is_watching = False
 
     def watch(self, registrations: Iterable[Registration]) -> None:
-        """Make sure that compiled code misses no hook, as soon as there can be any."""
+        """Make sure that compiled code notices every hook, as soon as the compiler is loaded."""
         self.is_watching = watch(self)
         if self.is_watching:
             owners = ((one, one.target.owner()) for one in registrations)
@@ -33,9 +33,9 @@ class GraphTracker:
         unwatch(self)
 
     def update(self) -> None:
-        """Drop the graphs that changes made void: each is compiled again at its next call.
+        """Drop the graphs that no longer match the registrations. PyTorch compiles each one again at its next call.
 
-        A registration that compiled code knows stays from then on, whether a hook is due or not.
+        A registration that compiled code includes stays installed from then on, whether or not a hook is due.
         """
         if not self.touched:
             return
@@ -46,6 +46,6 @@ class GraphTracker:
                 registration.expect()
 
     def report(self, registrations: Sequence[Registration]) -> Graphs:
-        """Count the graphs that were dropped, and those that call these registrations."""
+        """Count the graphs that were dropped, and the graphs that call these registrations."""
         owners = (one.target.owner() for one in registrations if one.target.kind == "module")
         return Graphs(self.dropped, count(owner for owner in owners if isinstance(owner, nn.Module)))

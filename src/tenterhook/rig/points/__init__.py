@@ -1,1 +1,1 @@
-"""What PyTorch calls, one file for each family of points."""
+"""Registers hooks with PyTorch, with one file for each family of points."""

@@ -1,4 +1,4 @@
-"""Calling an action: its name in errors, the return contract, no change in place, counters."""
+"""Calls actions: checks what they return, detects changes in place, counts firings, and locates errors."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from tenterhook.rig.runtime.forward_pass import ForwardPass
 from tenterhook.torch_internals import compiler as dynamo
 from tenterhook.torch_internals import is_functorch, read_version, version
 
-#: given a value or None, returns what replaces it, or None to leave it
+#: takes a value or None; returns the replacement, or None to keep the value
 Fire = Callable[[Any], Any]
 
-#: in one step of so many it is measured how much a modifier changes
+#: the change that a modifier makes is measured in one step out of this many
 SAMPLED = 10
 
 
 def make_fire(site: Site, *, captured: bool = False) -> Fire:
     """Return the function that calls a site's action.
 
-    `captured`: a graph holds it, so that it must look whether it is still wanted.
+    `captured` is True if an autograd graph holds the function. The hook may be switched off before the backward, so the
+    function checks at each call whether the hook is still active.
     """
     definition, resolved = site.attached.definition, site.attached.resolved
     if definition.two_phase:
@@ -41,7 +42,7 @@ def make_fire(site: Site, *, captured: bool = False) -> Fire:
 
 
 def chain(fires: Sequence[Fire]) -> Fire:
-    """Call one after another, each given the result of the one before."""
+    """Return a function that calls all functions in order, each with the result of the previous one."""
     if len(fires) == 1:
         return fires[0]
 
@@ -58,7 +59,10 @@ def chain(fires: Sequence[Fire]) -> Fire:
 
 
 def _acting_plainly(site: Site) -> Fire:
-    """The everyday case, kept to the least work: a function of the value alone, always wanted."""
+    """Return the fastest function, for the most common case.
+
+    The action takes only the value, fires in every phase, and raises its errors.
+    """
     attached = site.attached
     call, clock, tick = attached.call, attached.clock, attached.clock.tick
 
@@ -69,7 +73,7 @@ def _acting_plainly(site: Site) -> Fire:
         try:
             before: int | None = read_version(x)
         except RuntimeError:
-            before = None  # an inference tensor has none
+            before = None  # an inference tensor has no version
         try:
             out = call(x)
         except Exception as error:
@@ -90,7 +94,7 @@ def _acting_plainly(site: Site) -> Fire:
 
 
 def _acting(site: Site) -> Fire:
-    """A function or a named modifier that may be out of phase, no longer wanted, or told where it is."""
+    """Return the function for a plain function or a named modifier that may be inactive or take a context."""
     attached, ctx, clock = site.attached, site.ctx, site.attached.clock
     call, always = attached.call, attached.resolved.phase == "any"
 
@@ -117,7 +121,7 @@ def _acting(site: Site) -> Fire:
 
 
 def _observing(site: Site) -> Fire:
-    """A named observer: given the value without its graph, in the phase it is meant for."""
+    """Return the function for a named observer, which sees the value detached from its graph."""
     attached, ctx, clock = site.attached, site.ctx, site.attached.clock
     call = attached.call
 
@@ -132,8 +136,8 @@ def _observing(site: Site) -> Fire:
                 out = call(seen) if ctx is None else call(seen, _placed(ctx, x))
             if out is not None:
                 raise ReturnError(
-                    f"{attached.definition.name} observes, but returned a {type(out).__name__}",
-                    remedy="return nothing, or register it with modifies=True",
+                    f"{attached.definition.name} is an observer, but returned a {type(out).__name__}",
+                    remedy="return nothing, or register the action with modifies=True",
                 )
             if before != version(x):
                 raise _in_place()
@@ -146,7 +150,7 @@ def _observing(site: Site) -> Fire:
 
 
 def _measuring(site: Site) -> Fire:
-    """A two-phase observer: its partial results go into the site's row."""
+    """Return the function for a two-phase observer, which adds partial results to the row of the site."""
     attached, clock = site.attached, site.attached.clock
     resolved, watch = attached.resolved, attached.gradient_watch
     measure, partials, slot = attached.definition.measure, attached.partials, site.slot
@@ -178,7 +182,7 @@ def _measuring(site: Site) -> Fire:
 
 
 def _two_phase(site: Site) -> Fire:
-    """A two-phase modifier where one tensor is the whole target: measured, then applied at once."""
+    """Return the function for a two-phase modifier at a point where one tensor is the whole target."""
     attached, measure = site.attached, site.attached.definition.measure
     assert measure is not None
 
@@ -219,12 +223,12 @@ def apply(site: Site, x: Tensor, merged: Any) -> Tensor | None:
 
 
 def make_replay(site: Site) -> Callable[[ForwardPass], Fire]:
-    """Return the same modification for a checkpoint that recomputes a pass: nothing is counted or written."""
+    """Return the modification for a checkpoint that recomputes a pass. It does not count or write anything."""
     attached, ctx = site.attached, site.ctx
     definition = attached.definition
 
     def replay(forward: ForwardPass, x: Tensor) -> Tensor | None:
-        # A function that never changed anything is an observer: it does not look twice.
+        # A plain function that never changed a value is an observer, which must not see the value twice.
         if definition.plain and not site.changed:
             return None
         if not attached.in_phase(forward.training):
@@ -249,7 +253,7 @@ def make_replay(site: Site) -> Callable[[ForwardPass], Fire]:
 
 
 def make_call(site: Site, *, may_return: bool = False) -> Fire:
-    """Return the function that calls an action with what is no tensor: an optimizer, a state dict, a prefix."""
+    """Return the function that calls an action with an object other than a tensor, such as a state dict or a prefix."""
     attached, clock = site.attached, site.attached.clock
 
     @dynamo.breaks_graph
@@ -260,8 +264,8 @@ def make_call(site: Site, *, may_return: bool = False) -> Fire:
             out = attached.call(value) if site.ctx is None else attached.call(value, site.ctx)
             if out is not None and not may_return:
                 raise ContractError(
-                    f"it returned a {type(out).__name__}, and nothing can be replaced here",
-                    remedy="change the dict in place, and return nothing",
+                    f"the action returned a {type(out).__name__}, but this point does not replace its value",
+                    remedy="change the dict in place and return nothing",
                 )
         except Exception as error:
             attached.fail(site, error)
@@ -280,20 +284,20 @@ def _is_observed(site: Site, x: Tensor) -> bool:
         site.skip(out_of_phase(attached))
         return False
     if is_functorch(x):
-        site.skip("inside torch.func, where nothing may be kept")
+        site.skip("the call ran inside torch.func, where tensors cannot be recorded")
         return False
     return True
 
 
 def _placed(ctx: Context, x: Tensor) -> Context:
-    """Tell a context which device the value is on."""
+    """Set the device of the context's state to the device of the value, and return the context."""
     state: Any = ctx.state
     state.device = x.device
     return ctx
 
 
 def _accepted(site: Site, x: Tensor, out: Any) -> Tensor | None:
-    """Return what an action returned, if it may replace `x`."""
+    """Return `out` if it is a valid replacement of `x`, else None."""
     if out is x:
         return None
     attached = site.attached
@@ -310,7 +314,7 @@ def _accepted(site: Site, x: Tensor, out: Any) -> Tensor | None:
 
 @torch.no_grad()
 def _sample(site: Site, x: Tensor, out: Tensor) -> None:
-    """Record how much was changed, relative to what was given."""
+    """Record the norm of the change, relative to the norm of the original value."""
     before = torch.linalg.vector_norm(x.detach().float())
     change = torch.linalg.vector_norm(out.detach().float() - x.detach().float())
     recorder, ctx = site.attached.environment.recorder, site.ctx
@@ -324,12 +328,12 @@ def _contract_broken(attached: AttachedHook, x: Tensor, out: Any) -> ContractErr
     if not isinstance(out, Tensor):
         return ContractError(
             f"{name} returned a {type(out).__name__}, not a tensor",
-            remedy="return the new tensor, or nothing to leave the value as it is",
+            remedy="return the new tensor, or return nothing to keep the value",
         )
     if not attached.hook.point.modifies:
         return ContractError(
-            f"{name} returned a tensor, but this point is only observed",
-            remedy="return nothing; to change a gradient use grad or grad_final",
+            f"{name} returned a tensor, but this point can only be observed",
+            remedy="return nothing, or use grad or grad_final to change a gradient",
         )
     if (out.shape, out.dtype, out.device, out.layout) != (x.shape, x.dtype, x.device, x.layout):
         return ContractError(
@@ -347,11 +351,11 @@ def _described(t: Tensor) -> str:
 def _in_place() -> InPlaceError:
     return InPlaceError(
         "the action changed the value in place, which can corrupt other gradients that share its memory",
-        remedy="return a new tensor: x * 2 instead of x.mul_(2)",
+        remedy="return a new tensor, for example x * 2 instead of x.mul_(2)",
     )
 
 
 def out_of_phase(attached: AttachedHook) -> str:
-    """Return why a hook does not fire in the root's present mode."""
+    """Return the reason why a hook does not fire in the current mode of the root."""
     mode = "eval" if attached.resolved.phase == "train" else "train"
     return f"the root is in {mode} mode (When(phase='any') fires in both)"

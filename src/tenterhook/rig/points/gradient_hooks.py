@@ -1,4 +1,4 @@
-"""Tensor hooks on what a call returned or was given, for all points of gradients."""
+"""Puts tensor hooks on the inputs, outputs and taps of a call, for the gradient points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenterhook.rig.runtime.attached_hook import Site
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
 
-NO_GRAD = "gradients are switched off (in a reentrant checkpoint it fires on recomputing)"
+NO_GRAD = "gradients were disabled in this call (inside a reentrant checkpoint, the hook fires in the recomputation)"
 NOTHING_NEEDS_GRAD = "no tensor of this call requires a gradient"
 
 
@@ -30,11 +30,14 @@ class GradientHooks:
         self._may_keep = any(map(may_keep, sites))
 
     def safe_copy(self, grad: Tensor) -> Tensor:
-        """Return a copy if an action might keep the gradient: compiled code uses its memory again."""
+        """Return a copy if an action might keep the gradient, because compiled code reuses its memory."""
         return grad.clone() if self._may_keep else grad
 
     def begin(self) -> int | None:
-        """Number the call. A reentrant checkpoint calls twice, first without gradients: the first one counts."""
+        """Return the number of a new call.
+
+        A reentrant checkpoint calls the module twice, first without gradients. Only the first call is counted.
+        """
         if not self._calls.contexts:
             return 0
         return self._calls.begin() if graph_task_id() == -1 else self._calls.recomputed()
@@ -70,16 +73,17 @@ class GradientHooks:
                 ctx._value = None
 
     def hook(self, tensor: Tensor, fire: Fire) -> None:
-        """Hook the tensor itself: right for one that this call made and returned alone."""
+        """Hook the tensor itself, which is correct if the call created the tensor and it is the only output."""
         if private.view_base(tensor) is None:
             tensor.register_hook(fire)
         else:
             self._hook_with_base(tensor, tensor, fire)
 
     def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
-        """Return a view of the tensor whose gradient is that of the view's own uses.
+        """Hook a view of the tensor and return the view, whose gradient comes only from the uses of the view.
 
-        `key` is the call's module and point: of two rigs at one place the second hooks the first one's view.
+        `key` identifies the place, such as module and point. If two rigs have hooks at the same place, the second hooks
+        the view of the first.
         """
         if getattr(tensor, "_tenterhook", None) == key:
             self._hook_with_base(tensor, tensor, fire)
@@ -91,9 +95,9 @@ class GradientHooks:
         return alias
 
     def _hook_with_base(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
-        """Hook a tensor and its base: autograd forgets a view that is changed in place, and its hook with it."""
+        """Hook a tensor and its base, because autograd drops the hooks of a view that is changed in place."""
         base = private.view_base(hooked)
-        # A leaf cannot be changed in place through a view, and torch.func lets no version be kept.
+        # A leaf cannot be changed in place through a view, and inside torch.func versions cannot be kept.
         if base is None or base.grad_fn is None or private.is_functorch(tensor):
             hooked.register_hook(fire)
             return
@@ -119,22 +123,22 @@ class GradientHooks:
 
 def _lost(site: Site) -> RefusedError:
     module = site.point == "grad_input"
-    who = "the module changes its own input in place" if module else "the tensor was changed in place afterwards"
+    who = "the module changes its own input in place" if module else "the tensor was changed in place later"
     return RefusedError(
-        f"{who}, so its gradient cannot be had",
-        remedy="use inplace=False there" + (", or grad_output of the module before" if module else ""),
+        f"{who}, so its gradient is not available",
+        remedy="use inplace=False there" + (", or use grad_output of the previous module" if module else ""),
     )
 
 
 def _overwritten() -> ContractError:
     return ContractError(
         "the value was changed in place after it was hooked, so ctx.value no longer holds it",
-        remedy="do not change the tensor in place, or use an action without needs_value",
+        remedy="do not change the tensor in place, or use an action that does not need ctx.value",
     )
 
 
 def skip_call(sites: Sequence[Site], why: str) -> None:
-    """Count a call in which nothing can be hooked; a recomputation does not count."""
+    """Count a call in which no tensor can be hooked as skipped. A recomputation is not counted."""
     if graph_task_id() == -1:
         for site in sites:
             if site.attached.active:

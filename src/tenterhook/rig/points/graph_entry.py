@@ -1,4 +1,4 @@
-"""What compiled code calls in place of a module's hooks, for values and for gradients."""
+"""Defines the graph callbacks that replace the hooks of a module in compiled code, for values and for gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 def _copied(x: Tensor) -> Tensor:
-    """Copy what a derivative needs: compiled code uses its memory again."""
+    """Copy a tensor that autograd saves, because compiled code reuses its memory."""
     return x.detach().clone()
 
 
@@ -35,17 +35,18 @@ class ValueCallback(GraphCallback):
         super().__init__()
         self._dispatcher = LeafDispatcher((), (), clock)
         self._call = 0
-        #: True once a hook may change the value: a graph that allows for changes stays as it is
+        #: True once a hook may change the value; never reset, so that the graph is not compiled again
         self.changes = False
 
     def set_hooks(self, dispatcher: LeafDispatcher) -> None:
         self._dispatcher = dispatcher
 
     def allow_for(self, sites: Sequence[Site]) -> None:
+        """Allow for changes of the value if one of these sites may make them."""
         self.changes = self.changes or any(s.attached.definition.modifies for s in sites)
 
     def traced(self, tree: Any, where: str) -> Any:
-        """Stand in the compiled graph in place of the dispatch."""
+        """Add the operations for this call to the graph that is being compiled."""
         if not self.changes:
             found = leaves(tree)
             for leaf, x in enumerate(found):
@@ -107,9 +108,9 @@ def _gradient_passed(ticket: Tensor, leaf: int, value: Tensor | None, grad: Tens
     return new
 
 
-#: how many changes of the hooks may lie between a forward and its backward
+#: how many changes of the hooks are allowed between a forward and its backward
 KEPT = 64
-#: more calls than a step has
+#: more than the number of calls in a step
 CALLS = 2**32
 
 
@@ -121,20 +122,24 @@ class GradientCallback(GraphCallback):
         self._hooks = GradientHooks((), clock)
         self._generation = 0
         self._served: dict[int, GradientHooks] = {}
-        #: True once an action asks for values: a graph that keeps them stays as it is
+        #: True once an action needs values; never reset, so that the graph is not compiled again
         self.keeps = False
 
     def set_hooks(self, hooks: GradientHooks) -> None:
-        """Use these hooks from now on. A graph runs backward with the hooks of its forward, so the last are kept."""
+        """Use these hooks from now on.
+
+        A backward uses the hooks of its forward, so the last `KEPT` sets of hooks are kept.
+        """
         self._generation += 1
         self._served[self._generation] = self._hooks = hooks
         self._served.pop(self._generation - KEPT, None)
 
     def allow_for(self, sites: Sequence[Site]) -> None:
+        """Keep the values of the forward if an action of these sites needs them."""
         self.keeps = self.keeps or any(s.attached.definition.needs_value for s in sites)
 
     def traced(self, module: nn.Module, output: Any) -> Any:
-        """Stand in the compiled graph in place of the dispatch."""
+        """Add the operations for this call to the graph that is being compiled."""
         ticket = operations.enter(self.token)
         if not is_grad_enabled():
             operations.skip(self.token, NO_GRAD)
@@ -147,8 +152,8 @@ class GradientCallback(GraphCallback):
             if not x.requires_grad:
                 return None
             found = True
-            # A copy, not a view: autograd forgets a view that is changed in place, and its hook with it. Of two rigs at
-            # one place the second hooks the first one's copy.
+            # Hook a copy, not a view: autograd drops the hooks of a view that is changed in place. If two rigs have
+            # hooks at the same place, the second hooks the copy of the first.
             alias: Any = x if getattr(x, "_tenterhook_owner", None) is module else x.clone()
             alias._tenterhook_owner = module
             value = x.detach() if self.keeps else None

@@ -1,9 +1,9 @@
-"""The point `grad_input`: a call's contribution to the gradient of its inputs.
+"""Implements the point `grad_input`: the contribution of a call to the gradients of its inputs.
 
-A modifier hooks an alias of each input. Observers must not: autograd then sums the call's uses apart from the others',
-and three terms summed in another order are not the same bits. So when the call returns, its nodes that use the input
-are found, and what they send to it is added up beside the graph. Only an input that is passed on unchanged gets a view,
-for it has no node.
+A modifier hooks an alias of each input. An observer must not use aliases: autograd would then sum the contribution of
+this call separately, and a sum of floats in another order can differ in its last bits. So after the call, `uses_of`
+finds the autograd nodes of the call that use the input, and hooks on these nodes sum the gradients that they send to
+the input. Only an input that the call returns unchanged is replaced by a view, because it has no such node.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
 
-NOT_USED = "nothing that came out of this call was computed from its input"
+NOT_USED = "no output of this call was computed from its input"
 Edge = tuple[Node, int]
-#: a node, and the place of the edge among those it sends gradients along
+#: a node, and the index of the edge in its `next_functions`
 Use = tuple[Node, int]
 
 
 class Given(NamedTuple):
-    """An input as it was before the call."""
+    """Describes an input before the call."""
 
     tensor: Tensor
     leaf: int
@@ -45,30 +45,33 @@ class Given(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call under way."""
+    """Describes a call that is running."""
 
     number: int | None
-    #: number of the first node that it could make
+    #: smallest sequence number of a node that the call may create
     start: int
     inputs: list[Given]
 
 
 class Contribution:
-    """What one call sends to one of its inputs in one backward: the sum over the nodes that use it."""
+    """Sums the gradients that the nodes of one call send to one of its inputs, separately for each backward."""
 
     def __init__(self, fire: Fire, edge: Edge, uses: list[Use], sites: Sequence[Site]) -> None:
         self._fire = fire
         self._edge = edge
         self._sites = sites
         self._nodes = 0
-        #: by backward, for one may run inside another: how many nodes are still to come, and the sum so far
+        #: number of missing nodes and the sum so far, by graph task id; one backward may run inside another
         self._running: dict[int, tuple[int, Tensor | None]] = {}
         self._waits = False
         for node, index in uses:
             self._listen(node, index)
 
     def wait_for(self, tensor: Tensor) -> None:
-        """Fire when the input's gradient is complete, after this call's parameters had theirs; a leaf's at the end."""
+        """Fire when the gradient of the input is complete, after the parameters of this call have got their gradients.
+
+        For a leaf, that is the end of the backward.
+        """
         self._waits = True
         if tensor.grad_fn is None:
             return
@@ -78,7 +81,7 @@ class Contribution:
             first = Waiting()
             handle = tensor.register_hook(first)
             hooks = private.tensor_hooks(tensor, "_backward_hooks")
-            if hooks is not None and not private.is_only(hooks):  # before the module that made it sees its gradient
+            if hooks is not None and not private.is_only(hooks):  # fire before the module that created the input
                 private.put_in_order(hooks, [handle.id, *(key for key in hooks if key != handle.id)])
         first.contributions.append(weakref.ref(self))
 
@@ -91,7 +94,7 @@ class Contribution:
 
         def on_gradients(grad_inputs: Sequence[Tensor | None], grad_outputs: Any) -> None:
             self._add(grad_inputs[index])
-            if is_grad_enabled():  # create_graph: the node's own backward may have used the input as well
+            if is_grad_enabled():  # create_graph: the backward of the node may use the input as well
                 made = [g for g in grad_inputs if g is not None]
                 for later, place in uses_of({self._edge}, made, start)[self._edge]:
                     self._listen(later, place)
@@ -104,7 +107,7 @@ class Contribution:
         task = private.graph_task_id()
         if task not in self._running:
             self._running[task] = (self._nodes, None)
-            # A backward of only a part of the graph leaves some nodes out.
+            # A backward over a part of the graph may skip some of the nodes.
             private.at_end_of_backward(lambda: self.finish(task))
         missing, total = self._running[task]
         try:
@@ -117,6 +120,7 @@ class Contribution:
             self.finish(task)
 
     def finish(self, task: int) -> None:
+        """Fire with the sum of one backward, unless this was already done."""
         if task in self._running:
             _, total = self._running.pop(task)
             self._fire(total)
@@ -127,7 +131,10 @@ def _sum(total: Tensor, part: Tensor) -> Tensor:
 
 
 class Waiting:
-    """The tensor hook of an input, for all calls that it was given to. The nodes hold the contributions, not this."""
+    """A tensor hook on an input that finishes the contributions of all calls that take this input.
+
+    It has only weak references to the contributions. The nodes keep them alive.
+    """
 
     def __init__(self) -> None:
         self.contributions: list[weakref.ref[Contribution]] = []
@@ -141,7 +148,10 @@ class Waiting:
 
 
 class Consumers:
-    """The two hooks around a call: before it, where its inputs come from; after it, which of its nodes use them."""
+    """Observes the gradients of the inputs of a call, with one hook before and one hook after the call.
+
+    The first hook notes the inputs. The second finds the nodes that use them.
+    """
 
     def __init__(self, sites: Sequence[Site], clock: StepClock) -> None:
         self._sites = sites
@@ -164,7 +174,7 @@ class Consumers:
 
     @dynamo.breaks_graph
     def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        """Called even if the forward raised, so that what `before` noted is always taken away."""
+        """Find the nodes that use the inputs. PyTorch calls this hook even if the forward raised."""
         if not self._under_way:
             return None
         call = self._under_way.pop()
@@ -190,7 +200,7 @@ class Consumers:
 
     @property
     def _under_way(self) -> list[Call]:
-        """Return the calls of this thread; a module may call itself."""
+        """Return the running calls of this thread, innermost last. A module may call itself."""
         stack: list[Call] | None = getattr(self._calls, "stack", None)
         if stack is None:
             stack = self._calls.stack = []
@@ -203,7 +213,7 @@ def _edge(tensor: Tensor) -> Edge:
 
 
 def _kept(module: nn.Module) -> Iterator[Tensor]:
-    """Yield tensors that a call left on the module or its parts, such as an auxiliary loss."""
+    """Yield tensors that a call stored on the module or its submodules, such as an auxiliary loss."""
     for part in module.modules():
         for value in vars(part).values():
             if isinstance(value, Tensor) and value.grad_fn is not None:
@@ -211,7 +221,7 @@ def _kept(module: nn.Module) -> Iterator[Tensor]:
 
 
 def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, list[Use]]:
-    """Find the nodes made since `start` that send a gradient along an edge, and at which place."""
+    """Find the nodes created since `start` that send a gradient along one of the edges."""
     uses: dict[Edge, list[Use]] = {edge: [] for edge in edges}
     pending = [t.grad_fn for t in tensors if t.grad_fn is not None]
     seen: set[Node] = set()
@@ -231,7 +241,7 @@ def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, l
 
 
 def grad_input_dispatch(sites: Sequence[Site], clock: StepClock) -> Callable[..., Any]:
-    """Return the forward pre-hook that puts an alias in the place of each input."""
+    """Return the forward pre-hook that replaces each input by a hooked alias."""
     hooks = GradientHooks(sites, clock)
 
     @dynamo.breaks_graph
@@ -257,7 +267,7 @@ def grad_input_dispatch(sites: Sequence[Site], clock: StepClock) -> Callable[...
 
 
 class GradInputRegistration(ModuleRegistration):
-    """Registers hooks at `grad_input`: on aliases of the inputs if one may change it, else beside the graph."""
+    """Registers hooks at `grad_input`: on aliases of the inputs if a hook may modify the gradient, else on nodes."""
 
     stage = 1
 

@@ -1,4 +1,4 @@
-"""Firing on the tensor leaves of a call: which call, which leaf, and what a recomputation does instead."""
+"""Fires hooks on the tensor leaves of a call, and applies the same modifications again in a recomputation."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ is_grad_enabled = torch.is_grad_enabled
 
 
 class CallCounter:
-    """Numbers the calls of a target within a step, for actions that ask."""
+    """Numbers the calls of a target within a step, for actions that take a context."""
 
     def __init__(self, clock: StepClock, sites: Sequence[Site]) -> None:
         self._clock = clock
         self._step = -1
         self._next = 0
-        #: of passes that may recompute: the number of the call, None once there was a second
+        #: number of the call in each pass that may be recomputed; None if the pass has several calls
         self._of_pass: weakref.WeakKeyDictionary[ForwardPass, int | None] = weakref.WeakKeyDictionary()
         self.contexts = [s.ctx for s in sites if s.ctx is not None]
 
     def begin(self) -> int:
+        """Return the number of a new call."""
         if self._step != self._clock.step:
             self._step, self._next = self._clock.step, 0
         self._next += 1
@@ -44,14 +45,16 @@ class CallCounter:
         return self._next - 1
 
     def recomputed(self) -> int | None:
-        """Return the number of a call that is recomputed, if there was only one in the step."""
+        """Return the number of the call that is being recomputed, or None if the step had several calls."""
         return 0 if self._next == 1 and self._step == self._clock.step else None
 
     def place(self, call: int | None, leaf: int) -> None:
+        """Set the call and the leaf in all contexts."""
         for ctx in self.contexts:
             ctx._call, ctx.leaf = call, leaf
 
     def begin_replay(self, forward: ForwardPass, leaf: int) -> None:
+        """Set the call, the leaf and the step of the original forward in all contexts."""
         for ctx in self.contexts:
             ctx._call, ctx.leaf, ctx._step = self._of_pass.get(forward), leaf, forward.step
 
@@ -61,7 +64,7 @@ class CallCounter:
 
 
 def numbered(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fire:
-    """Return `fire` with each leaf numbered before it."""
+    """Return a function that passes the number of each leaf to `place` before it calls `fire`."""
     leaf = first - 1
 
     def visit(x: Tensor) -> Tensor | None:
@@ -75,7 +78,7 @@ def numbered(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fir
 
 
 class LeafDispatcher:
-    """Fires on the tensor leaves of each call of a target, or does once more what a recomputed call did."""
+    """Fires on the tensor leaves of each call of a target. In a recomputation, repeats only the modifications."""
 
     def __init__(self, active: Sequence[Site], serving: Sequence[Site], clock: StepClock) -> None:
         self._clock = clock
@@ -85,11 +88,11 @@ class LeafDispatcher:
         self._replays = [(s, make_replay(s)) for s in serving if s.attached.modifies_forward]
         self._may_keep = any(may_keep(s) for s in active)
         self._modifiers = frozenset(s.attached for s in active if s.attached.modifies_forward)
-        #: the same for every call, if no action asks which it is
+        #: the function for every call, if no action takes a context; else None
         self.always = None if self._calls.contexts else self._fire
 
     def begin(self) -> Fire | None:
-        """Return what fires in one call; nothing in an export."""
+        """Return the function that fires in a new call, or None if no hook is active or the model is being exported."""
         if self._fire is None or is_exporting():
             return None
         call = self._calls.begin()
@@ -100,21 +103,21 @@ class LeafDispatcher:
         return self._fire is None
 
     def enter(self) -> int:
-        """Return the number of the call that begins."""
+        """Return the number of a new call from compiled code."""
         return self._calls.begin() if self._calls.contexts and not self.idle else 0
 
     def at(self, call: int, leaf: int) -> Fire:
-        """Return what fires at one leaf of a call that has entered."""
+        """Return the function that fires at one leaf of a call that began with `enter`."""
         assert self._fire is not None
         self._calls.place(call, leaf)
         return self._fire
 
     def safe_copy(self, x: Tensor) -> Tensor:
-        """Return a copy if an action might keep the value: compiled code uses its memory again."""
+        """Return a copy if an action might keep the value, because compiled code reuses its memory."""
         return x.clone() if self._may_keep else x.detach()
 
     def recompute(self, *, first: int = 0) -> Fire | None:
-        """Return the modifications of the pass that a recomputed call belongs to."""
+        """Return the function that repeats the modifications of the forward that is being recomputed, or None."""
         if not self._replays:
             return None
         clock = self._clock
@@ -122,7 +125,7 @@ class LeafDispatcher:
         if forward is None or (forward.step != clock.step and any(s.attached.state for s, _ in self._replays)):
             site = self._replays[0][0]
             raise RefusedError(
-                "a checkpoint recomputes a forward whose modifiers have changed since, and it cannot be told which",
+                "a checkpoint recomputes a forward, but the hooks that modified it, or their state, have changed since",
                 hook=site.hook,
                 target=site.name,
                 point=site.point,
@@ -143,11 +146,14 @@ class LeafDispatcher:
         return visit
 
     def changed(self, new: Any) -> None:
-        """Note that a value was changed. In a forward, a checkpoint shows by no_grad, or by hooks on what is saved."""
+        """Note that a value was changed, if this happens inside an activation checkpoint.
+
+        A checkpoint disables gradients during the forward, or installs hooks for saved tensors.
+        """
         if is_grad_enabled() and private.saved_tensors_hooks(False) is None:
             return
         passes = self._clock.passes
-        if not self._modifiers <= passes.now.modifiers:  # a part of the model was called without its root
+        if not self._modifiers <= passes.now.modifiers:  # a submodule was called without the root
             passes.widen(self._modifiers)
         forward = passes.now
         forward.recomputes = True
@@ -156,8 +162,8 @@ class LeafDispatcher:
                 tensor.register_hook(KeepAlive(forward))
 
     def fire_on_tree(self, tree: Any, fire: Fire, where: str) -> Any:
-        """Fire on every tensor of a tree; return what replaces the tree, or None."""
-        if is_exporting():  # an export has fake tensors
+        """Fire on every tensor of a tree. Return the replacement of the tree, or None to keep it."""
+        if is_exporting():  # an export uses fake tensors
             return None
         if not leaves(tree):
             self.skip(no_tensor(tree, where))
@@ -169,7 +175,7 @@ class LeafDispatcher:
         return new
 
     def replay_on_tree(self, tree: Any) -> Any:
-        """Do once more to a recomputed tree what its forward did; return what replaces it, or None."""
+        """Repeat the modifications of the forward on a recomputed tree. Return its replacement, or None to keep it."""
         fire = self.recompute()
         return None if fire is None else map_leaves(tree, fire)
 
@@ -178,13 +184,14 @@ class LeafDispatcher:
             site.skip(why)
 
     def refuse_gradient(self) -> None:
+        """Raise an error, because a modifier needs a gradient that compiled code does not compute."""
         site = next(s for s in self._active if s.attached.modifies_forward)
         raise RefusedError(
-            "its action uses a tensor that requires grad, and compiled code expects no gradient of this value",
+            "its action uses a tensor that requires grad, but compiled code computes no gradient for this value",
             hook=site.hook,
             target=site.name,
             point=site.point,
-            remedy="let what goes into the module require grad, or attach to the plain model",
+            remedy="make the input of the module require grad, or attach to the model that is not compiled",
         )
 
 
@@ -193,13 +200,13 @@ def no_tensor(tree: Any, where: str) -> str:
 
 
 def may_keep(site: Site) -> bool:
-    """True if its action might keep what it is given: it is the user's own function."""
+    """Return True if the action might keep its argument, which is assumed for every action that is not built in."""
     definition = site.attached.definition
     return not definition.two_phase and BUILTIN.find(definition.name) is not definition
 
 
 class KeepAlive:
-    """A tensor hook that does nothing but keep a pass alive as long as its graph."""
+    """A tensor hook that does nothing but keep a forward pass alive as long as its graph."""
 
     __slots__ = ("forward",)
 

@@ -1,4 +1,4 @@
-"""The point `grad_output`: tensor hooks on what a module returned."""
+"""Implements the point `grad_output` with tensor hooks on the outputs of a module."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: StepClock, callback: Grad
             return hooks.alias(output, fire, key)
         leaf, found = -1, False
 
-        # Of several leaves one may have been made of another inside, so each gets an alias.
+        # One leaf may be computed from another inside the module, so each leaf gets an alias.
         def visit(x: Tensor) -> Tensor | None:
             nonlocal leaf, found
             leaf += 1

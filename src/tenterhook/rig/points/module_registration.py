@@ -1,4 +1,4 @@
-"""Registrations on a module's call."""
+"""Defines the base classes for registrations on the call of a module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenterhook.rig.runtime.registration import Registration
 
 
 class ModuleRegistration(Registration):
-    """Registers a hook on a module's call."""
+    """Registers a forward hook or forward pre-hook on a module."""
 
     def _hooks(self) -> dict[int, Any] | None:
         slot = "_forward_pre_hooks" if self.point in ("input", "grad_input") else "_forward_hooks"
@@ -30,7 +30,7 @@ class ModuleRegistration(Registration):
 
 
 class TracedRegistration(ModuleRegistration):
-    """Registers a hook that compiled code calls by a GraphCallback."""
+    """Registers a hook that compiled code calls through a `GraphCallback`."""
 
     _callback: ValueCallback | GradientCallback
 

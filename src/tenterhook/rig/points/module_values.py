@@ -1,4 +1,4 @@
-"""The points `input` and `output`: what PyTorch calls in the forward pass."""
+"""Implements the points `input` and `output` with hooks that PyTorch calls in the forward pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenterhook.torch_internals import compiler as dynamo
 def output_dispatch(
     serving: Serving, clock: StepClock, callback: ValueCallback
 ) -> Callable[[nn.Module, Any, Any], Any]:
-    """Return the forward hook of a module."""
+    """Return the forward hook that fires on the outputs of a module."""
     dispatcher = LeafDispatcher(serving.active, serving.all, clock)
     callback.set_hooks(dispatcher)
     always = dispatcher.always
@@ -45,7 +45,7 @@ def output_dispatch(
 
 
 def input_dispatch(serving: Serving, clock: StepClock, callback: ValueCallback) -> Callable[[nn.Module, Any, Any], Any]:
-    """Return the forward pre-hook of a module."""
+    """Return the forward pre-hook that fires on the inputs of a module."""
     dispatcher = LeafDispatcher(serving.active, serving.all, clock)
     callback.set_hooks(dispatcher)
     always = dispatcher.always

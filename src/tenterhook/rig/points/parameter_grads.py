@@ -1,4 +1,4 @@
-"""The points `grad` and `grad_accumulated`: hooks on parameters."""
+"""Implements the points `grad` and `grad_accumulated` with hooks on parameters."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class ParameterRegistration(Registration):
-    """Registers hooks on the parameter that stands at a name, and again when that is another tensor."""
+    """Registers hooks on the parameter with a given name, and again when another tensor takes over that name."""
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
-        #: identity of the tensor it is on
+        #: identity of the tensor that has the hook
         self._bound: tuple[int, int] | None = None
-        #: the registration on the tensor before, which a graph may still reach
+        #: handle on the previous tensor, which a graph may still use
         self._parting: RemovableHandle | None = None
 
     @property
@@ -33,7 +33,7 @@ class ParameterRegistration(Registration):
         return "_backward_hooks" if self.point == "grad" else "_post_accumulate_grad_hooks"
 
     def tensor(self) -> Tensor | None:
-        """Return the tensor that takes part in the graph."""
+        """Return the tensor that autograd uses."""
         return self.target.parameter()
 
     def _hooks(self) -> dict[int, Any] | None:
@@ -72,7 +72,7 @@ class ParameterRegistration(Registration):
         else:
             handle = parameter.register_post_accumulate_grad_hook(call)
         if before is not None:
-            private.reinstall_tensor_hooks(parameter)  # a swap before us may have left a dead dict
+            private.reinstall_tensor_hooks(parameter)  # an earlier tensor swap may have left an unused dict
         self._bound = (id(parameter), private.implementation(parameter))
         return handle
 
@@ -86,10 +86,10 @@ class ParameterRegistration(Registration):
             private.drop_empty_tensor_hooks(parameter)
 
     def rebind(self, parameter: Tensor) -> None:
-        """Follow the name to the tensor that stands there now."""
+        """Move the hooks to the tensor that has the name now."""
         hooks: dict[int, Any] = private.tensor_hooks(parameter, self._slot) or {}
         parting, self._parting = self._parting, None
-        if parting is not None and parting.id in hooks:  # the tensor before is back: functional_call had lent another
+        if parting is not None and parting.id in hooks:  # `functional_call` has put the previous tensor back
             parting, self.handle = self.handle, parting
         if parting is not None:
             parting.remove()
@@ -110,7 +110,8 @@ class ParameterRegistration(Registration):
 class GatheredRegistration(ParameterRegistration):
     """Registers hooks under FSDP2 on the tensor that is gathered for a forward.
 
-    The graph has that tensor, not the shard. It is found when its module is called, and is the same one in every step.
+    The autograd graph contains the gathered tensor, not the shard. The tensor is found when its module is called. It is
+    the same object in every step.
     """
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
@@ -153,7 +154,7 @@ class GatheredRegistration(ParameterRegistration):
             super().install()
 
     def rebind(self, parameter: Tensor) -> None:
-        """Do nothing: between steps the shard stands at the name; the gathered tensor is found in the forward."""
+        """Do nothing. Between steps the shard has the name; the forward finds the gathered tensor."""
 
     def remove(self) -> None:
         super().remove()

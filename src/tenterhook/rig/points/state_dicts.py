@@ -1,4 +1,4 @@
-"""The points `save_pre`, `save_post`, `load_pre` and `load_post`, of modules and optimizers."""
+"""Implements the points `save_pre`, `save_post`, `load_pre` and `load_post` of modules and optimizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenterhook.rig.runtime.status import RegistrationEvent
 
 
 class StateDictRegistration(Registration):
-    """Registers hooks on saving and loading a state_dict."""
+    """Registers hooks that run when a `state_dict` is saved or loaded."""
 
     def _hooks(self) -> dict[int, Any] | None:
         return None

@@ -1,4 +1,4 @@
-"""Taps: tensors that code names, so that a hook can reach what is no module's output."""
+"""Implements taps: names for tensors in a forward, so that hooks can reach tensors that no module returns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,41 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
 
-#: the tap tables of rigs that have hooks on taps
+#: the tables of all rigs that have hooks on taps
 _tables: list[Taps] = []
 
 
 def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor:
-    """Name a tensor. `within=self` makes it `blocks.3:probs`; without, it is `:probs`.
+    """Give a tensor a name, so that hooks at `value` and `value_grad` can reach it.
 
-    Returns its argument, unless a hook acts on it: then an alias or what the hook returned.
+    Use the returned tensor from then on. Without a hook on the tap, the call costs almost nothing.
+
+    Args:
+        tensor: The tensor to name.
+        name: Name of the tap within its module.
+        within: The module that the tap belongs to, usually `self`. A tap `probs` in the module `blocks.3` is the target
+            `blocks.3:probs`. Without a module, it is the target `:probs` of the model whose forward is running.
+
+    Returns:
+        `tensor` itself, or the tensor that a hook at `value` returned. If a hook at `value_grad` is active, an alias of
+        that tensor.
+
+    Raises:
+        HookError: The action of a hook on this tap raised an error.
+        ContractError: The action changed the tensor in place, or returned something that cannot replace it.
+        RefusedError: A checkpoint recomputes the tap, but its hooks or their state have changed since.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> class Attention(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         probs = th.tap(x.softmax(dim=-1), "probs", within=self)
+        ...         return probs @ x
+        >>> model = Attention()
+        >>> rig = th.attach(model, th.Plan([th.Hook("p", on=":probs", at="value", do=th.scale(2.0))]))
+        >>> model(torch.eye(2)).sum()
+        tensor(4.)
     """
     return _through(tensor, name, within) if _tables else tensor
 
@@ -33,19 +60,19 @@ def _through(tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
 
 
 class Taps:
-    """The taps of one rig, by module and name, found as they run."""
+    """Finds the taps of one rig when they run, and stores them by module and name."""
 
     def __init__(self, root: nn.Module, clock: StepClock) -> None:
-        # A table left behind would break the graphs of all other models that have taps.
+        # A table that stays in `_tables` would cause graph breaks in all other models that have taps.
         self._root = weakref.ref(root, lambda _: self.set_hooks([]))
         self._clock = clock
         self._hooks: list[AttachedHook] = []
         self._active: list[AttachedHook] = []
-        #: by module, then by name; the root stands for no module
+        #: by module, then by name; taps without a module are stored under the root
         self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapHooks | None]] = weakref.WeakKeyDictionary()
 
     def set_hooks(self, hooks: list[AttachedHook]) -> None:
-        """Take the hooks on taps, in plan order; if they are others than before, taps are matched anew."""
+        """Use the hooks on taps among these, in plan order. If they differ from the previous ones, match taps again."""
         hooks = [attached for attached in hooks if attached.on_taps]
         active, before = [attached for attached in hooks if attached.active], self._active
         self._active = active
@@ -61,9 +88,10 @@ class Taps:
             _tables.remove(self)
 
     def pass_through(self, tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
+        """Fire the hooks on a tap, and return the tensor to continue with."""
         module = within
         if module is None:
-            # A tap without a module belongs to the model whose forward is running, or being recomputed.
+            # A tap without a module belongs to the model whose forward is running or being recomputed.
             task = graph_task_id()
             passes = self._clock.passes
             mine = passes.under_way if task == -1 else passes.task == task
@@ -84,7 +112,7 @@ class Taps:
             if attached.hook.selector.matches(full):
                 known = next((s for s in attached.sites if s.name == full), None)
                 site = known or attached.add_site(Target(full, "tap", self._root))
-                site.skip("the tap ran outside this model's forward (within=model binds it)")
+                site.skip("the tap ran outside this model's forward (pass within=model to bind it to the model)")
 
     def _tapped(self) -> list[TapHooks]:
         return [f for by_name in self._found.values() for f in by_name.values() if f is not None]
@@ -109,7 +137,7 @@ class Taps:
 
 
 class TapHooks:
-    """The hooks of one rig on one tap."""
+    """Fires the hooks of one rig on one tap."""
 
     def __init__(self, sites: list[Site], clock: StepClock) -> None:
         self._sites = sites
@@ -117,6 +145,7 @@ class TapHooks:
         self.refresh()
 
     def refresh(self) -> None:
+        """Use the hooks that are active now."""
         active = [s for s in self._sites if s.attached.active]
         for site in self._sites:
             site.installed = site in active

@@ -1,1 +1,1 @@
-"""What an attached hook carries while it runs."""
+"""Holds the objects that an attached hook uses while it runs."""

@@ -1,4 +1,4 @@
-"""A hook on a model: its code bound to parameters, its sites, its state."""
+"""Defines a hook that is attached to a model: its action with bound parameters, its sites and its state."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tenterhook.rig.runtime.hook_state import HookState, Partials, SiteState, de
 from tenterhook.rig.runtime.status import HookEvent, HookStatus
 from tenterhook.rig.runtime.step_clock import StepClock
 
-#: how the reason of a site that muted itself begins
+#: first word of the dormancy reason of a site whose action failed
 MUTED = "muted"
 
 _OTHERWISE = {
-    "raise": 'on_error="mute" goes on without the hook',
-    "mute": 'on_error="raise" stops instead of going on without it',
+    "raise": 'set on_error="mute" to continue without the hook',
+    "mute": 'set on_error="raise" to stop the training instead',
 }
 
 
 class Site:
-    """One hook at one target, and its line in the ledger. Counters are bare ints: firing is hot."""
+    """One hook at one target, with its line in the ledger. The counters are plain ints because firing must be fast."""
 
     __slots__ = (
         "_due",
@@ -57,25 +57,25 @@ class Site:
         self.attached = attached
         self.target = target
         self.slot = slot
-        #: id of the parameter that an optimizer's step last found at the name
+        #: `id()` of the parameter that had this name at the last optimizer step
         self.bound: int | None = None
         self.ctx: Context | None = None
-        #: registered with PyTorch now; a hook that is not due in this step is not
+        #: True while the site is registered with PyTorch; a hook that is not due in this step is not registered
         self.installed = False
-        #: why it cannot fire as the model stands
+        #: why the site cannot fire at present, or None
         self.dormant: str | None = None
         self.fired = 0
         self.changed = 0
         self.failed = 0
         self.rebound = 0
-        #: how often it was due but did not fire, by reason
+        #: how often the site was due but did not fire, by reason
         self.skipped: dict[str, int] | None = None
-        #: steps of the first and the last firing, -1 before
+        #: steps of the first and the last firing; -1 before the first
         self.first = -1
         self.last = -1
-        #: place in the order of firings; compare within a step
+        #: position of the last firing in the order of all firings; comparable only within a step
         self.order = -1
-        #: steps it was due in; while it is awake, less the steps its hook was due in
+        #: steps in which the site was due; while the site is not dormant, minus `attached.due_steps`
         self._due = -attached.due_steps
 
     @property
@@ -92,11 +92,11 @@ class Site:
 
     @property
     def due(self) -> int:
-        """Return the number of steps in which it was due and could fire."""
+        """Return the number of steps in which the site was due and not dormant."""
         return self._due + (0 if self.dormant else self.attached.due_steps)
 
     def reset(self, due: int = 0) -> None:
-        """Set every counter to zero, but for the steps it was due in; a site that muted itself is awake again."""
+        """Reset all counters, with `due` due steps. A site that is dormant because its action failed can fire again."""
         self.fired = self.changed = self.failed = self.rebound = 0
         self.first = self.last = self.order = -1
         self.skipped = None
@@ -113,7 +113,7 @@ class Site:
             self.first = clock.step
 
     def sleep(self, why: str) -> None:
-        """Make it dormant."""
+        """Make the site dormant, and remember the reason."""
         if self.dormant is None:
             self._due = self.due
             self.attached.asleep += 1
@@ -127,7 +127,7 @@ class Site:
 
     @property
     def muted_itself(self) -> bool:
-        """True if it is dormant because its action failed."""
+        """Return True if the site is dormant because its action failed."""
         return self.dormant is not None and self.dormant.startswith(MUTED)
 
     def skip(self, why: str) -> None:
@@ -138,7 +138,7 @@ class Site:
 
     @property
     def state(self) -> str:
-        """One word: dormant, muted, installed, or idle (attached, not due in this step)."""
+        """Return `"dormant"`, `"muted"`, `"installed"`, or `"idle"` (attached, but not registered in this step)."""
         if self.dormant:
             return "dormant"
         if self.attached.status.is_muted:
@@ -153,19 +153,19 @@ class Site:
 
 
 class AttachedHook:
-    """A hook on a model. Compared by identity: a revised hook of the same id is another one."""
+    """A hook that is attached to a model. It compares by identity: a revised hook with the same id is not equal."""
 
     def __init__(self, resolved: ResolvedHook, environment: Environment) -> None:
         self.resolved = resolved
         self.environment = environment
         self.status = HookStatus.IDLE
-        #: whether its status makes it act; what firing looks at
+        #: copy of `status.acts`, which every firing reads
         self.active = False
-        #: steps it was due in, and the last one that was counted
+        #: number of steps in which the hook was due, and the last step that was counted
         self.due_steps = 0
         self.counted = -1
         self.sites: list[Site] = []
-        #: how many of them are dormant
+        #: how many sites are dormant
         self.asleep = 0
         self._names: list[str] = []
         definition, params = resolved.definition, dict(resolved.params)
@@ -173,9 +173,9 @@ class AttachedHook:
         self.state = HookState(definition, len(resolved.targets))
         observes = definition.two_phase and not definition.modifies
         self.partials = Partials(definition.partials, len(resolved.targets)) if observes else None
-        #: measures all its sites at once, where they come at once
+        #: measures all sites at once, at points where all their tensors are available together
         self.batch: BatchMeasure | None = None
-        #: numbers that it reports of each site; 0 until it has
+        #: how many numbers the hook reports for each site; 0 before its first report
         self.width = 0
         for target in resolved.targets:
             site = self.add_site(target)
@@ -199,19 +199,19 @@ class AttachedHook:
 
     @property
     def targets(self) -> list[Target]:
-        """Return what it is on now; a site whose target has gone from the model is left out."""
+        """Return the targets that still exist in the model."""
         return [site.target for site in self.sites if site.dormant != GONE]
 
     @property
     def names(self) -> list[str]:
-        """Return the names of its sites, by slot."""
+        """Return the names of all sites, by slot."""
         if len(self._names) != len(self.sites):
             self._names = [site.name for site in self.sites]
         return self._names
 
     @property
     def modifies_forward(self) -> bool:
-        """True if it may change a value in the forward pass, so that a recomputation must see it again."""
+        """Return True if the hook may change a value in the forward pass, which a recomputation must repeat."""
         return self.definition.modifies and self.hook.point.side == "forward"
 
     @property
@@ -220,7 +220,7 @@ class AttachedHook:
 
     @property
     def has_registrations(self) -> bool:
-        """False at step points, which the optimizer's step dispatches, and on taps, which are found as they run."""
+        """Return False at step points, which the optimizer's step calls, and on taps, which are found when they run."""
         return self.hook.point.side != "step" and not self.on_taps
 
     @property
@@ -229,12 +229,12 @@ class AttachedHook:
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
-        """Return what to tell of a measured gradient: its backward may be abandoned before the optimizer steps."""
+        """Return the watch that must know of each measured gradient, to detect an abandoned backward, or None."""
         measures = self.partials is not None and self.hook.point.side == "backward"
         return self.environment.gradients if measures and self.environment.model.has_optimizers else None
 
     def make_batch(self, given: Sequence[Tensor | None] = ()) -> BatchMeasure | None:
-        """Prepare to measure all sites as they are now; the optimizer's step gives all their tensors at once."""
+        """Prepare to measure all sites at once. `given` has tensors, by slot, that replace the targets' parameters."""
         make = self.definition.batched
         if make is None or self.hook.at not in ("grad_final", "update"):
             return None
@@ -249,18 +249,18 @@ class AttachedHook:
     # -- its status --------------------------------------------------------------------------------------------------
 
     def apply(self, event: HookEvent) -> None:
-        """Go on to the status that follows an event."""
+        """Change to the status that follows an event."""
         self.status = self.status.after(event)
         self.active = self.status.acts
 
     def mute(self) -> None:
-        """Switch it off; a step in which it has fired already counts as due."""
+        """Switch the hook off. A step in which it has already fired still counts as due."""
         if any(site.last == self.clock.step for site in self.sites):
             self.count_due()
         self.apply(HookEvent.MUTE)
 
     def unmute(self) -> None:
-        """Switch it on again, with the sites that muted themselves."""
+        """Switch the hook on again, including sites that are dormant because their action failed."""
         self.apply(HookEvent.UNMUTE)
         self.environment.outdated.add(self)
         for site in self.sites:
@@ -268,7 +268,7 @@ class AttachedHook:
                 site.wake()
 
     def reset(self, *, due_steps: int = 0, counted: int = -1, muted: bool = False) -> None:
-        """Begin as if it had just been attached, or with what was saved of it."""
+        """Reset the hook to the moment after it was attached, or to the given saved counters."""
         self.due_steps, self.counted = due_steps, counted
         self.apply(HookEvent.MUTE if muted else HookEvent.UNMUTE)
         self.environment.outdated.add(self)
@@ -287,7 +287,7 @@ class AttachedHook:
         self.state.carry(before.state, {s.slot: slots[s.name] for s in before.sites if s.name in slots})
 
     def in_phase(self, training: bool | None = None) -> bool:
-        """True if it acts in the root's present mode, or in the one given."""
+        """Return True if the hook fires in training or evaluation mode; by default, in the current mode of the root."""
         phase = self.resolved.phase
         if phase == "any":
             return True
@@ -297,13 +297,13 @@ class AttachedHook:
         return training == (phase == "train")
 
     def count_due(self) -> None:
-        """Count this step as due, once."""
+        """Count the current step as due, at most once."""
         if self.counted != self.clock.step:
             self.counted = self.clock.step
             self.due_steps += 1
 
     def is_due(self, step: int) -> bool:
-        """True if its schedule wants it in the step, and it is not muted."""
+        """Return True if the schedule selects this step and the hook is not muted."""
         when = self.hook.when
         if self.status.is_muted or not when.due(step):
             return False
@@ -313,7 +313,7 @@ class AttachedHook:
         return tripped >= 0 and tripped < step <= tripped + when.after_trip
 
     def samples(self, x: Tensor) -> bool:
-        """True if it may be measured how much a firing changes the value, and somebody records."""
+        """Return True if the size of the change to `x` can be measured and a sink records it."""
         recorder = self.environment.recorder
         has_sinks = recorder is not None and recorder.has_sinks
         return has_sinks and x.dtype.is_floating_point and x.layout is torch.strided and not self.resolved.merges
@@ -321,8 +321,8 @@ class AttachedHook:
     def fail(self, site: Site, error: Exception) -> None:
         """Handle an action that raised: mute the site and warn, or raise with the place.
 
-        Several ranks wait for each other in the backward: there the value passes, and all ranks raise before the
-        optimizer's step.
+        With several ranks, an error that one rank raises would leave the others waiting in a collective. There the
+        value passes unchanged, and all ranks raise together before the optimizer's step.
         """
         site.failed += 1
         place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
@@ -333,7 +333,7 @@ class AttachedHook:
             told = HookError(
                 f"its action {self.definition.name} raised {type(error).__name__}: {error} (step {self.clock.step})",
                 **place,
-                remedy=f"mend the action; {_OTHERWISE[self.resolved.on_error]}",
+                remedy=f"fix the action, or {_OTHERWISE[self.resolved.on_error]}",
             )
             cause = error
         raises = self.resolved.on_error == "raise"
@@ -394,16 +394,16 @@ class AttachedHook:
 
     @property
     def _seed_owner(self) -> tuple[str | int, ...]:
-        """Return whose random numbers it draws: all ranks' at points that are the same on all, else this rank's own."""
+        """Return the first parts of the random seed, with the rank at points whose value differs between ranks."""
         recorder = self.environment.recorder
         rank = recorder.rank if recorder is not None and self.hook.at not in GLOBAL_POINTS else 0
         return (self.hook.id, rank) if rank else (self.hook.id,)
 
     def _forward_generator(self, target: str, seed: int, device: torch.device) -> torch.Generator:
-        """Return a generator seeded by the pass, so that a recomputation draws the same, and a resumed run too."""
+        """Return a generator seeded by the forward pass: a recomputation or a resumed run draws the same numbers."""
         passes = self.clock.passes
         now = passes.replayed or passes.now
-        # A part that is called without the root begins no pass of its own, but the step goes on.
+        # A submodule that is called without the root does not begin a new pass, so the step comes from the clock.
         step = self.clock.step if passes.replayed is None else now.step
         generator = torch.Generator(device)
         generator.manual_seed(derive_seed(*self._seed_owner, target, seed, step, now.training, now.index))

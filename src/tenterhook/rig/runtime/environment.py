@@ -1,4 +1,4 @@
-"""What all hooks of one rig share while they run."""
+"""Defines the objects that all hooks of one rig share while they run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 
 class TrainedModel:
-    """Weak references to a model and its optimizers."""
+    """Holds weak references to a model and its optimizers."""
 
     def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
         #: returns the model, or None if it was freed
@@ -24,7 +24,7 @@ class TrainedModel:
         self._optimizers = {name: weakref.ref(o) for name, o in optimizers.items()}
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """Return the optimizers that are alive, by name."""
+        """Return the optimizers that still exist, by name."""
         return {name: o for name, ref in self._optimizers.items() if (o := ref()) is not None}
 
     def freed_optimizers(self) -> list[str]:
@@ -33,36 +33,39 @@ class TrainedModel:
 
     @property
     def optimizer_names(self) -> list[str]:
-        """Return the names of all optimizers that were given, alive or not."""
+        """Return the names of all optimizers that were passed in, even if they no longer exist."""
         return list(self._optimizers)
 
     @property
     def has_optimizers(self) -> bool:
-        """True if optimizers were given, alive or not."""
+        """Return True if the rig was attached with optimizers, even if they no longer exist."""
         return bool(self._optimizers)
 
     def has_gradients(self) -> bool:
-        """True if a parameter of some optimizer has a gradient."""
+        """Return True if a parameter of any optimizer has a gradient."""
         groups = [group for o in self.optimizers().values() for group in o.param_groups]
         return any(p.grad is not None for group in groups for p in group["params"])
 
     def is_training(self) -> bool:
-        """True if the root is in training mode."""
+        """Return True if the root is in training mode, or no longer exists."""
         root = self.root()
         return root is None or root.training
 
 
 class GradientWatch:
-    """Sees whether gradients have come to parameters since the last step."""
+    """Detects whether a backward has given gradients to parameters since the last step.
+
+    If it has, and the gradients are gone before the optimizer steps, that backward was abandoned.
+    """
 
     def __init__(self, model: TrainedModel) -> None:
         self._model = model
         self.accumulated = False
-        #: the end of the running backward is waited for
+        #: a callback for the end of the running backward is queued
         self._waits = False
 
     def measured(self) -> None:
-        """Look at the gradients when the running backward ends."""
+        """Check for gradients when the running backward ends."""
         if not self._waits:
             self._waits = True
             private.at_end_of_backward(self._backward_ended)
@@ -72,15 +75,18 @@ class GradientWatch:
         self.accumulated = self.accumulated or self._model.has_gradients()
 
     def begin_forward(self) -> None:
-        """Forget a backward whose end never came: it raised."""
+        """Forget a backward that raised, because its end callback was never called."""
         self._waits = False
 
 
 class DeferredError:
-    """An error that all ranks raise together before the optimizer's step, since they wait for each other until then."""
+    """Stores an error until all ranks can raise it together, before the optimizer's step.
+
+    If one rank raised earlier, the others would wait for it in a collective.
+    """
 
     def __init__(self, *, shared: bool = False) -> None:
-        #: other ranks count the same steps
+        #: True if other ranks train together with this one
         self.shared = shared
         self._first: TenterhookError | None = None
 
@@ -94,14 +100,14 @@ class DeferredError:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What all hooks of one rig share."""
+    """Holds the objects that all hooks of one rig share."""
 
     clock: StepClock
     model: TrainedModel
     gradients: GradientWatch
     errors: DeferredError = field(default_factory=DeferredError)
     recorder: Recorder | None = None
-    #: hooks whose registrations no longer fit their status, until the installer brings them in line
+    #: hooks whose registrations do not match their status yet; the installer updates and removes them
     outdated: set[Hashable] = field(default_factory=set)
 
     @classmethod

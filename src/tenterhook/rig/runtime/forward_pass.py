@@ -1,4 +1,4 @@
-"""Forward passes of the root: which one runs, and which one a recomputation belongs to."""
+"""Tracks the forward passes of the root: which one is running, and which one a recomputation belongs to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Hashable
 
 
 class ForwardPass:
-    """One forward of the root and the hooks that modify it. Its graph keeps it alive as long as it may recompute."""
+    """One forward of the root, and the hooks that modify it.
+
+    The autograd graph keeps this object alive as long as a checkpoint may recompute the forward.
+    """
 
     __slots__ = ("__weakref__", "index", "modifiers", "recomputes", "step", "training")
 
@@ -16,22 +19,23 @@ class ForwardPass:
         self.index = index
         self.modifiers = modifiers
         self.training = training
-        #: a module with a modifier ran inside an activation checkpoint
+        #: True if a module with a modifier ran inside an activation checkpoint
         self.recomputes = False
 
 
 class ForwardPasses:
-    """The forward under way, the one that runs backward, and all that a living graph may recompute."""
+    """Tracks the current forward, the forward whose backward is running, and all forwards that may be recomputed."""
 
     def __init__(self) -> None:
-        #: root forwards within the step, in evaluation and in training: another evaluation moves no training noise
+        #: number of root forwards in this step, in evaluation and in training mode; counted separately, so that an
+        #: additional evaluation does not change the random numbers of the training
         self.counts = [0, 0]
-        #: a forward of the root is under way; known only where its end is watched
+        #: True while a forward of the root is running; maintained only if the root has a hook at the end of its forward
         self.under_way = False
         self.now = ForwardPass(0, 0, frozenset(), True)
-        #: the pass whose graph runs backward, if its root output was seen
+        #: the pass whose backward is running, if the backward passed through the output of the root
         self.replayed: ForwardPass | None = None
-        #: the backward that graph runs in
+        #: graph task id of that backward
         self.task = -1
         self._alive: weakref.WeakSet[ForwardPass] = weakref.WeakSet()
 
@@ -41,7 +45,7 @@ class ForwardPasses:
         self._begin(ForwardPass(step, self.counts[training], modifiers, training))
 
     def widen(self, modifiers: frozenset[Hashable]) -> None:
-        """Begin the same forward once more, with more modifiers: it is not counted as another."""
+        """Add modifiers to the current forward, without counting it as another forward."""
         now = self.now
         self._begin(ForwardPass(now.step, now.index, now.modifiers | modifiers, now.training))
 
@@ -51,24 +55,24 @@ class ForwardPasses:
             self._alive.add(now)
 
     def recomputed(self) -> ForwardPass | None:
-        """Return the pass that is being recomputed, or None if that cannot be known."""
+        """Return the pass that is being recomputed, or None if it cannot be determined."""
         if self.replayed is not None:
             return self.replayed
         kinds = {p.modifiers for p in self._alive if p.recomputes} | {self.now.modifiers}
         return self.now if len(kinds) == 1 else None
 
     def replayable(self) -> frozenset[Hashable]:
-        """Return the modifiers that a living graph would need to recompute."""
+        """Return the modifiers that a recomputation may still need."""
         return frozenset().union(*(p.modifiers for p in self.recomputing()))
 
     def recomputing(self) -> list[ForwardPass]:
-        """Return the passes that a living graph may recompute."""
+        """Return the passes that a checkpoint may still recompute."""
         return [p for p in self._alive if p.recomputes]
 
     def backward_ended(self) -> None:
         self.replayed = None
 
     def forget(self) -> None:
-        """Let go of the passes that nothing else holds."""
+        """Release the passes that no autograd graph holds."""
         self.replayed = None
         self.now = ForwardPass(self.now.step, self.now.index, frozenset(), self.now.training)

@@ -1,4 +1,4 @@
-"""What a hook carries from step to step: packed numbers, free tensors, a generator."""
+"""Stores what a hook keeps from step to step: partial results, declared state, other tensors and generators."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from tenterhook.errors import ContractError
 
 
 class Partials:
-    """Partial results of a two-phase observer: one row for each site, merged as they come, cleared each step."""
+    """Collects the partial results of a two-phase observer.
+
+    There is one row for each site. Results are merged as they arrive, and cleared at the end of each step.
+    """
 
     def __init__(self, declared: Mapping[str, Partial], sites: int) -> None:
         self.declared = declared
         self._sites = sites
         self.stores: dict[str, Tensor] = {}
-        #: which sites were measured since the last clearing; on the host, so that reading it is free
+        #: which sites were measured since the last `clear`; kept on the host, so that reading does not wait for a GPU
         self.fired = bytearray(sites)
 
     def grow(self, sites: int) -> None:
-        """Make room for sites that appeared later (taps)."""
+        """Add rows for sites that were found after attaching (taps)."""
         missing = sites - self._sites
         if missing > 0:
             self.fired.extend(bytes(missing))
@@ -33,6 +36,7 @@ class Partials:
             self._sites = sites
 
     def add(self, slot: int, parts: Mapping[str, Tensor]) -> None:
+        """Merge the partial results of one firing into the row of its site."""
         self.fired[slot] = 1
         self._allocate(next(iter(parts.values())).device)
         for name, partial in self.declared.items():
@@ -42,13 +46,13 @@ class Partials:
             if partial.merge == "sum":
                 row.add_(part)
             elif partial.merge == "max":
-                # maximum keeps a NaN of either side
+                # `torch.maximum` keeps a NaN from either side
                 torch.maximum(row, part, out=row)
             else:
                 torch.hypot(row, part, out=row)
 
     def add_together(self, slots: list[int], columns: Mapping[str, Tensor]) -> None:
-        """Of many sites at once: a column for each name, with an element for every site."""
+        """Merge the partial results of many sites: one column for each name, with one element for every site."""
         parts = {name: columns[name].reshape(self._sites, p.width) for name, p in self.declared.items()}
         if len(slots) == self._sites and 1 not in self.fired:
             self.stores, self.fired = parts, bytearray(b"\x01") * self._sites
@@ -67,7 +71,10 @@ class Partials:
             self.stores[name] = identity(partial, self._sites, device).reshape(self._sites, partial.width)
 
     def part(self, device: torch.device) -> dict[str, Tensor]:
-        """What this rank adds to the whole: nothing of a site that was not measured here."""
+        """Return the contribution of this rank to a merge over ranks.
+
+        A site that was not measured on this rank contributes the identity of its merge.
+        """
         self._allocate(device)
         fired = torch.tensor(self.fired, dtype=torch.float64, device=device)
         mine = fired.bool().unsqueeze(1)
@@ -75,11 +82,12 @@ class Partials:
         return {n: torch.where(mine, store, first[n]) for n, store in self.stores.items()} | {"fired": fired}
 
     def take_whole(self, whole: Mapping[str, Tensor]) -> None:
+        """Replace all rows by the results merged over ranks."""
         self.fired = bytearray(whole["fired"].to(torch.uint8).tolist())
         self.stores = {n: whole[n] for n in self.declared}
 
     def take(self) -> dict[str, Tensor] | None:
-        """The merged results and which sites `fired`; then start anew. None if nothing was measured."""
+        """Return the merged results and which sites `fired`, and clear them. Return None if no site was measured."""
         if not self.stores or 1 not in self.fired:
             return None
         merged = {n: s.squeeze(1) if s.shape[1] == 1 else s for n, s in self.stores.items()}
@@ -92,7 +100,7 @@ class Partials:
         self.fired, self.stores = bytearray(self._sites), {}
 
     def carry(self, stores: Mapping[str, Tensor], fired: bytes, slots: Mapping[int, int]) -> None:
-        """Take over what was measured already: slot `k` of it becomes our slot `v`."""
+        """Take over earlier results. `slots` maps each of their slots to ours."""
         old, new = list(slots), list(slots.values())
         for name, partial in self.declared.items():
             store = stores[name].new_full((self._sites, partial.width), _first(partial.merge))
@@ -104,13 +112,13 @@ class Partials:
 
 
 def identity(partial: Partial, sites: int, device: torch.device) -> Tensor:
-    """Of each site, what changes nothing when it is merged."""
+    """Return the identity of the merge for each site: the value that leaves any other value unchanged."""
     shape = (sites,) if partial.width == 1 else (sites, partial.width)
     return torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
 
 
 def _joined(a: Tensor, b: Tensor, merge: str) -> Tensor:
-    # maximum keeps a NaN of either side
+    # `torch.maximum` keeps a NaN from either side
     return a + b if merge == "sum" else torch.maximum(a, b) if merge == "max" else torch.hypot(a, b)
 
 
@@ -119,13 +127,13 @@ def _first(merge: str) -> float:
 
 
 class HookState:
-    """A hook's state. Declared names are packed: one tensor for each name, one element for each site."""
+    """Holds the state of a hook. Declared names are packed: one tensor for each name, one element for each site."""
 
     def __init__(self, definition: Definition, sites: int) -> None:
         self.declared = definition.state
         self._sites = sites
         self.packed: dict[str, Tensor] = {}
-        #: what an action put there under another name, by (slot, name)
+        #: tensors that an action stored under names it did not declare, by (slot, name)
         self.free: dict[tuple[int, str], Tensor] = {}
         #: writes at forward points, which take effect when the step ends
         self.pending: dict[str, Tensor] = {}
@@ -151,7 +159,7 @@ class HookState:
         self._sites = max(self._sites, sites)
 
     def commit(self) -> None:
-        """End of a step: what forward points wrote becomes what they read."""
+        """Apply the writes of forward points at the end of a step."""
         if self.pending:
             self.packed.update(self.pending)
             self.pending = {}
@@ -160,7 +168,7 @@ class HookState:
             self.pending_free = {}
 
     def carry(self, other: HookState, slots: Mapping[int, int]) -> None:
-        """Take over another hook's state: its slot `k` becomes our slot `v`."""
+        """Take over the state of another hook. `slots` maps each of its slots to ours."""
         old, new = list(slots), list(slots.values())
         for name, tensor in other.packed.items():
             self.pack(tensor.device)[name][new] = tensor[old]
@@ -172,7 +180,7 @@ class HookState:
         self.generators = other.generators
 
     def clear(self) -> None:
-        """As it was before the first firing."""
+        """Restore the state before the first firing."""
         for table in (self.packed, self.pending, self.free, self.pending_free):
             table.clear()
         self.generators = {}
@@ -187,21 +195,21 @@ class HookState:
 
 
 def derive_seed(*parts: str | int) -> int:
-    """A seed made of all parts."""
+    """Return a seed that depends on all parts."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
 class SiteState(MutableMapping[str, Tensor]):
-    """One site's part of the hook's state, as `ctx.state`."""
+    """Gives an action the state of one site, as `ctx.state`."""
 
     __slots__ = ("_frozen", "_slot", "_state", "device", "writable")
 
     def __init__(self, state: HookState, slot: int, *, frozen: bool) -> None:
         self._state = state
         self._slot = slot
-        #: of a forward point: reads see the step's first values, writes wait for its end
+        #: True at forward points: reads return the values from the start of the step, writes take effect at its end
         self._frozen = frozen
-        #: False while a checkpoint recomputes
+        #: False while a checkpoint recomputes: a recomputation must not write
         self.writable = True
         self.device = torch.device("cpu")
 
@@ -210,7 +218,9 @@ class SiteState(MutableMapping[str, Tensor]):
         if name in self._state.declared:
             found = self._state.pack(self.device)[name][self._slot]
         if found is None:
-            raise KeyError(f"there is no state {name!r} yet: ctx.state.get({name!r}), or @th.action(state={{...}})")
+            raise KeyError(
+                f"state {name!r} is not set yet. Use ctx.state.get({name!r}), or declare it: @th.action(state={{...}})"
+            )
         return found.clone() if self._frozen else found
 
     def __setitem__(self, name: str, value: Tensor) -> None:
@@ -221,8 +231,8 @@ class SiteState(MutableMapping[str, Tensor]):
         if name in state.declared:
             if value.numel() != 1:
                 raise ContractError(
-                    f"the declared state {name!r} is one number, and was given {tuple(value.shape)}",
-                    remedy="put a tensor under a name that is not declared",
+                    f"the declared state {name!r} must be one number, but has shape {tuple(value.shape)}",
+                    remedy="store the tensor under a name that is not declared",
                 )
             value = value.reshape(())
             live = state.pack(self.device)
@@ -235,8 +245,10 @@ class SiteState(MutableMapping[str, Tensor]):
         else:
             table = state.pending_free if self._frozen else state.free
             if not isinstance(name, str):
-                raise ContractError(f"a state is named by a text, not by {name!r}", remedy='ctx.state["name"] = ...')
-            # Laid out as it will be when it comes back: the layout decides the last bits of a sum.
+                raise ContractError(
+                    f"the name of a state must be a string, not {name!r}", remedy='write ctx.state["name"] = ...'
+                )
+            # A restored tensor is contiguous, so the original must be, too: the layout affects the last bits of a sum.
             table[self._slot, name] = value.contiguous().clone() if value.layout is torch.strided else value.clone()
 
     def __delitem__(self, name: str) -> None:

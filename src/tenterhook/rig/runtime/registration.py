@@ -1,4 +1,4 @@
-"""A registration with PyTorch for one target and point, installed and suspended as hooks are due."""
+"""Registers the hooks of one target and point with PyTorch, while at least one of them is due."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 
 def inert(*args: Any, **kwargs: Any) -> None:
-    """Do nothing, in the place of a hook that is not due, and on copies of a model."""
+    """Do nothing. Replaces a hook that is not due, and every hook on a copy of the model."""
 
 
 if TYPE_CHECKING:
@@ -27,9 +27,12 @@ else:
 
 
 class Dispatch(_Partial):
-    """What PyTorch calls. A C-level call of its function; copies and pickles of it do nothing."""
+    """The callable that PyTorch calls.
 
-    #: where it belongs among our own hooks of one dict
+    As a `partial` it calls its function from C, without another Python frame. A copied or unpickled one does nothing.
+    """
+
+    #: sort key among our own hooks in one of PyTorch's hook dicts
     place: tuple[int, int]
 
     def __copy__(self) -> Dispatch:
@@ -43,36 +46,36 @@ class Dispatch(_Partial):
 
 
 class Pinnable(Protocol):
-    """What is registered on a module that compiled code may call."""
+    """Describes an object that is registered on a module and that compiled code may need permanently."""
 
     def expect(self) -> None:
-        """Stay registered from now on: compiled code calls the module."""
+        """Stay registered from now on, because compiled code calls the module."""
 
 
-#: registrations that have come or gone, each with its module
+#: registrations that were added or removed, each with its module
 Touched = list[tuple[Pinnable, nn.Module]]
 
 
 class Serving(NamedTuple):
-    """The sites that a registration serves."""
+    """Lists the sites that a registration calls."""
 
-    #: those that fire
+    #: sites that fire
     active: tuple[Site, ...] = ()
-    #: those, and the ones that a living graph may recompute with
+    #: sites that fire, and sites that a recomputation may still need
     all: tuple[Site, ...] = ()
 
 
 class Registration:
-    """All sites of one rig at one target and point."""
+    """Registers all sites of one rig at one target and point, with a single PyTorch hook."""
 
-    #: gradients are of what is returned in the end, so their registrations come after those that may change it
+    #: order among the hooks of a module: gradient hooks (1) come after value hooks (0), which may replace the value
     stage = 0
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         self.target = target
         self.point = point
         self.clock = clock
-        #: where it is noted that this registration has come or gone
+        #: list that collects the registrations that were added or removed
         self.touched = touched
         self.sites: list[Site] = []
         self.handle: RemovableHandle | None = None
@@ -81,7 +84,10 @@ class Registration:
         self._place = (self.stage, rig)
 
     def refresh(self, kept: frozenset[Hashable] = frozenset()) -> None:
-        """Bring the registration in line with which hooks are active; `kept` hooks are needed for recomputation."""
+        """Install, update or suspend the registration for the hooks that are active now.
+
+        A recomputation may still need the hooks in `kept`.
+        """
         active = tuple(s for s in self.sites if s.attached.active and s.dormant is None)
         everything = active
         if kept:
@@ -104,20 +110,20 @@ class Registration:
 
     @property
     def is_registered(self) -> bool:
-        """True if PyTorch has something of it."""
+        """Return True if PyTorch holds this registration."""
         return self.handle is not None
 
     @property
     def is_in_graph(self) -> bool:
-        """True if compiled code was seen to call it."""
+        """Return True if compiled code has called this registration."""
         return False
 
     def install(self) -> None:
-        """Have PyTorch call the sites that are served now."""
+        """Register the sites in `serving` with PyTorch."""
         call = self._placed(self._dispatch())
         hooks = self._hooks() if self.handle is not None else None
         if self.handle is not None and hooks is not None and self.handle.id in hooks:
-            hooks[self.handle.id] = call  # what is called changes, its place among the others does not
+            hooks[self.handle.id] = call  # replace the function, but keep its place in the order
             self.apply(RegistrationEvent.INSTALL)
             return
         self.handle = self._register(call)
@@ -127,12 +133,12 @@ class Registration:
         if self.handle is None or not hooks or private.is_only(hooks):
             return
         later = sorted((fn.place, key) for key, fn in hooks.items() if getattr(fn, "place", ()) > self._place)
-        if later:  # rigs in the order they were attached, whichever was due first
+        if later:  # keep rigs in the order in which they were attached
             last = [key for _, key in later]
             private.put_in_order(hooks, [key for key in hooks if key not in last] + last)
 
     def suspend(self) -> None:
-        """Have PyTorch call nothing, without changing the order of hooks that others registered later."""
+        """Stop the calls. If other hooks were registered later, leave a placeholder that keeps their order."""
         hooks = self._hooks()
         if self.handle is None or hooks is None or not private.is_before_others(hooks, self.handle.id):
             self.remove()
@@ -141,7 +147,7 @@ class Registration:
             self.apply(RegistrationEvent.SUSPEND)
 
     def remove(self) -> None:
-        """Have PyTorch forget it."""
+        """Remove the registration from PyTorch."""
         if self.handle is not None:
             self.handle.remove()
             self.handle = None
@@ -149,7 +155,7 @@ class Registration:
         self.apply(RegistrationEvent.REMOVE)
 
     def move(self, target: Target) -> None:
-        """Follow the name to another target; the next refresh registers there."""
+        """Follow the name to another target. The next `refresh` registers there."""
         if self.target.owner() is not target.owner() or self.target.key != target.key:
             stays = self.status.stays
             self.remove()
@@ -158,31 +164,31 @@ class Registration:
         self.target = target
 
     def expect(self) -> None:
-        """Stay registered from now on: compiled code calls the module."""
+        """Stay registered from now on, because compiled code calls the module."""
         self.apply(RegistrationEvent.EXPECT)
 
     def apply(self, event: RegistrationEvent) -> None:
-        """Go on to the status that follows an event."""
+        """Change to the status that follows an event."""
         self.status = self.status.after(event)
 
     def touch(self) -> None:
-        """Note that it has come or gone: code that was compiled with other hooks is compiled again."""
+        """Note that this registration was added or removed, so that affected code is compiled again."""
         module = self.target.owner()
         if isinstance(module, nn.Module) and self.target.kind == "module":
             self.touched.append((self, module))
 
     def _placed(self, call: Any) -> Any:
-        """Mark a function with its place among our own hooks."""
+        """Mark a function with its sort key among our own hooks, and return it."""
         call.place = self._place
         return call
 
     def _placeholder(self) -> Callable[..., Any]:
-        """Return what keeps the place of a suspended registration."""
+        """Return an inert function that keeps the place of a suspended registration."""
         call: Callable[..., Any] = self._placed(Dispatch(inert))
         return call
 
     def _hooks(self) -> dict[int, Any] | None:
-        """Return PyTorch's dict that the registration is in."""
+        """Return the PyTorch dict that holds this registration."""
         raise NotImplementedError
 
     def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:

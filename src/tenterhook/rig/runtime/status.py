@@ -1,4 +1,4 @@
-"""The states of a hook and of a registration, and every transition between them."""
+"""Defines the states of a hook and of a registration, and every transition between them."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from enum import Enum, auto
 
 
 class HookEvent(Enum):
-    """What happens to a hook."""
+    """Lists the events that change the status of a hook."""
 
-    #: its schedule says that it acts in this step, or that it does not
+    #: the schedule selects this step, or does not
     DUE = auto()
     NOT_DUE = auto()
-    #: the user switches it off, or on again
+    #: the user switches the hook off, or on again
     MUTE = auto()
     UNMUTE = auto()
-    #: it is no longer in the plan
+    #: the hook is removed from the plan
     RETIRE = auto()
-    #: the forward that it had to act in has ended, or its rig leaves the model
+    #: the forward in which the hook had to stay active has ended, or the rig is detached
     STOP = auto()
 
 
 class HookStatus(Enum):
-    """What a hook does now."""
+    """Lists the statuses of a hook."""
 
     #: attached, not due in this step
     IDLE = auto()
-    #: due in this step: it acts
+    #: due in this step: the hook fires
     ACTIVE = auto()
     #: switched off
     MUTED = auto()
-    #: switched off inside a forward that it modifies; it acts until that forward ends
+    #: switched off during a forward that the hook modifies; it fires until that forward ends
     MUTING = auto()
-    #: removed inside a forward that it modifies; it acts until that forward ends
+    #: removed during a forward that the hook modifies; it fires until that forward ends
     RETIRING = auto()
-    #: removed; a graph that is still alive may recompute with it
+    #: removed; a recomputation may still need the hook
     RETIRED = auto()
 
     @property
     def acts(self) -> bool:
-        """True if the hook fires."""
+        """Return True if the hook fires in this status."""
         return self in _ACTING
 
     @property
@@ -46,7 +46,7 @@ class HookStatus(Enum):
         return self in _SWITCHED_OFF
 
     def after(self, event: HookEvent) -> HookStatus:
-        """Return the status after an event; an event that means nothing to this one changes nothing."""
+        """Return the status that follows an event. Events without a transition leave the status unchanged."""
         return _HOOK.get((self, event), self)
 
 
@@ -72,41 +72,41 @@ _HOOK = {
 
 
 class RegistrationEvent(Enum):
-    """What happens to a registration."""
+    """Lists the events that change the status of a registration."""
 
-    #: PyTorch is given the function to call
+    #: the function is registered with PyTorch
     INSTALL = auto()
-    #: an inert function takes its place
+    #: an inert function replaces it
     SUSPEND = auto()
-    #: PyTorch forgets it
+    #: the function is removed from PyTorch
     REMOVE = auto()
-    #: its target became another object
+    #: the target was replaced by another object
     MOVE = auto()
-    #: compiled code calls its module, with this registration in the graph
+    #: compiled code calls the module, and its graph includes this registration
     EXPECT = auto()
 
 
 class RegistrationStatus(Enum):
-    """What PyTorch has of a registration."""
+    """Lists the statuses of a registration."""
 
-    #: nothing
+    #: not registered with PyTorch
     ABSENT = auto()
-    #: a function, which it calls
+    #: PyTorch calls the function
     INSTALLED = auto()
-    #: an inert function, which keeps its place among the hooks of others
+    #: PyTorch calls an inert function, which keeps the order of other hooks
     SUSPENDED = auto()
-    #: compiled code expects it; it is installed at the next refresh, whether a hook is due or not
+    #: compiled code needs the registration; the next refresh installs it, whether or not a hook is due
     EXPECTED = auto()
-    #: a function that compiled code calls; it stays until the rig leaves
+    #: compiled code calls the function, which stays registered until the rig is detached
     PINNED = auto()
 
     @property
     def stays(self) -> bool:
-        """True if it is wanted even when no hook is due."""
+        """Return True if the registration stays installed when no hook is due."""
         return self in _STAYING
 
     def after(self, event: RegistrationEvent) -> RegistrationStatus:
-        """Return the status after an event; an event that means nothing to this one changes nothing."""
+        """Return the status that follows an event. Events without a transition leave the status unchanged."""
         return _REGISTRATION.get((self, event), self)
 
 

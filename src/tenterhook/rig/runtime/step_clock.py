@@ -1,4 +1,4 @@
-"""The step clock: counts steps, and orders the firings within one."""
+"""Counts the steps of a rig, and the order of firings within a step."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from tenterhook.rig.runtime.forward_pass import ForwardPasses
 
 
 class StepClock:
-    """Counts steps. A step ends when the optimizer has stepped, or at what stands in for it."""
+    """Counts steps.
+
+    A step ends after the optimizer's step. Without an optimizer, it ends with the backward, the forward, or the
+    `with rig.step():` block.
+    """
 
     def __init__(self) -> None:
         self.step = 0
-        #: the step a trigger last tripped in
+        #: the step in which a trigger last tripped, or -1
         self.tripped = -1
-        #: returns the place of a firing in the order of all
+        #: returns the next number in the order of all firings
         self.tick = itertools.count().__next__
         self.passes = ForwardPasses()
 

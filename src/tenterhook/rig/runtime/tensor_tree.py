@@ -1,4 +1,4 @@
-"""Tensor leaves of what modules take and return: tuples, lists, dicts, dataclasses, nested."""
+"""Finds and replaces tensors in the inputs and outputs of modules: nested tuples, lists, dicts and dataclasses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ Visit = Callable[[Tensor], Tensor | None]
 
 
 def map_leaves(tree: Any, visit: Visit) -> Any:
-    """`tree` with each tensor replaced by what `visit` returns; the same object where nothing was."""
+    """Return `tree` with each tensor replaced by the result of `visit`.
+
+    `visit` returns None to keep a tensor. If every tensor is kept, the result is the same object as `tree`.
+    """
     new = _mapped(tree, visit)
     return tree if new is None else new
 
 
 def _mapped(tree: Any, visit: Visit) -> Any:
-    """What takes the place of `tree`, or None. Written so that a compiler can follow it."""
+    """Return the replacement of `tree`, or None to keep it. The code is simple enough for torch.compile to trace."""
     if isinstance(tree, Tensor):
         return visit(tree)
     if tree is None or isinstance(tree, str | bytes | int | float):
@@ -62,6 +65,7 @@ def _changed(items: Any, visit: Visit) -> list[tuple[Any, Any]]:
 
 
 def leaves(tree: Any) -> list[Tensor]:
+    """Return all tensors of a tree, in order."""
     found: list[Tensor] = []
     map_leaves(tree, found.append)
     return found

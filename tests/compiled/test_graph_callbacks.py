@@ -1,4 +1,4 @@
-"""Behind a door is any Python: what it sees, keeps, changes and raises is as in eager."""
+"""A graph callback runs any Python code, which sees, keeps, changes and raises the same as in eager mode."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import tenterhook as th
-from tenterhook.rig.compiled import graph_ops as doors
+from tenterhook.rig.compiled import graph_ops
 from tests.compiled.stack import Stack, batch, build, graphs
 
-#: torch.compile of a block looks at the .grad of what it is given
+#: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 BACKENDS = ("aot_eager", "inductor")
@@ -43,12 +43,12 @@ def test_a_function_with_side_effects_is_called_each_time_in_one_graph(backend: 
 
     eager, compiled = train("eager"), train("whole")
     assert len(eager) == len(compiled) == 16
-    for mine, theirs in zip(compiled, eager, strict=True):  # long after compiled code has used the memory again
+    for mine, theirs in zip(compiled, eager, strict=True):  # compiled code has reused the memory since
         torch.testing.assert_close(mine, theirs)
     assert graphs() == 2 and not counters["graph_break"]
 
 
-def test_an_action_is_told_call_leaf_step_and_value_and_keeps_state():
+def test_an_action_gets_call_leaf_step_and_value_and_keeps_state():
     def train(how: str) -> Any:
         registry, told = th.Registry(), []
 
@@ -113,7 +113,7 @@ def test_an_observer_that_raises_is_muted_and_the_graph_stays():
     assert graphs() == 1
 
 
-def test_what_may_not_be_returned_is_said():
+def test_an_invalid_return_value_is_reported():
     model, run = build("whole")
     th.attach(model, th.Hook("h", on="blocks.1.up", at="output", do=lambda x: x[:1]))
     with pytest.raises(th.ContractError, match=r"returned float32\(1, 8\) on cpu for float32\(2, 8\) on cpu"):
@@ -127,7 +127,7 @@ class Pair:
 
 
 class Odd(nn.Module):
-    """Takes keywords, returns a nest; a leaf is an integer, one is its input."""
+    """Takes a keyword and returns a nested value; one leaf has an integer dtype, another is the input itself."""
 
     def forward(self, x: Tensor, *, factor: Tensor) -> Any:
         return Pair(x * factor, {"more": (x.argmax(-1), [x, None]), "note": "text"})
@@ -172,7 +172,7 @@ def test_nested_values_are_taken_leaf_by_leaf(at: str, backend: str):
 
 @pytest.mark.parametrize("at", ["output", "grad_output"])
 @pytest.mark.parametrize("do", [th.stats(), th.scale(0.5)], ids=["observes", "modifies"])
-def test_a_call_without_tensors_is_told(at: str, do: Any):
+def test_a_call_without_tensors_is_counted_as_skipped(at: str, do: Any):
     class Note(nn.Module):
         def forward(self, x: Tensor) -> str:
             return "text"
@@ -248,7 +248,7 @@ def test_two_forwards_before_their_backwards_and_evaluation_between(backend: str
         assert numbers == pytest.approx(compiled[1][target], rel=1e-5)
 
 
-def test_what_a_modifier_made_is_let_go_with_the_graph_that_used_it():
+def test_the_tensor_of_a_modifier_is_freed_with_the_graph_that_used_it():
     model, run = build("whole")
     made: list[weakref.ref[Tensor]] = []
 
@@ -259,11 +259,11 @@ def test_what_a_modifier_made_is_let_go_with_the_graph_that_used_it():
 
     th.attach(model, th.Hook("h", on="blocks.*.up", at="output", do=half))
     for _ in range(4):
-        run(batch(0))  # no backward ever comes
+        run(batch(0))  # without a backward
     run(batch(0)).sum().backward()
     run(batch(0))
     gc.collect()
-    assert sum(ref() is not None for ref in made) <= 2, "of the last forward alone"
+    assert sum(ref() is not None for ref in made) <= 2, "only tensors of the last forward may remain"
 
 
 @pytest.mark.parametrize("how", ["whole", "function"])
@@ -276,10 +276,10 @@ def test_a_rig_that_leaves_between_forward_and_backward(how: str):
     assert not model.blocks[0].up.weight.grad.any() and model.blocks[0].down.bias.grad.any()
     del loss
     gc.collect()
-    assert not doors._changes
+    assert not graph_ops._changes
 
 
-def test_what_else_an_action_uses_gets_its_gradient():
+def test_other_tensors_that_an_action_uses_get_their_gradients():
     def train(compiled: bool) -> list[Tensor | None]:
         model, run = build("whole" if compiled else "eager")
         by, gate = nn.Parameter(torch.ones(8)), nn.Parameter(torch.ones(8))
@@ -300,7 +300,7 @@ def test_a_gradient_that_compiled_code_does_not_expect_is_refused():
     model.requires_grad_(False)
     by = nn.Parameter(torch.ones(8))
     th.attach(model, th.Hook("steer", on="blocks.0.up", at="output", do=th.steer("by")), tensors={"by": by})
-    with pytest.raises(th.RefusedError, match="compiled code expects no gradient of this value") as refused:
+    with pytest.raises(th.RefusedError, match="compiled code computes no gradient for this value") as refused:
         run(batch(0))
     assert (refused.value.hook, refused.value.target, refused.value.point) == ("steer", "blocks.0.up", "output")
 
@@ -314,11 +314,11 @@ def test_rigs_fire_in_the_order_they_were_attached():
         return model.blocks[0].up.bias.grad
 
     assert torch.equal(train(True), train(False))
-    assert graphs() == 2, "blocks of one class share theirs; the first has an input without grad"
+    assert graphs() == 2, "blocks of one class share a graph; the input of the first block does not require grad"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_value_that_nobody_uses_is_seen(backend: str):
+def test_an_unused_value_is_observed(backend: str):
     class Spare(Stack):
         def forward(self, x: Tensor) -> Tensor:
             self.blocks[1](x)
@@ -335,7 +335,7 @@ def test_a_value_that_nobody_uses_is_seen(backend: str):
     assert len(seen) == 2
 
 
-def test_what_comes_after_a_forward_does_not_act_in_its_backward():
+def test_a_hook_enabled_after_a_forward_does_not_fire_in_its_backward():
     def train(compiled: bool) -> Any:
         model, run = build("whole" if compiled else "eager")
         rig = th.attach(model, th.Hook("none", on="blocks.*.up", at="grad_output", do=th.scale(0.0)))
@@ -395,7 +395,7 @@ def test_compiled_code_that_calls_the_root_itself(how: str):
     assert all(map(torch.equal, eager[2], compiled[2]))
 
 
-def test_a_copy_of_a_hooked_model_has_no_doors():
+def test_a_copy_of_a_hooked_model_has_no_graph_callbacks():
     model, run = build("whole")
     rig = th.attach(model, th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5)))
     run(batch(0))
@@ -427,7 +427,7 @@ def test_a_compiled_step_of_the_optimizer():
 
 
 def test_compiled_autograd():
-    """It traces tensor hooks, and would keep what Python they do, or lose it."""
+    """Check that compiled autograd, which traces tensor hooks, still calls our Python code in every backward."""
 
     def train(compiled: bool) -> Any:
         model, run = build("whole" if compiled else "eager")
@@ -466,7 +466,7 @@ class Tapped(nn.Module):
 
 
 @pytest.mark.parametrize("at, on", [("grad_input", "b"), ("value", ":mid"), ("value_grad", ":mid")])
-def test_what_a_graph_cannot_have_breaks_it_and_is_right(at: str, on: str):
+def test_unsupported_points_break_the_graph_and_give_the_right_values(at: str, on: str):
     def train(compiled: bool) -> Any:
         torch.manual_seed(0)
         model = Tapped()
@@ -509,7 +509,7 @@ def test_the_producer_of_the_first_nan_is_found_in_compiled_code():
     assert found.value.target == "blocks.1.up"
 
 
-def test_restored_in_a_compiled_model_it_goes_on_bit_for_bit():
+def test_a_rig_restored_on_a_compiled_model_continues_bit_for_bit():
     plan = th.Plan([
         th.Hook("z", on="blocks.*.up", at="grad_output", do=th.clip_zscore(0.5, warmup=2)),
         th.Hook("noise", on="blocks.*.down", at="output", do=th.noise(0.1)),
