@@ -212,7 +212,7 @@ def test_a_plan_is_checked_with_an_action_from_a_module(
     assert main(asked) == 1
     assert main([*asked, "--actions", "checked"]) == 1  # there is no optimizer
     said = capsys.readouterr().out
-    assert said.count("there is no action 'halved_by_checked'") == 1 and "give optimizer=optimizer" in said
+    assert said.count("there is no action 'halved_by_checked'") == 1 and "pass optimizer=optimizer" in said
     assert main([*asked, "--actions", "nowhere"]) == 2
     assert "--actions nowhere: No module named 'nowhere'" in capsys.readouterr().err
     assert sys.path == before
