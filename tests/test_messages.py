@@ -1,4 +1,4 @@
-"""The full text of every error, as a user meets it: what happened, where, what to do."""
+"""Check the full text of every error: where it happened, what happened, and what to do."""
 
 from __future__ import annotations
 

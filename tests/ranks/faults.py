@@ -87,7 +87,7 @@ def refused_on_one(rank: int) -> None:
     one, optimizer = model()
     given = optimizer if rank == 0 else None
     said = alike(raised(lambda: th.attach(one, STATS, optimizer=given)))
-    assert said.startswith("hook 'stats' at grad_final (rank 1): there is no optimizer"), said
+    assert said.startswith("hook 'stats' at grad_final (rank 1): this point needs an optimizer"), said
 
 
 def changes(rank: int) -> None:
