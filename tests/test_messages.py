@@ -235,7 +235,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         lambda m, o: attach(m, on="**", at="grad_final", do=th.stats(),
                             optimizer=torch.optim.SGD(MLP().parameters(), lr=0.1)),
         "hook 'h' at grad_final: none of its 8 targets is in an optimizer that was passed to attach\n"
-        "  remedy: pass the optimizer that trains this model to attach",
+        "  remedy: pass to attach the optimizer that trains this model",
     ),
     "not an optimizer": (
         th.ResolveError,

@@ -60,7 +60,7 @@ class When:
         after_trip: If given, the hook is due only in this number of steps after a trigger (such as `spike`) tripped.
 
     Raises:
-        PlanError: A value has the wrong type or is out of range, or no step is ever due.
+        PlanError: A value has the wrong type or is out of range, or `stop` is not greater than `start`.
 
     Example:
         >>> import tenterhook as th
@@ -146,7 +146,7 @@ class Hook:
         at: Name of the point, which is the signal that the action receives. `tenterhook points` lists the points.
         do: Action that runs there: an `Action` such as `th.stats()`, or a function `fn(value)` or `fn(value, ctx)`.
         when: Steps in which the hook is due. The default is every step.
-        expect: Number of targets that `on` must match. None accepts any number except 0.
+        expect: Number of targets that `on` must match. None accepts any number except 0. Taps are not counted.
         on_error: `"raise"` raises a `HookError` when the action fails, `"mute"` warns and mutes the hook at that
             target. None means `"mute"` for a registered action that observes, and `"raise"` for all other actions.
 

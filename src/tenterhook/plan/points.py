@@ -43,7 +43,7 @@ _TABLE = (
     Point(
         "grad_output",
         on=("module",),
-        signal="gradient of each tensor leaf of the output",
+        signal="the gradient of each tensor leaf of the output, per call",
         modifies=True,
         stands_on="Module.register_forward_hook + Tensor.register_hook",
         side="backward",
@@ -51,7 +51,7 @@ _TABLE = (
     Point(
         "grad_input",
         on=("module",),
-        signal="contribution of this call to the gradient of each distinct input tensor",
+        signal="the contribution of this call to the gradient of each distinct input tensor",
         modifies=True,
         stands_on="Module.register_forward_pre_hook + Tensor.register_hook",
         side="backward",
@@ -59,7 +59,7 @@ _TABLE = (
     Point(
         "grad",
         on=("parameter",),
-        signal="gradient that each backward adds on this rank, before accumulation",
+        signal="the gradient that each backward adds on this rank, before accumulation",
         modifies=True,
         stands_on="Tensor.register_hook",
         side="backward",
@@ -83,7 +83,7 @@ _TABLE = (
     Point(
         "update",
         on=("parameter",),
-        signal="change of the parameter by the optimizer: new minus old value",
+        signal="the change of the parameter in the step: new value minus old value",
         modifies=False,
         stands_on="Optimizer.register_step_pre_hook + register_step_post_hook",
         side="step",
@@ -131,7 +131,7 @@ _TABLE = (
     Point(
         "save_post",
         on=("module", "optimizer"),
-        signal="the saved state dict; change it in place",
+        signal="the state dict that was saved; it can be changed in place",
         modifies=False,
         stands_on="register_state_dict_post_hook",
         side="state",
@@ -139,7 +139,7 @@ _TABLE = (
     Point(
         "load_pre",
         on=("module", "optimizer"),
-        signal="the state dict that is about to be loaded; change it in place",
+        signal="the state dict that is about to be loaded; it can be changed in place",
         modifies=False,
         stands_on="register_load_state_dict_pre_hook",
         side="state",

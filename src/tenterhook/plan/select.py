@@ -4,7 +4,7 @@ A pattern is an exact name, a glob (`*` within a part of a name, `**` across par
 excludes the targets that the pattern matches. `.` separates the parts of a name, and `:` separates the name of a tap.
 The root module is `.`, and no glob matches it.
 
-A glob is matched by a bit-parallel automaton. It makes one step for each character of the name, for every pattern.
+A bit-parallel automaton matches a glob. It makes at most one step for each character of the name.
 """
 
 from __future__ import annotations

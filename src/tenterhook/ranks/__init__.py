@@ -1,7 +1,7 @@
 """Communicate between ranks. No other package calls collectives or the store.
 
 Every rank must call the same functions in the same order. `attach` decides which calls a step makes. With one process,
-every function returns its input without communication.
+no function communicates.
 """
 
 from tenterhook.ranks.board import Board as Board

@@ -178,5 +178,5 @@ def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, 
     if len(dormant) == len(targets) and set(dormant.values()) == {NO_OPTIMIZER}:
         raise DormantError(
             f"none of its {len(targets)} targets is in an optimizer that was passed to attach",
-            remedy="pass the optimizer that trains this model to attach",
+            remedy="pass to attach the optimizer that trains this model",
         )

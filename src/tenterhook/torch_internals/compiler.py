@@ -1,4 +1,4 @@
-"""Access private attributes of torch.compile, one function for each, with the tested versions.
+"""Read and set private attributes of torch.compile, one function for each, with the tested versions.
 
 The compiler takes seconds to load. Only functions that the doctor calls after the program has loaded it import it.
 `tests/torch_internals/test_compiler.py` fails when torch changes an attribute that a function relies on.
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Return True if `torch.compile(module)` or `module.compile()` was called. Seen on torch 2.13."""
+    """Return True if `torch.compile(module)` or `module.compile()` was called. Tested with torch 2.13."""
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
@@ -31,7 +31,7 @@ _SKIP_ITSELF = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._Fr
 def skip_dynamo(fn: F) -> F:
     """Let dynamo skip `fn` and all functions that it calls, except where it traces `fn` as part of a graph.
 
-    `torch.compiler.disable` would cause a graph break there. Seen on torch 2.13.
+    `torch.compiler.disable` would cause a graph break there. Tested with torch 2.13.
     """
     _frames.set_code_exec_strategy(fn.__code__, _SKIP_ALL)
     return fn
@@ -40,7 +40,7 @@ def skip_dynamo(fn: F) -> F:
 def breaks_graph(fn: F) -> F:
     """Let dynamo break the graph at `fn`. With fullgraph=True, this raises an error that gives the reason.
 
-    It sets the same attributes as `torch.compiler.disable`, without loading the compiler. Seen on torch 2.13.
+    It sets the same attributes as `torch.compiler.disable`, without loading the compiler. Tested with torch 2.13.
     """
     vars(fn).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_OUTSIDE)
     return skip_dynamo(fn)
@@ -56,7 +56,7 @@ def checks_hooks(on: bool) -> bool:
 
     By default, compiled code does not check a module that had no hooks. An option applies only to the present thread
     and context, so the default value of the option is changed. Nothing is changed if the compiler was never loaded.
-    Seen on torch 2.13.
+    Tested with torch 2.13.
     """
     compiler = _compiler()
     if compiler is None:
@@ -70,33 +70,33 @@ def checks_hooks(on: bool) -> bool:
 
 
 def may_compile() -> bool:
-    """Return True if the compiler was loaded. Seen on torch 2.13."""
+    """Return True if the compiler was loaded. Tested with torch 2.13."""
     return _compiler() is not None
 
 
 def _compiler() -> Any:
     """Return the compiler if it was loaded, or None. Using the name `torch._dynamo` would load it, which takes seconds.
 
-    Seen on torch 2.13.
+    Tested with torch 2.13.
     """
     found = vars(torch).get("_dynamo")
     return found if hasattr(found, "convert_frame") else None
 
 
 def compiled_codes() -> list[CodeType]:
-    """Return the code of the functions that torch.compile has processed so far. Seen on torch 2.13."""
+    """Return the code of the functions that torch.compile has processed so far. Tested with torch 2.13."""
     compiler = _compiler()
     seen = [] if compiler is None else compiler.convert_frame.input_codes.seen
     return [code for ref in seen if (code := ref()) is not None]
 
 
 def graphs_of(code: CodeType) -> list[Any]:
-    """Return the compiled graphs of a function, one for each set of guards. Seen on torch 2.13."""
+    """Return the compiled graphs of a function, one for each set of guards. Tested with torch 2.13."""
     return list(_frames._debug_get_cache_entry_list(code))
 
 
 def conditions_of(graph: Any) -> Any:
-    """Return the guards of one of the graphs from `graphs_of`. Seen on torch 2.13."""
+    """Return the guards of one of the graphs from `graphs_of`. Tested with torch 2.13."""
     return graph.guard_manager
 
 
@@ -104,7 +104,7 @@ def classes_in(code: CodeType, conditions: Any) -> frozenset[int]:
     """Return the ids of the classes of all objects that a graph uses.
 
     The module whose forward was compiled is left out, because its hooks run outside the graph. Each object has a guard
-    on its class, which is read as text. Seen on torch 2.13.
+    on its class, which is read as text. Tested with torch 2.13.
     """
     own = "L['self']" if _FORWARD.match(code.co_name) else None
     return frozenset(int(kind) for source, kind in _CLASS.findall(str(conditions)) if source != own)
@@ -115,7 +115,7 @@ _CLASS = re.compile(r"TYPE_MATCH: ___check_type_id\((.+?), (\d+)\), type=")
 
 
 def drop_graphs(code: CodeType) -> None:
-    """Drop the compiled graphs of a function, so that its next call compiles it again. Seen on torch 2.13."""
+    """Drop the compiled graphs of a function, so that its next call compiles it again. Tested with torch 2.13."""
     _frames.reset_code(code)
 
 
@@ -125,7 +125,7 @@ _KEYS = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_loca
 def recording_again() -> Any:
     """Return a context in which autograd records operations, for use inside a custom operation.
 
-    Seen on torch 2.13.
+    Tested with torch 2.13.
     """
     return torch._C._ForceDispatchKeyGuard(*_KEYS)
 
@@ -133,33 +133,33 @@ def recording_again() -> Any:
 def never_compile_itself(code: CodeType) -> None:
     """Let dynamo skip frames of this code, but not the frames that they call. Inlining does not change.
 
-    Seen on torch 2.13.
+    Tested with torch 2.13.
     """
     _frames.set_code_exec_strategy(code, _SKIP_ITSELF)
 
 
 #: Set the callback that compiles the next frames, or None, and return the previous callback. A call does not enter a
-#: Python frame. Seen on torch 2.13.
+#: Python frame. Tested with torch 2.13.
 swap_compiler: Callable[[Any], Any] = _frames.set_eval_frame
 
 
 def traced_local(trace: Any, name: str) -> Any:
     """Return the value of a local variable in the frame that is being compiled. `trace` is the comptime context.
 
-    Seen on torch 2.13.
+    Tested with torch 2.13.
     """
     return trace.get_local(name)._i_will_not_complain_if_bc_breaks_VariableTracker().value
 
 
 def is_tracing() -> bool:
-    """Return True while dynamo or AOTAutograd compiles a graph. Seen on torch 2.13."""
+    """Return True while dynamo or AOTAutograd compiles a graph. Tested with torch 2.13."""
     return torch._guards.TracingContext.try_get() is not None
 
 
 def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
     """Return the methods with which dynamo reports a graph break, and passes a graph to the backend.
 
-    Each is a class and the name of a method. The last argument of the first method is the error. Seen on torch 2.13.
+    Each is a class and the name of a method. The error is the last argument of the first. Tested with torch 2.13.
     """
     from torch._dynamo.output_graph import OutputGraph
     from torch._dynamo.symbolic_convert import InstructionTranslatorBase
@@ -170,7 +170,7 @@ def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
 def broken_at(error: Any) -> list[tuple[str, int, str]]:
     """Return file, line and function of the frames that dynamo was tracing at a graph break, the innermost last.
 
-    Seen on torch 2.13.
+    Tested with torch 2.13.
     """
     return [(frame.filename, frame.lineno or 0, frame.name) for frame in getattr(error, "real_stack", None) or ()]
 
@@ -178,7 +178,7 @@ def broken_at(error: Any) -> list[tuple[str, int, str]]:
 def compilations(since: Any = None) -> list[Any]:
     """Return the compilations after `since`. Dynamo keeps the last 64 compilations.
 
-    Each has `co_name`, `recompile_reason` with a stack, and `fail_type`. Seen on torch 2.13.
+    Each has `co_name`, `recompile_reason` with a stack, and `fail_type`. Tested with torch 2.13.
     """
     from torch._dynamo import utils
 
@@ -187,13 +187,13 @@ def compilations(since: Any = None) -> list[Any]:
 
 
 def lowered() -> int:
-    """Return the number of graphs that AOTAutograd has compiled. It removes unused operations. Seen on torch 2.13."""
+    """Return the number of graphs from which AOTAutograd has removed unused operations. Tested with torch 2.13."""
     from torch._dynamo import utils
 
     return utils.counters["aot_autograd"]["ok"]
 
 
-#: namespaces of the operations of torch. Seen on torch 2.13.
+#: namespaces of the operations of torch. Tested with torch 2.13.
 _OWN_OPERATIONS = (
     "aten",
     "prim",
@@ -210,7 +210,7 @@ _OWN_OPERATIONS = (
 def unused_operations(graph: Any) -> list[tuple[str, str]]:
     """Return the custom operations of a dynamo graph that have no side effect and whose result is not used.
 
-    Each is a name and the stack of the code that called it. Seen on torch 2.13.
+    Each is a name and the stack of the code that called it. Tested with torch 2.13.
     """
     found = []
     for node in graph.graph.nodes:

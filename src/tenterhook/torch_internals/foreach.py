@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-#: Return the 2-norm of each tensor, in the dtype and on the device of the tensor. Seen on torch 2.13.
+#: Return the 2-norm of each tensor, in the dtype and on the device of the tensor. Tested with torch 2.13.
 foreach_norm: Callable[[list[Tensor]], Sequence[Tensor]] = torch._foreach_norm
 
-#: Fill every tensor with zeros, in place. Seen on torch 2.13.
+#: Fill every tensor with zeros, in place. Tested with torch 2.13.
 foreach_zero_: Callable[[list[Tensor]], None] = torch._foreach_zero_
 
-#: Copy the tensors of the second list into the tensors of the first, and convert dtypes. Seen on torch 2.13.
+#: Copy the tensors of the second list into the tensors of the first, and convert dtypes. Tested with torch 2.13.
 foreach_copy_: Callable[[list[Tensor], list[Tensor]], object] = torch._foreach_copy_
