@@ -9,7 +9,7 @@ from tenterhook.errors import HookError, NoMatchError, NonFiniteError, PlanError
 
 
 def drawn() -> dict[str, str]:
-    """Each class of the docstring's tree and the class it hangs from."""
+    """Return each class of the tree in the docstring, with its base class."""
     parents: dict[str, str] = {"TenterhookError": "Exception"}
     trail = ["TenterhookError"]
     for branch, name in re.findall(r"^    ([│ ]*[├└]── )(\w+)", errors.__doc__, re.MULTILINE):
@@ -48,10 +48,10 @@ def test_the_facade_offers_every_error(name):
         ({"point": "grad"}, "at grad: no"),
         ({"target": "head.weight"}, "on 'head.weight': no"),
         ({"rank": 0}, "(rank 0): no"),
-        ({"remedy": "say yes"}, "no\n  remedy: say yes"),
+        ({"remedy": "answer yes"}, "no\n  remedy: answer yes"),
         (
-            {"remedy": "say yes", "rank": 3, "target": "head.weight", "point": "grad", "hook": "clip"},
-            "hook 'clip' at grad on 'head.weight' (rank 3): no\n  remedy: say yes",
+            {"remedy": "answer yes", "rank": 3, "target": "head.weight", "point": "grad", "hook": "clip"},
+            "hook 'clip' at grad on 'head.weight' (rank 3): no\n  remedy: answer yes",
         ),
     ],
 )
@@ -77,11 +77,11 @@ def test_located_keeps_what_was_known():
 
 
 def test_an_error_survives_pickling():
-    error = NoMatchError("no", hook="clip", remedy="say yes").located(target="head", rank=1)
+    error = NoMatchError("no", hook="clip", remedy="answer yes").located(target="head", rank=1)
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is NoMatchError
-    assert str(back) == str(error) == "hook 'clip' on 'head' (rank 1): no\n  remedy: say yes"
-    assert (back.hook, back.target, back.rank, back.remedy) == ("clip", "head", 1, "say yes")
+    assert str(back) == str(error) == "hook 'clip' on 'head' (rank 1): no\n  remedy: answer yes"
+    assert (back.hook, back.target, back.rank, back.remedy) == ("clip", "head", 1, "answer yes")
 
 
 def test_the_first_nonfinite_producer_comes_with_its_inputs():

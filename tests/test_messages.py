@@ -1,4 +1,4 @@
-"""The full text of every error, as a user meets it: what happened, where, what to do."""
+"""Check the full text of every error: where it happened, what happened, and what to do."""
 
 from __future__ import annotations
 
@@ -54,87 +54,87 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.NoMatchError,
         lambda m, o: attach(m, on="heed.weight", at="grad", do=th.scale(1.0)),
         "hook 'h' at grad: no parameter is named 'heed.weight'\n"
-        "  remedy: the nearest names are 'head.weight', 'first.weight', 'blocks.1.weight'",
+        "  remedy: use one of the nearest names: 'head.weight', 'first.weight', 'blocks.1.weight'",
     ),
     "expect": (
         th.ExpectError,
         lambda m, o: attach(m, on="blocks.*", at="output", do=th.stats(), expect=3),
-        "hook 'h' at output: 2 targets match, 3 were expected: blocks.0, blocks.1\n"
-        "  remedy: narrow `on`, or expect=2",
+        "hook 'h' at output: found 2 targets, expected 3: blocks.0, blocks.1\n"
+        "  remedy: correct `on`, or write expect=2",
     ),
     "dormant": (
         th.DormantError,
         lambda m, o: (m.head.requires_grad_(False), attach(m, on="head.bias", at="grad", do=th.stats())),
-        "hook 'h' at grad on 'head.bias': it cannot fire: frozen\n"
-        "  remedy: set requires_grad, or name it by a pattern: then it sleeps until it is unfrozen",
+        "hook 'h' at grad on 'head.bias': the hook cannot fire here: frozen\n"
+        "  remedy: set requires_grad, or use a pattern: then the hook is dormant until the parameter is unfrozen",
     ),
     "never called": (
         th.DormantError,
         lambda m, o: attach(m, on="blocks", at="output", do=th.stats()),
-        "hook 'h' at output on 'blocks': it cannot fire: a container that is never called\n"
-        "  remedy: name the modules inside it",
+        "hook 'h' at output on 'blocks': the hook cannot fire here: a container that is never called\n"
+        "  remedy: name the modules inside the container",
     ),
-    "in no optimizer": (
+    "not in an optimizer": (
         th.DormantError,
         lambda m, o: attach(m, on="head.bias", at="update", do=th.stats(),
                             optimizer=torch.optim.SGD([m.first.weight], lr=0.1)),
-        "hook 'h' at update on 'head.bias': it cannot fire: in no optimizer\n"
-        "  remedy: give its optimizer to attach, or use grad_accumulated",
+        "hook 'h' at update on 'head.bias': the hook cannot fire here: not in an optimizer\n"
+        "  remedy: pass its optimizer to attach, or use grad_accumulated",
     ),
-    "a parameter where a module is wanted": (
+    "a parameter instead of a module": (
         th.NoMatchError,
         lambda m, o: attach(m, on="head.bias", at="grad_input", do=th.stats()),
         "hook 'h' at grad_input: no module is named 'head.bias'; it is a parameter\n"
-        "  remedy: name the module it is in, 'head', or use a point of parameters: grad",
+        "  remedy: name its module 'head', or use a point of parameters such as grad",
     ),
-    "a module where a parameter is wanted": (
+    "a module instead of a parameter": (
         th.NoMatchError,
         lambda m, o: attach(m, on="head", at="grad", do=th.stats()),
         "hook 'h' at grad: no parameter is named 'head'; it is a module\n"
-        "  remedy: the nearest names are 'head.bias', 'head.weight'",
+        "  remedy: use one of the nearest names: 'head.bias', 'head.weight'",
     ),
     "no optimizer": (
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="grad_final", do=th.stats()),
-        "hook 'h' at grad_final: there is no optimizer, so there is no such moment\n"
-        "  remedy: give optimizer=optimizer, or use grad_accumulated",
+        "hook 'h' at grad_final: this point needs an optimizer, and none was passed\n"
+        "  remedy: pass optimizer=optimizer, or use grad_accumulated",
     ),
     "wrong point": (
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="output", do=th.reverse()),
-        "hook 'h' at output: the action 'reverse' does not fit this point\n"
-        "  remedy: it stands at grad_output, grad_input, grad, grad_accumulated, grad_final, value_grad",
+        "hook 'h' at output: the action 'reverse' is not available at this point\n"
+        "  remedy: use one of its points: grad_output, grad_input, grad, grad_accumulated, grad_final, value_grad",
     ),
     "over the hook": (
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="grad", do=th.clip_norm(1.0, over="hook")),
         "hook 'h' at grad: over=\"hook\" needs the gradients of all targets at once\n"
-        "  remedy: put it at grad_final, where they are",
+        "  remedy: use grad_final, where all gradients are available",
     ),
     "a named action at a state dict": (
         th.RefusedError,
         lambda m, o: attach(m, on="head", at="save_post", do=th.stats()),
-        "hook 'h' at save_post: the action 'stats' does not fit this point\n"
-        "  remedy: it stands at input, output, grad_output, grad_input, grad, grad_accumulated, grad_final, update, "
-        "value, value_grad",
+        "hook 'h' at save_post: the action 'stats' is not available at this point\n"
+        "  remedy: use one of its points: input, output, grad_output, grad_input, grad, grad_accumulated, grad_final, "
+        "update, value, value_grad",
     ),
     "compiled": (
         th.RefusedError,
         lambda m, o: attach(torch.compile(m, backend="eager"), on="head", at="grad_input", do=th.stats()),
-        "hook 'h' at grad_input on 'head': compiled code calls this module, and what a call adds to its input's "
-        "gradient cannot be told apart there\n"
-        "  remedy: use grad_output of the module before, or attach to the plain model",
+        "hook 'h' at grad_input on 'head': compiled code calls this module, and the contribution of one call to "
+        "the gradient of its input is not available there\n"
+        "  remedy: use grad_output of the previous module, or attach to the uncompiled model",
     ),
     "tap in compiled code": (
         th.RefusedError,
         lambda m, o: attach(torch.compile(m, backend="eager"), on="**:probs", at="value", do=th.stats()),
-        "hook 'h' at value: the model is compiled, and a tap cannot be found in compiled code\n"
-        "  remedy: use output or grad_output of a module, or attach to the plain model",
+        "hook 'h' at value: the model is compiled, and taps do not exist in compiled code\n"
+        "  remedy: use output or grad_output of a module, or attach to the uncompiled model",
     ),
     "taps counted": (
         th.RefusedError,
         lambda m, o: attach(m, on="**:probs", at="value", do=th.stats(), expect=2),
-        "hook 'h' at value: taps appear as they run, so their number is not known yet\n  remedy: leave expect out",
+        "hook 'h' at value: taps are found when they run, so their number is not known yet\n  remedy: remove expect",
     ),
     "no gradient": (
         th.RefusedError,
@@ -230,17 +230,17 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         "hook 'h' at output on 'head': emit was given (1, 2)\n"
         "  remedy: it records one number: x.norm(), x.mean(), ...",
     ),
-    "all in no optimizer": (
+    "no target in an optimizer": (
         th.DormantError,
         lambda m, o: attach(m, on="**", at="grad_final", do=th.stats(),
                             optimizer=torch.optim.SGD(MLP().parameters(), lr=0.1)),
-        "hook 'h' at grad_final: none of its 8 targets is in an optimizer that was given\n"
-        "  remedy: give attach the optimizer that trains this model",
+        "hook 'h' at grad_final: none of its 8 targets is in an optimizer that was passed to attach\n"
+        "  remedy: pass to attach the optimizer that trains this model",
     ),
     "not an optimizer": (
         th.ResolveError,
         lambda m, o: th.attach(m, [], optimizer=m.parameters()),
-        "optimizer= was given a generator\n  remedy: give an Optimizer, or a list or a dict of them",
+        "optimizer= received a generator\n  remedy: pass an Optimizer, or a list or dict of optimizers",
     ),
     "not a module": (
         th.ResolveError,

@@ -1,4 +1,4 @@
-"""The gate: nothing in the package could turn data into code, whatever is fed to it."""
+"""Check that the package contains no code that could turn data into executable code."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 import tenterhook
 
 PACKAGE = Path(tenterhook.__file__).parent
-#: run the user's own program, or import what a user names on the command line, and read nothing that others wrote; only
-#: the rooms above import them
+#: packages that run the program of the user. They read no data of others, and only higher layers import them.
+#: `cli/imports.py` imports modules that the user names on the command line.
 OWN_PROGRAM = ("doctor", "adapters", "program.py")
 FILES = sorted(
     path for path in PACKAGE.rglob("*.py")
     if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path != PACKAGE / "cli" / "imports.py"
 )  # fmt: skip
 
-#: every top-level package that is imported anywhere, at the top or inside a function
+#: every top-level package that any file imports, at the top or inside a function
 IMPORTS = {
     "__future__", "argparse", "atexit", "base64", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "difflib", "duckdb", "enum",
@@ -28,7 +28,7 @@ IMPORTS = {
     "typing", "warnings", "weakref",
 }  # fmt: skip
 
-#: builtins that make code of text, or reach what has a name; not even to be handed on
+#: builtins that compile text to code or look objects up by name; they must not even be passed as arguments
 NAMES = {
     "eval",
     "exec",
@@ -42,7 +42,7 @@ NAMES = {
     "input",
 }
 
-#: what is reached through a module, by the module's own name whatever it is called here
+#: forbidden functions of modules, by the real name of the module, even if it is imported under another name
 PATHS = {
     "torch.load", "torch.save", "torch.hub", "torch.jit", "torch.package", "torch.serialization", "torch.from_file",
     "torch.classes", "torch.export.load", "torch.distributed.checkpoint.load", "torch.distributed.checkpoint.save",
@@ -50,22 +50,22 @@ PATHS = {
     "types.LambdaType", "os.system", "os.popen",
 }  # fmt: skip
 
-#: attributes of whatever object: templates filled with data, ways from an object to the interpreter
+#: forbidden attributes of any object: templates that are filled with data, and access to the interpreter
 ATTRIBUTES = {
     "format", "format_map", "vformat", "attrgetter", "methodcaller", "import_module", "load_module", "find_spec",
     "exec_module", "__subclasses__", "__globals__", "__builtins__", "__loader__", "__reduce__", "__reduce_ex__",
     "__setstate__", "write_text", "write_bytes",
 }  # fmt: skip
 
-#: what stands under getattr and setattr
+#: methods that getattr, setattr and delattr call
 UNDER = {"__getattribute__", "__getattr__", "__setattr__", "__delattr__"}
 
-#: families of functions: os.execv, os.spawnl, posix_spawn
+#: prefixes of forbidden functions, such as os.execv, os.spawnl and os.posix_spawn
 STARTS = ("os.exec", "os.spawn", "os.posix_spawn")
 
 REGULAR = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer", "template"}
 
-#: where an attribute is looked up by a name that is no literal: each takes it from a tuple or a class in the source
+#: functions that look up an attribute by a name that is not a literal; the names come from the source code
 BY_NAME = {
     "__init__.py: __getattr__", "actions/registry.py: convert", "errors.py: located", "plan/files.py: _make_hook",
     "plan/files.py: _as_json", "plan/hook.py: __post_init__", "plan/hook.py: __repr__",
@@ -75,12 +75,12 @@ BY_NAME = {
     "torch_internals/hook_dicts.py: forget_hook", "torch_internals/hook_dicts.py: hooks_in",
     "torch_internals/hook_dicts.py: reinstall_tensor_hooks", "torch_internals/hook_dicts.py: tensor_hooks",
 }  # fmt: skip
-#: where the module's own names are asked for: the facade
+#: functions that may use globals()
 OWN_NAMES = {"__init__.py: __getattr__"}
 
 
 class Gate(ast.NodeVisitor):
-    """Walks over one file; `found` has what it may not do, `by_name` where it looks attributes up by name."""
+    """Check one file. `found` lists violations, `by_name` lists functions that look attributes up by name."""
 
     def __init__(self, file: str, text: str) -> None:
         self.file = file
@@ -122,7 +122,7 @@ class Gate(ast.NodeVisitor):
             self._say(node, f"imports {top}")
         self._check_path(node, path)
         if path.startswith("re.") and path.removeprefix("re.") in REGULAR:
-            self._say(node, f"{path} by another name")
+            self._say(node, f"{path} is imported under a name of its own")
 
     def visit_Name(self, node: ast.Name) -> None:
         place = f"{self.file}: {self._within}"
@@ -131,7 +131,7 @@ class Gate(ast.NodeVisitor):
         elif node.id in NAMES:
             self._say(node, node.id)
         elif node.id in ("getattr", "setattr", "delattr"):
-            self._say(node, f"{node.id} is handed on")  # a call's own name is not visited
+            self._say(node, f"{node.id} is passed on")  # the name in a call is not visited
         self._check_path(node, self._known.get(node.id, ""))
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -140,7 +140,7 @@ class Gate(ast.NodeVisitor):
         path = self._path(node)
         self._check_path(node, path)
         if path.startswith("re.") and path.removeprefix("re.") in REGULAR:
-            self._say(node, f"{path} is handed on")
+            self._say(node, f"{path} is passed on")
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -150,7 +150,7 @@ class Gate(ast.NodeVisitor):
                 self.by_name.add(f"{self.file}: {self._within}")
         elif path.startswith("re.") and path.removeprefix("re.") in REGULAR:
             if first is None or not _is_text(first):
-                self._say(node, f"{path} of what is no literal")
+                self._say(node, f"{path} without a literal pattern")
         else:
             if isinstance(node.func, ast.Attribute) and node.func.attr in UNDER and not any(map(_is_text, node.args)):
                 self.by_name.add(f"{self.file}: {self._within}")
@@ -159,7 +159,7 @@ class Gate(ast.NodeVisitor):
             self.visit(part)
 
     def _path(self, node: ast.AST) -> str:
-        """The dotted path that an expression is, as far as its first name was imported."""
+        """Return the dotted path of an expression, or an empty string if its first name was not imported."""
         if isinstance(node, ast.Name):
             return self._known.get(node.id, "")
         if isinstance(node, ast.Attribute):
@@ -195,7 +195,7 @@ def test_attributes_are_looked_up_by_name_only_where_the_names_are_the_sources_o
     assert set().union(*(gate.own_names for gate in gates)) == OWN_NAMES
 
 
-#: every rule, broken
+#: snippets that break each rule
 VIOLATIONS = r"""
 eval(x) | exec(x) | compile(x, "f", "exec") | __import__(x) | f = eval | run(exec) | globals()[x] | locals()[x]
 __builtins__["eval"] | breakpoint() | [f(x) for f in (eval,)] | from tenterhook.plan import *

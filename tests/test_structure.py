@@ -1,4 +1,4 @@
-"""The structure of the package, computed from its source: no circles, small packages, small classes."""
+"""Check the structure of the package from its source: no import cycles, small packages, small classes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import tenterhook
 PACKAGE = Path(tenterhook.__file__).parent
 MOST_FILES, MOST_LINES, MOST_LINES_OF_A_FILE, MOST_ATTRIBUTES = 13, 2000, 420, 14
 
-#: classes of rig with more instance attributes than that, and why
-LARGE = {"Site": "one line of the ledger: each attribute is a column, and firing reads and writes them"}
+#: classes of rig that have more than MOST_ATTRIBUTES instance attributes, and the reason
+LARGE = {"Site": "a row of the ledger: each attribute is a column that is used when a hook fires"}
 
 
 def modules() -> dict[str, Path]:
@@ -26,14 +26,14 @@ def modules() -> dict[str, Path]:
 
 
 def imports(tree: ast.Module, known: frozenset[str]) -> Iterator[str]:
-    """Every module of the package that a file imports: at the top, for types only, or inside a function."""
+    """Yield every module of the package that a file imports: at the top, for types only, or inside a function."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in known:
                     yield alias.name
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, "imports are absolute"
+            assert not node.level, "imports must be absolute"
             for alias in node.names:
                 module = f"{node.module}.{alias.name}"
                 if module in known:
@@ -43,7 +43,7 @@ def imports(tree: ast.Module, known: frozenset[str]) -> Iterator[str]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Groups of files that import each other, directly or through others (Tarjan's algorithm)."""
+    """Return the groups of files that import each other, directly or through others (Tarjan's algorithm)."""
     number: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -113,7 +113,7 @@ def lines(path: Path) -> int:
 
 
 def attributes(node: ast.ClassDef) -> set[str]:
-    """Every attribute that a class's own methods set on `self`, or that its fields declare."""
+    """Return every attribute that the methods of a class set on `self`, or that its fields declare."""
     found = {
         target.attr
         for method in node.body

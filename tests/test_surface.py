@@ -1,4 +1,4 @@
-"""The public surface, frozen: a name that comes or goes must be meant."""
+"""Freeze the public names of the package, so that none is added or removed by accident."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def test_the_everyday_tasks_take_no_more_lines_than_raw_hooks():
     rows = re.findall(r"^\| (log|clip|steer|remove)[^|]*\| (.*) \| (.*) \|$", page, re.M)
     assert len(rows) == 5
     for _, ours, raw in rows:
-        assert len(re.findall(r"`[^`]+`", ours)) == 1, "one line"
+        assert len(re.findall(r"`[^`]+`", ours)) == 1, "our column must have one line of code"
         assert ";" not in ours and raw
     assert len(page.splitlines()) <= 150

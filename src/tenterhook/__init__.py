@@ -1,6 +1,6 @@
-"""Hooks that hold: a hook layer for PyTorch training.
+"""tenterhook is a hook layer for PyTorch training.
 
-Reading and writing plans needs no torch; the rest is imported when it is first asked for.
+Plans can be read and written without torch. All names that need torch are imported at their first use.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: names that need torch, by the package they are in
+#: names that need torch, by package
 _ACTIONS = (
     "Context",
     "Partial",
@@ -145,7 +145,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _package_of(name: str) -> ModuleType:
-    """Import the package that a name of the surface is in."""
+    """Import the package that provides a public name."""
     if name in _ACTIONS:
         from tenterhook import actions
 

@@ -1,4 +1,4 @@
-"""Run a program as `python program` would, inside a context."""
+"""Run a program as `python program` would, inside a context manager."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 
 def run(program: str, arguments: Sequence[str], around: AbstractContextManager[Any], *, module: bool = False) -> int:
-    """Run `python program arguments`, or `python -m program`, inside `around`; return the exit code.
+    """Run `python program arguments`, or `python -m program arguments`, inside `around`, and return the exit code.
 
-    `around` sees the error that the program ends with.
+    If the program ends with an error, the context manager `around` receives it.
     """
     argv, path, code = sys.argv[:], sys.path[:], 0
     sys.argv = [program, *arguments]
     sys.path[0:0] = [os.getcwd()] if module else [str(Path(program).resolve().parent)]
     try:
         with around:
-            # What the program defined has to live until the context has ended.
+            # The objects of the program must stay alive until the context has ended.
             namespace = (
                 runpy.run_module(program, run_name="__main__", alter_sys=True)
                 if module
@@ -35,7 +35,7 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
             print(ended.code, file=sys.stderr)
     except KeyboardInterrupt:
         code = 130
-    except BaseException as error:  # as the interpreter would
+    except BaseException as error:  # print the traceback as the interpreter does
         error = error.with_traceback(_program_frames(error.__traceback__))
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
@@ -45,7 +45,7 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
 
 
 def _program_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames between the interpreter and the program."""
+    """Return a traceback without the leading frames of this module and of runpy."""
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""Tables of text, for the terminal and for notebooks."""
+"""Format tables as text for the terminal and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: targets shown before the rest is counted
+#: number of targets that a table lists; the others are only counted
 MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A title, a head, rows of cells and a line below them."""
+    """Hold a title, column names, rows of cells and a line below them."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
-    #: what stands below: rows that are not shown
+    #: line below the table, for example the number of rows that are not shown
     foot: str = ""
 
     def text(self) -> str:
+        """Return the table as aligned text."""
         cells = [[_cell(c) for c in row] for row in (self.head, *self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.head))]
         lines = [self.title] if self.title else []
@@ -36,6 +37,7 @@ class TextTable:
         return "\n".join([*lines, *([self.foot] if self.foot else [])])
 
     def html(self) -> str:
+        """Return the table as HTML."""
         head = "".join(f"<th style='text-align:left'>{html.escape(h)}</th>" for h in self.head)
         body = "".join(
             "<tr>" + "".join(f"<td style='text-align:{_align(c)}'>{html.escape(_cell(c))}</td>" for c in row) + "</tr>"

@@ -35,5 +35,5 @@ def test_the_norm_of_the_update_in_parts_of_the_parameters(together: bool):
 
 def test_it_stands_at_updates_alone():
     model = nn.Linear(2, 1)
-    with pytest.raises(th.RefusedError, match="it stands at update"):
+    with pytest.raises(th.RefusedError, match="use one of its points: update"):
         th.attach(model, th.Hook("r", on="weight", at="grad", do=th.ratio()))

@@ -123,8 +123,8 @@ def test_a_tensor_parameter_is_named_in_the_plan_and_given_at_attach(mlp, sgd, t
     with pytest.raises(th.ActionError) as error:
         th.attach(mlp, plan)
     assert str(error.value) == (
-        "hook 's' at output: steer wants the tensor 'v', which was not given\n"
-        '  remedy: attach(..., tensors={"v": ...})'
+        "hook 's' at output: steer needs the tensor 'v', which was not passed\n"
+        '  remedy: pass it: attach(..., tensors={"v": ...})'
     )
     bare = mlp(torch.zeros(1, 4))
     th.attach(mlp, plan, tensors={"v": torch.ones(2)})

@@ -1,4 +1,4 @@
-"""The commands: their flags are frozen, they say what is wrong, and start quickly."""
+"""Check the commands: their options, their error messages and their exit codes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_plan_is_read_without_torch(plan: Path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines() == [
         f"1 hooks, digest {th.Plan.load(plan).digest}", "  norms: stats() at grad_final on **.weight",
-        "the targets and the actions are not checked: give --model module:factory", "False",
+        "the targets and the actions were not checked: pass --model module:factory", "False",
     ]  # fmt: skip
 
 
@@ -86,11 +86,11 @@ def test_a_plan_on_a_model(
     ("command", "said"),
     [
         (["check", "nowhere.toml"], "nowhere.toml"),
-        (["check", "PLAN", "--model", "json"], "names no function"),
+        (["check", "PLAN", "--model", "json"], "does not name a function"),
         (["check", "PLAN", "--model", "json:nothing"], "json has no function nothing"),
         (["report", "nowhere"], "there is no recorded run in nowhere"),
-        (["run", "nowhere.py"], "there is no file 'nowhere.py'"),
-        (["doctor", "nowhere.py"], "there is no file 'nowhere.py'"),
+        (["run", "nowhere.py"], "the file 'nowhere.py' does not exist"),
+        (["doctor", "nowhere.py"], "the file 'nowhere.py' does not exist"),
         (["run", "--plan", "nowhere.toml", "PLAN"], "nowhere.toml"),
     ],
 )
@@ -127,7 +127,7 @@ def test_the_scripts_arguments_exit_code_and_error_are_its_own(tmp_path: Path):
     assert done.stderr.splitlines()[0] == "tenterhook: Linear (SGD), 3 steps -> out/Linear"
     done = run(tmp_path, "train.py", "raise")
     assert done.returncode == 1
-    # As the interpreter would say it; and it goes on where the folder ends, since SGD counts no steps.
+    # The traceback is the interpreter's. SGD does not count steps, so the run continues the steps of the folder.
     assert done.stderr.startswith("Traceback (most recent call last):\n  File ") and "runpy" not in done.stderr
     assert "ValueError: mine" in done.stderr and "Linear (SGD), 6 steps" in done.stderr
     assert th.open_run(tmp_path / "out" / "Linear").curve("grads", "weight", "norm").steps == list(range(6))
@@ -172,7 +172,7 @@ for step in range(3):
 
 
 def own(folder: Path, name: str) -> None:
-    """A plan whose action is in a module of the folder, a script, a factory."""
+    """Write a plan, a module that registers its action, a script and a factory into the folder."""
     (folder / f"{name}.py").write_text(ACTION.format(name=name))
     (folder / "plan.toml").write_text(PLAN.replace('"stats"', f'"halved_by_{name}"'))
     (folder / "train.py").write_text(TRAIN)
@@ -210,9 +210,9 @@ def test_a_plan_is_checked_with_an_action_from_a_module(
     before = sys.path[:]
     asked = ["check", "plan.toml", "--model", "made_checked:make"]
     assert main(asked) == 1
-    assert main([*asked, "--actions", "checked"]) == 1  # there is no optimizer
+    assert main([*asked, "--actions", "checked"]) == 1  # the factory returns no optimizer
     said = capsys.readouterr().out
-    assert said.count("there is no action 'halved_by_checked'") == 1 and "give optimizer=optimizer" in said
+    assert said.count("there is no action 'halved_by_checked'") == 1 and "pass optimizer=optimizer" in said
     assert main([*asked, "--actions", "nowhere"]) == 2
     assert "--actions nowhere: No module named 'nowhere'" in capsys.readouterr().err
     assert sys.path == before

@@ -483,7 +483,7 @@ def test_unsupported_points_break_the_graph_and_give_the_right_values(at: str, o
     torch._dynamo.reset()
     model = Tapped()
     with th.attach(model, th.Hook("h", on=on, at=at, do=th.stats())), pytest.raises(
-        torch._dynamo.exc.Unsupported, match="tenterhook has grad_input, taps, optimizer steps"
+        torch._dynamo.exc.Unsupported, match="tenterhook supports grad_input, taps, optimizer steps"
     ):  # fmt: skip
         torch.compile(model, backend="aot_eager", fullgraph=True)(batch(0))
 

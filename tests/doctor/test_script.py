@@ -76,7 +76,7 @@ def test_the_script_s_own_end(script: Path, end: str, code: int, capsys: pytest.
 
 def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor", "nowhere.py"]) == 2
-    assert capsys.readouterr().err == "tenterhook doctor: there is no file 'nowhere.py'\n"
+    assert capsys.readouterr().err == "tenterhook doctor: the file 'nowhere.py' does not exist\n"
 
 
 def test_a_module_in_a_process_of_its_own(script: Path):

@@ -199,7 +199,7 @@ def test_a_plan_is_read_as_it_was(name: str) -> None:
 
 
 def test_a_plan_of_a_later_format_is_refused_by_its_number() -> None:
-    with pytest.raises(th.PlanFileError, match="the plan is of format 2; this tenterhook reads format 1"):
+    with pytest.raises(th.PlanFileError, match="the plan has format 2, but this version of tenterhook reads format 1"):
         th.Plan.from_json('{"tenterhook": 2, "hooks": [], "new": "field"}')
 
 

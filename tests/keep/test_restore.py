@@ -102,7 +102,7 @@ def test_a_tensor_that_is_trained_is_the_programs_to_give():
     assert not any("/tensor/" in key for key in run.rig.state_dict())
     with pytest.raises(th.MismatchError) as error:
         restored(run)
-    assert "hook 'm': mask wants the tensor 'v', which was not given" in str(error.value)
+    assert "hook 'm': mask needs the tensor 'v', which was not passed" in str(error.value)
     assert not restored(run, tensors={"v": torch.ones(2)}).rig.loaded
 
 
@@ -392,11 +392,12 @@ def test_every_kind_of_mismatch_is_in_one_report():
     assert str(error.value).splitlines() == [
         "the saved state does not fit: 13 differences",
         "  saved with 'optimizer', here it has no optimizer",
-        "  hook 'nowhere': no module is named 'blocks.1'; the nearest names are 'blocks.0', 'blocks', 'blocks.0.lin'",
-        "  hook 'expected': 1 targets match, 2 were expected: blocks.0.lin.bias; narrow `on`, or expect=1",
+        "  hook 'nowhere': no module is named 'blocks.1'; use one of the nearest names: 'blocks.0', 'blocks', "
+        "'blocks.0.lin'",
+        "  hook 'expected': found 1 target, expected 2: blocks.0.lin.bias; correct `on`, or write expect=1",
         "  hook 'unknown': there is no action 'unknown'; the nearest is 'unknow'; import the module that has "
         '@th.action("unknown") first (commands: --actions MODULE); a plan never imports code',
-        "  hook 'final': there is no optimizer, so there is no such moment; give optimizer=optimizer, or use "
+        "  hook 'final': this point needs an optimizer, and none was passed; pass optimizer=optimizer, or use "
         "grad_accumulated",
         "  hook 'missing' on 'head.bias': saved, but not here",
         "  hook 'extra' on 'embed.scale': here, but not saved",
@@ -450,8 +451,8 @@ def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps
         th.restore(model, run.rig.state_dict(), optimizer=optimizer, actions=ACTIONS)
     assert str(error.value) == (
         "the saved state does not fit: 1 difference\n"
-        "  hook 'named' on 'head.bias': it cannot fire: frozen; set requires_grad, or name it by a pattern: then it "
-        "sleeps until it is unfrozen\n"
+        "  hook 'named' on 'head.bias': the hook cannot fire here: frozen; set requires_grad, or use a pattern: "
+        "then the hook is dormant until the parameter is unfrozen\n"
         "  remedy: strict=False loads what fits"
     )
     run.rig.remove("named")

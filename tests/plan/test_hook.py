@@ -23,10 +23,10 @@ class Doubler:
 
 
 class Registered:
-    """A registered action that was named without being called."""
+    """Imitate a registered action that is passed without parentheses."""
 
     def __call__(self, **params):
-        raise AssertionError("the action is not to run")
+        raise AssertionError("the action must not run")
 
     def as_action(self):
         return Action("stats")
@@ -42,9 +42,9 @@ def refusal(make) -> str:
     return str(raised.value)
 
 
-ID_REMEDY = "\n  remedy: use up to 64 letters, digits and _ . # -, not first a sign"
-DO_REMEDY = "\n  remedy: give a function of the value, or an action such as th.clip_value(1.0)"
-POINT_REMEDY = "\n  remedy: `tenterhook points` lists them"
+ID_REMEDY = "\n  remedy: use up to 64 letters, digits and _ . # -, and begin with a letter, a digit or _"
+DO_REMEDY = "\n  remedy: pass a function of the value, or an action such as th.clip_value(1.0)"
+POINT_REMEDY = "\n  remedy: run `tenterhook points` to list the points"
 
 
 @pytest.mark.parametrize("id", ["a", "_", "0", "clip.norm#2-b", "A" * 64])
@@ -62,23 +62,30 @@ def test_what_is_not_an_id_is_refused(id):
     [
         (
             {"at": "grad_finale"},
-            f"hook 'a': there is no point 'grad_finale'; the nearest is 'grad_final'{POINT_REMEDY}",
+            f"hook 'a': the point 'grad_finale' does not exist; the nearest is 'grad_final'{POINT_REMEDY}",
         ),
-        ({"at": "zzz"}, f"hook 'a': there is no point 'zzz'{POINT_REMEDY}"),
-        ({"at": 5}, f"hook 'a': there is no point 5{POINT_REMEDY}"),
-        ({"at": ["grad"]}, f"hook 'a': there is no point ['grad']; the nearest is 'grad'{POINT_REMEDY}"),
+        ({"at": "zzz"}, f"hook 'a': the point 'zzz' does not exist{POINT_REMEDY}"),
+        ({"at": 5}, f"hook 'a': the point 5 does not exist{POINT_REMEDY}"),
+        ({"at": ["grad"]}, f"hook 'a': the point ['grad'] does not exist; the nearest is 'grad'{POINT_REMEDY}"),
         ({"on": 5}, "hook 'a' at grad: on=5 is not a name or a list of names"),
         ({"on": None}, "hook 'a' at grad: on=None is not a name or a list of names"),
         ({"on": ["x", 5]}, "hook 'a' at grad: on=['x', 5] is not a name or a list of names"),
         ({"on": b"x"}, "hook 'a' at grad: on=b'x' is not a name or a list of names"),
-        ({"on": []}, "hook 'a' at grad: the selector is empty\n  remedy: name a target, or \"**\" for every one"),
-        ({"on": ""}, "hook 'a' at grad: the selector has an empty pattern\n  remedy: the root is \".\""),
+        (
+            {"on": []},
+            "hook 'a' at grad: the selector is empty\n  remedy: name a target, or write \"**\" for all targets",
+        ),
+        (
+            {"on": ""},
+            "hook 'a' at grad: the selector has an empty pattern\n"
+            '  remedy: remove it, or write "." for the root module',
+        ),
         ({"on": "a.***"}, "hook 'a' at grad: the pattern 'a.***' has three stars in a row\n  remedy: use * or **"),
         ({"do": None}, f"hook 'a' at grad: do=None is neither an action nor a function{DO_REMEDY}"),
         (
             {"do": "stats"},
             "hook 'a' at grad: do='stats' is neither an action nor a function\n"
-            "  remedy: a name stands in a file; here the action itself does: do=th.stats()",
+            "  remedy: pass the action itself: do=th.stats(); only a plan file names it by a string",
         ),
         ({"expect": -1}, "hook 'a' at grad: expect=-1 is not a count"),
         ({"expect": True}, "hook 'a' at grad: expect=True is not a count"),
@@ -86,7 +93,7 @@ def test_what_is_not_an_id_is_refused(id):
         ({"expect": "2"}, "hook 'a' at grad: expect='2' is not a count"),
         ({"when": 10}, "hook 'a': when=10 is not a When\n  remedy: write when=th.When(every=10)"),
         ({"when": None}, "hook 'a': when=None is not a When\n  remedy: write when=th.When(every=10)"),
-        ({"on_error": "ignore"}, "hook 'a': on_error='ignore': 'raise' or 'mute' is wanted"),
+        ({"on_error": "ignore"}, "hook 'a': on_error='ignore': on_error must be 'raise' or 'mute'"),
     ],
 )
 def test_what_is_not_a_hook_says_so(fields, text):
@@ -96,17 +103,17 @@ def test_what_is_not_a_hook_says_so(fields, text):
 @pytest.mark.parametrize(
     "fields, text",
     [
-        ({"every": 0}, "When(every=0): a whole number of at least 1 is wanted"),
-        ({"every": None}, "When(every=None): a whole number of at least 1 is wanted"),
-        ({"every": 2.0}, "When(every=2.0): a whole number of at least 1 is wanted"),
-        ({"every": True}, "When(every=True): a whole number of at least 1 is wanted"),
-        ({"every": "2"}, "When(every='2'): a whole number of at least 1 is wanted"),
-        ({"start": -1}, "When(start=-1): a whole number of at least 0 is wanted"),
-        ({"start": None}, "When(start=None): a whole number of at least 0 is wanted"),
-        ({"stop": -1}, "When(stop=-1): a whole number of at least 0 is wanted"),
-        ({"start": 5, "stop": 5}, "When(start=5, stop=5) is never due"),
-        ({"after_trip": 0}, "When(after_trip=0): a whole number of at least 1 is wanted"),
-        ({"phase": "test"}, "When(phase='test'): one of 'train', 'eval', 'any' is wanted"),
+        ({"every": 0}, "When(every=0): every must be a whole number of at least 1"),
+        ({"every": None}, "When(every=None): every must be a whole number of at least 1"),
+        ({"every": 2.0}, "When(every=2.0): every must be a whole number of at least 1"),
+        ({"every": True}, "When(every=True): every must be a whole number of at least 1"),
+        ({"every": "2"}, "When(every='2'): every must be a whole number of at least 1"),
+        ({"start": -1}, "When(start=-1): start must be a whole number of at least 0"),
+        ({"start": None}, "When(start=None): start must be a whole number of at least 0"),
+        ({"stop": -1}, "When(stop=-1): stop must be a whole number of at least 0"),
+        ({"start": 5, "stop": 5}, "When(start=5, stop=5): stop must be greater than start"),
+        ({"after_trip": 0}, "When(after_trip=0): after_trip must be a whole number of at least 1"),
+        ({"phase": "test"}, "When(phase='test'): phase must be 'train', 'eval' or 'any'"),
     ],
 )
 def test_what_is_not_a_when_says_so(fields, text):
@@ -287,7 +294,7 @@ def test_a_hook_is_found_by_its_id():
 
 
 def test_an_id_stands_once_in_a_plan():
-    text = "hook 'a': the id stands twice in the plan\n  remedy: give each hook its own id"
+    text = "hook 'a': two hooks of the plan have this id\n  remedy: give each hook its own id"
     assert refusal(lambda: Plan([hook("a"), hook("b"), hook("a", on="x")])) == text
 
 
@@ -299,4 +306,4 @@ def test_a_plan_is_made_of_hooks_only():
 def test_a_plan_has_at_most_so_many_hooks():
     hooks = [hook(f"h{i}") for i in range(MAX_HOOKS + 1)]
     assert len(Plan(hooks[1:])) == 1024
-    assert refusal(lambda: Plan(hooks)) == "the plan has 1025 hooks, the most is 1024"
+    assert refusal(lambda: Plan(hooks)) == "the plan has 1025 hooks, the limit is 1024"

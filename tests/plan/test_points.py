@@ -43,7 +43,10 @@ KINDS = {"module": torch.nn.Module, "optimizer": torch.optim.Optimizer}
 
 
 def functions(point):
-    """(owner, name) of each function the point stands on; one without an owner belongs to every kind it is on."""
+    """Yield owner and name of each function that provides the point.
+
+    A function without an owner belongs to each kind of target.
+    """
     owners = [KINDS[kind] for kind in point.on if kind in KINDS]
     for stated in point.stands_on.split(" + "):
         owner, dot, name = stated.rpartition(".")

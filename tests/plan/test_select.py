@@ -24,7 +24,7 @@ def refusal(*patterns: str) -> str:
 
 
 def by_definition(pattern: str, name: str) -> bool:
-    """The grammar read aloud: try every length for every star."""
+    """Match by the definition of the grammar: try every length for every star."""
 
     def stops(n: int) -> list[int]:
         return [i for i in range(n, len(name)) if name[i] in ".:"]
@@ -204,16 +204,17 @@ def test_exact_lists_the_plain_names_only():
 @pytest.mark.parametrize(
     "given_patterns, text",
     [
-        ((), "the selector is empty\n  remedy: name a target, or \"**\" for every one"),
-        (("",), "the selector has an empty pattern\n  remedy: the root is \".\""),
-        (("a", "!"), "the selector has an empty pattern\n  remedy: the root is \".\""),
-        (("!a", "!b"), "the selector ['!a', '!b'] only takes away\n  remedy: begin it with \"**\" to take from all"),
+        ((), "the selector is empty\n  remedy: name a target, or write \"**\" for all targets"),
+        (("",), "the selector has an empty pattern\n  remedy: remove it, or write \".\" for the root module"),
+        (("a", "!"), "the selector has an empty pattern\n  remedy: remove it, or write \".\" for the root module"),
+        (("!a", "!b"), "the selector ['!a', '!b'] only excludes targets\n"
+         "  remedy: add a pattern that includes targets, such as \"**\""),
         (("a.***",), "the pattern 'a.***' has three stars in a row\n  remedy: use * or **"),
-        (("a\n",), "the pattern 'a\\n' has a character that no name has"),
-        (("type:",), "the pattern 'type:' is not type:Name\n  remedy: write \"type:Linear\""),
-        (("type:Lin*",), "the pattern 'type:Lin*' is not type:Name\n  remedy: write \"type:Linear\""),
-        (("a" * 257,), "a pattern of 257 characters; the most is 256"),
-        (("a",) * 1025, "the selector has 1025 patterns, the most is 1024"),
+        (("a\n",), "the pattern 'a\\n' has a character that cannot be printed"),
+        (("type:",), "the pattern 'type:' does not have the form type:Name\n  remedy: write \"type:Linear\""),
+        (("type:Lin*",), "the pattern 'type:Lin*' does not have the form type:Name\n  remedy: write \"type:Linear\""),
+        (("a" * 257,), "a pattern has 257 characters, the limit is 256"),
+        (("a",) * 1025, "the selector has 1025 patterns, the limit is 1024"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_selector_says_so(given_patterns, text):
@@ -331,7 +332,7 @@ def test_steps_are_counted_anew_for_each_match():
 
 
 def lines_run(pattern: str, name: str) -> int:
-    """How many lines of code a match takes, whatever it counts itself."""
+    """Count the lines of code that a match runs, independently of `Glob.steps`."""
     glob = Glob(pattern)
     count = 0
 

@@ -130,7 +130,7 @@ def test_parameters_replaced_by_loading_are_dormant_at_grad_final(pair, step):
     reloaded(pair)
     step(optimizer)
     step(optimizer)
-    assert rig.ledger["f"].dormant == dict.fromkeys(("0.weight", "0.bias", "1.weight", "1.bias"), "in no optimizer")
+    assert rig.ledger["f"].dormant == dict.fromkeys(("0.weight", "0.bias", "1.weight", "1.bias"), "not in an optimizer")
     assert [(s.due, s.fired) for s in rig.ledger["f"].values()] == [(1, 1)] * 4
     assert [(s.due, s.fired, s.rebound) for s in rig.ledger["g"].values()] == [(3, 3, 1)] * 4
 
@@ -237,7 +237,7 @@ def test_an_added_parameter_group_enables_sites_at_the_optimizer_step(pair, step
     optimizer = sgd_of(pair[1])
     hooks = [zero("f", "**", "grad_final"), th.Hook("u", on="**", at="update", do=th.stats())]
     rig = th.attach(pair, hooks, optimizer=optimizer)
-    assert rig.ledger["f"].dormant == {"0.weight": "in no optimizer", "0.bias": "in no optimizer"}
+    assert rig.ledger["f"].dormant == {"0.weight": "not in an optimizer", "0.bias": "not in an optimizer"}
     step(optimizer)
     optimizer.add_param_group({"params": list(pair[0].parameters())})
     before = pair[0].weight.detach().clone()
@@ -253,14 +253,14 @@ def test_an_exact_name_that_cannot_fire_is_refused(pair):
     with pytest.raises(th.DormantError) as caught:
         th.attach(pair, [zero("h", "0.weight", "grad")])
     assert str(caught.value) == (
-        "hook 'h' at grad on '0.weight': it cannot fire: frozen\n"
-        "  remedy: set requires_grad, or name it by a pattern: then it sleeps until it is unfrozen"
+        "hook 'h' at grad on '0.weight': the hook cannot fire here: frozen\n"
+        "  remedy: set requires_grad, or use a pattern: then the hook is dormant until the parameter is unfrozen"
     )
     with pytest.raises(th.DormantError) as caught:
         th.attach(pair, [zero("h", "1.weight", "grad_final")], optimizer=sgd_of(nn.Linear(1, 1)))
     assert str(caught.value) == (
-        "hook 'h' at grad_final on '1.weight': it cannot fire: in no optimizer\n"
-        "  remedy: give its optimizer to attach, or use grad_accumulated"
+        "hook 'h' at grad_final on '1.weight': the hook cannot fire here: not in an optimizer\n"
+        "  remedy: pass its optimizer to attach, or use grad_accumulated"
     )
 
 

@@ -210,7 +210,7 @@ def test_a_hook_over_targets_of_two_optimizers_is_refused():
         th.attach(model, [th.Hook("h", on="**", at="grad_final", do=clip)], optimizer=[first, second])
     assert str(caught.value) == (
         "hook 'h' at grad_final: over=\"hook\" spans 2 optimizers, which step one after the other\n"
-        "  remedy: give each its own hook: optimizer.0, optimizer.1"
+        "  remedy: write one hook for each optimizer: optimizer.0, optimizer.1"
     )
     assert len(th.inventory(model, optimizer=[first, second])) == 0
     rig = th.attach(model, [th.Hook("h", on="1.*", at="grad_final", do=clip)], optimizer=[first, second])

@@ -122,7 +122,7 @@ def test_p7_a_parameter_the_optimizer_lost_is_dormant_until_it_is_back(change: C
         run(model)
         optimizer.step()  # the optimizer trains tensors that are not in the model any more
         site = rig.ledger["look"]["0.weight"]
-        assert (site.fired, site.dormant) == (0, "in no optimizer")
+        assert (site.fired, site.dormant) == (0, "not in an optimizer")
         optimizer.param_groups[0]["params"] = list(model.parameters())
         run(model)
         optimizer.step()
@@ -367,7 +367,7 @@ def test_p11_which_layers_a_type_names(on: str, meant: Callable[[str, nn.Module]
 
 def test_p11_expect_refuses_more_than_the_first() -> None:
     model = family()
-    with pytest.raises(th.ExpectError, match="3 targets match, 1 were expected: 0, 2, 3"):
+    with pytest.raises(th.ExpectError, match="found 3 targets, expected 1: 0, 2, 3"):
         th.attach(model, [th.Hook("h", on="type:Linear", at="output", do=th.stats(), expect=1)])
     assert len(th.inventory(model)) == 0
 

@@ -1,4 +1,4 @@
-"""A parameter to hook."""
+"""Create a parameter for the tests."""
 
 from __future__ import annotations
 

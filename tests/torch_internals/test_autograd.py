@@ -1,4 +1,4 @@
-"""Private attributes of autograd: each test fails when torch changes what it relies on."""
+"""Check the private attributes of autograd. A test fails when torch changes an attribute that tenterhook uses."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_version_is_read_as_the_attribute_is():
     with pytest.raises(RuntimeError) as by_attribute:
         untracked._version
     assert str(by_getter.value) == str(by_attribute.value)
-    assert not hasattr(private.read_version, "__code__"), "no Python frame"
+    assert not hasattr(private.read_version, "__code__"), "a call must not enter a Python frame"
 
 
 def test_users_of_memory_are_counted():

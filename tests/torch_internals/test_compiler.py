@@ -1,4 +1,4 @@
-"""What tenterhook knows of torch.compile that is not documented: each of these fails when torch changes it."""
+"""Check undocumented behaviour of torch.compile. A test fails when torch changes what tenterhook relies on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenterhook import torch_internals as private
 from tenterhook.torch_internals import compiler as dynamo
 from tests.compiled.stack import Stack, batch, build
 
-#: torch.compile of a block looks at the .grad of what it is given
+#: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 
@@ -46,7 +46,7 @@ def test_what_runs_as_it_is_beside_compiled_code_and_is_traced_inside():
 
 
 def _untraceable() -> bool:
-    """Whether it was called by Python itself."""
+    """Return True if plain Python called the hook, and not compiled code."""
     return sys._getframe(1).f_code.co_name == "hook"
 
 
@@ -60,7 +60,7 @@ def test_what_breaks_a_graph():
         return outside(torch.tanh(x)) + 1
 
     assert torch.equal(torch.compile(run, backend="aot_eager")(batch(0)), torch.tanh(batch(0)) + 1)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="tenterhook has grad_input"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="tenterhook supports grad_input"):
         torch._dynamo.reset()
         torch.compile(run, backend="aot_eager", fullgraph=True)(batch(0))
 
@@ -90,7 +90,7 @@ def test_the_graphs_of_a_function_and_the_classes_that_they_call():
     (graph,) = dynamo.graphs_of(codes[0])
     classes = dynamo.classes_in(codes[0], dynamo.conditions_of(graph))
     assert {id(nn.Linear), id(type(model.blocks[0])), id(nn.ModuleList)} <= classes
-    assert id(Stack) not in classes, "its own hooks are outside"
+    assert id(Stack) not in classes, "the hooks of the compiled module run outside the graph"
     dynamo.drop_graphs(codes[0])
     assert not dynamo.graphs_of(codes[0])
 

@@ -1,4 +1,4 @@
-"""Private attributes of FSDP2, pipelines and the process group: each test fails when torch changes them."""
+"""Check the private attributes of FSDP2, pipelines and the process group. A test fails when torch changes them."""
 
 from __future__ import annotations
 

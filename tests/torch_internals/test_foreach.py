@@ -1,4 +1,4 @@
-"""Private operations on lists of tensors: the test fails when torch changes what they do."""
+"""Check the private operations on lists of tensors. The test fails when torch changes their behaviour."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ def test_lists_of_tensors_are_measured_cleared_and_copied_in_one_call():
     assert [one.tolist() for one in into] == [[0.0, 0.0], [[0.0]]]
     assert [(one.data_ptr(), one._version - 2) for one in into] == before
     for alias in (private.foreach_norm, private.foreach_zero_, private.foreach_copy_):
-        assert not hasattr(alias, "__code__"), "no Python frame"
+        assert not hasattr(alias, "__code__"), "a call must not enter a Python frame"

@@ -1,4 +1,4 @@
-"""The dicts that PyTorch keeps hooks in: each test fails when torch changes what it relies on."""
+"""Check the private dicts in which PyTorch stores hooks. A test fails when torch changes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private attributes of modules and optimizers: each test fails when torch changes what it relies on."""
+"""Check the private attributes of modules and optimizers. A test fails when torch changes them."""
 
 from __future__ import annotations
 

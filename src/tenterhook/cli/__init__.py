@@ -1,4 +1,4 @@
-"""The `tenterhook` command."""
+"""Implement the `tenterhook` command."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tenterhook.cli import check, doctor, points, report, run
 from tenterhook.errors import TenterhookError
 
 EPILOG = """\
-exit codes: 0 all is well; 1 the doctor found an error or a warning; 2 the command cannot be carried out.
-`run` ends with the exit code of the script, and with 3 if that is 0 and the plan could not be attached.
+exit codes: 0 success; 1 an error or a warning was found; 2 the command failed.
+`run` returns the exit code of the script, or 3 if that is 0 and the plan could not be attached to any model.
 """
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tenterhook",
-        description="Hooks that hold: a hook layer for PyTorch training.",
+        description="tenterhook is a hook layer for PyTorch training.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -32,7 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line, and return the exit code."""
     parser = make_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "execute"):
@@ -43,6 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TenterhookError as error:
         print(f"tenterhook: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

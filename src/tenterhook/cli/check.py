@@ -1,4 +1,4 @@
-"""`tenterhook check`: read a plan file, and resolve it on a model."""
+"""Implement `tenterhook check`, which reads a plan file and resolves the plan on a model."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from tenterhook.plan import Plan
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "check",
-        help="read a plan file, and try it on a model",
-        description="Read a plan, JSON or TOML. With --model it is resolved on what the factory returns, a model or a "
-        "model and its optimizer: how many targets each hook has, and what is wrong. Nothing is run.",
+        help="check a plan file, alone or on a model",
+        description="Read a plan file in JSON or TOML. With --model, also resolve the plan on a model, count the "
+        "targets of each hook, and report problems. The model is not run.",
     )
     parser.add_argument("plan", metavar="PLAN")
-    parser.add_argument("--model", metavar="MODULE:FACTORY", help="a function without arguments")
+    parser.add_argument(
+        "--model",
+        metavar="MODULE:FACTORY",
+        help="function without arguments that returns a model, or a model and its optimizer",
+    )
     add_actions_argument(parser)
-    parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
     parser.set_defaults(execute=execute)
 
 
@@ -30,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
         {"id": h.id, "on": [h.on] if isinstance(h.on, str) else list(h.on), "at": h.at, "do": h.doing} for h in plan
     ]
     code = 0
-    findings = "the targets and the actions are not checked: give --model module:factory"
+    findings = "the targets and the actions were not checked: pass --model module:factory"
     listed: list[Any] = []
     if args.model:
         from tenterhook.doctor import check
@@ -53,13 +57,13 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _call_factory(where: str) -> tuple[Any, Any]:
-    """Return the model that a factory makes, and its optimizer or None."""
-    made = import_function(where, f"--model {where}", remedy="--model package.module:factory")()
+    """Return the model that the factory creates, and its optimizer or None."""
+    made = import_function(where, f"--model {where}", remedy="write --model package.module:factory")()
     return made if isinstance(made, tuple) else (made, None)
 
 
 def _count_targets(model: Any, hook: Any, optimizer: Any) -> int | None:
-    """Return how many targets a hook has, or None if it is refused."""
+    """Return the number of targets of a hook, or None if the hook is refused."""
     from tenterhook.errors import TenterhookError
     from tenterhook.resolve.model_view import ModelView
     from tenterhook.resolve.resolution import find_targets

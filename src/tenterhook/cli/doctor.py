@@ -1,4 +1,4 @@
-"""`tenterhook doctor`: run a script, and report what is wrong with its hooks."""
+"""Implement `tenterhook doctor`, which runs a script and reports problems of its hooks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tenterhook.cli.script_args import add_script_arguments, report_missing_scri
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="run a script as it is, and say what is wrong with its hooks",
-        description="Run a script as `python script.py` would. Every hook it registers is watched; what is wrong with "
-        "them is said at the end. The exit code is 1 if the doctor found an error or a warning.",
+        help="run a script unchanged, and report problems of its hooks",
+        description="Run a script as `python script.py` would, watch every hook that it registers, and report problems "
+        "at the end. The exit code is the script's, or 1 if that is 0 and the doctor found an error or a warning.",
     )
-    parser.add_argument("--json", action="store_true", help="the findings as JSON, for scripts")
-    parser.add_argument("--hooks", action="store_true", help="every hook with its fate, too")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON, for scripts")
+    parser.add_argument("--hooks", action="store_true", help="also list every hook and whether it fired")
     add_script_arguments(parser)
     parser.set_defaults(execute=execute)
 

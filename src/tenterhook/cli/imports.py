@@ -1,4 +1,4 @@
-"""Import code that a command names; the current folder is searched, too."""
+"""Import modules and functions that a command names, from the current folder as well."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def add_actions_argument(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         action="append",
         default=[],
-        help="import it first: it has the @th.action that the plan names; may be given again",
+        help="module to import first, which registers actions that the plan names; can be repeated",
     )
 
 
 def import_actions(args: argparse.Namespace) -> None:
-    """Import the modules given by --actions, which register their actions."""
-    remedy = "--actions package.module, whose file is in this folder or installed"
+    """Import the modules that --actions names, so that they register their actions."""
+    remedy = "write --actions package.module, for a module that is in this folder or installed"
     for name in args.actions:
         import_module(name, f"--actions {name}", remedy=remedy)
 
 
 def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]:
-    """Import the function that `package.module:function` names; `asked` is the argument, for messages."""
+    """Import the function that `package.module:function` names. `asked` is the argument, for messages."""
     module, colon, name = where.partition(":")
     if not colon:
-        raise ResolveError(f"{asked} names no function", remedy=remedy)
+        raise ResolveError(f"{asked} does not name a function", remedy=remedy)
     found: Callable[[], Any] | None = getattr(import_module(module, asked, remedy=remedy), name, None)
     if found is None:
         raise ResolveError(f"{asked}: {module} has no function {name}", remedy=remedy)

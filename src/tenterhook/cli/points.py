@@ -1,4 +1,4 @@
-"""`tenterhook points`: the signals a hook can be at."""
+"""Implement `tenterhook points`, which lists the signals that a hook can receive."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tenterhook.plan import NOT_OFFERED, POINTS
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
-        "points", help="the signals a hook can be at, and what PyTorch function each stands on"
+        "points", help="list the signals that a hook can receive, and the PyTorch function behind each"
     )
-    parser.add_argument("--json", action="store_true", help="as JSON, for scripts")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
     parser.set_defaults(execute=execute)
 
 

@@ -1,4 +1,4 @@
-"""`tenterhook report`: a run folder as one HTML file."""
+"""Implement `tenterhook report`, which writes a recorded run as one HTML file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
-        help="make one HTML file of what was recorded",
-        description="One file, with nothing to load from elsewhere: gradients over layers and steps, updates beside "
-        "weights, histograms, what hooks did, findings, trips with suspects.",
+        help="write a recorded run as one HTML file",
+        description="Write one HTML file that loads nothing from the network. It shows gradients over layers and "
+        "steps, updates compared with weights, histograms, the ledger of the hooks, findings, and trips of triggers "
+        "with their suspects.",
     )
-    parser.add_argument("run", metavar="RUN", help="a run folder, or one of several runs")
-    parser.add_argument("--out", metavar="FILE", help="where to (RUN/report.html)")
+    parser.add_argument("run", metavar="RUN", help="folder of a run, or folder that contains several runs")
+    parser.add_argument("--out", metavar="FILE", help="output file (default: RUN/report.html)")
     parser.set_defaults(execute=execute)
 
 

@@ -1,4 +1,4 @@
-"""`tenterhook run`: attach to an unmodified script."""
+"""Implement `tenterhook run`, which attaches a plan to an unchanged script."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from tenterhook.cli.script_args import add_script_arguments, report_missing_scri
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
-        help="run a script as it is, and record what its gradients do",
-        description="Run a script as `python script.py` would. Each model that it trains is found when its optimizer "
-        "first steps; a plan is attached, and what it measures is written into a folder. Under torchrun: "
-        "`torchrun ... -m tenterhook run script.py`. TENTERHOOK_PLAN, if it is set, names the plan instead. The exit "
-        "code is the script's, or 3 if the plan could not be attached to any model.",
+        help="run a script unchanged, and record its gradients",
+        description="Run a script as `python script.py` would. At the first step of an optimizer, find its model, "
+        "attach the plan, and record into a folder. With torchrun, use `torchrun ... -m tenterhook run script.py`. "
+        "The environment variable TENTERHOOK_PLAN overrides --plan. The exit code is the script's, or 3 if that is 0 "
+        "and the plan could not be attached to any model.",
     )
-    parser.add_argument("--plan", metavar="FILE", help="JSON or TOML; the default plan is statistics and two triggers")
+    parser.add_argument("--plan", metavar="FILE", help="plan in JSON or TOML (default: statistics and two triggers)")
     add_actions_argument(parser)
-    parser.add_argument("--out", metavar="DIR", help="the folder (runs/SCRIPT-TIME); one that is there is gone on with")
-    parser.add_argument("--quiet", action="store_true", help="say nothing at the end")
+    parser.add_argument(
+        "--out", metavar="DIR", help="output folder (default: runs/SCRIPT-TIME); an existing folder is continued"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print nothing at the end")
     add_script_arguments(parser)
     parser.set_defaults(execute=execute)
 

@@ -1,4 +1,4 @@
-"""The arguments of commands that run a script."""
+"""Define the arguments of the commands that run a script."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 
 
 def add_script_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-m", dest="module", action="store_true", help="a module's name rather than a path")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
+    parser.add_argument("-m", dest="module", action="store_true", help="the script is the name of a module, not a path")
+    parser.add_argument("script", help="script to run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments for the script")
 
 
 def report_missing_script(command: str, args: argparse.Namespace) -> bool:
-    """Print that there is no such script, and return True; return False if there is one."""
+    """Print an error and return True if the script does not exist, otherwise return False."""
     if args.module or os.path.exists(args.script):
         return False
-    print(f"tenterhook {command}: there is no file {args.script!r}", file=sys.stderr)
+    print(f"tenterhook {command}: the file {args.script!r} does not exist", file=sys.stderr)
     return True

@@ -1,4 +1,4 @@
-"""Plans: what to observe or change, as data. No torch here."""
+"""Describe as data what to observe or change. This package does not import torch."""
 
 from tenterhook.plan.hook import ALWAYS as ALWAYS
 from tenterhook.plan.hook import Action as Action

@@ -1,7 +1,7 @@
-"""Hooks as text: JSON and TOML in, canonical JSON out. What a plan demands of its hooks is checked by Plan itself.
+"""Read hooks from JSON and TOML, and write them as canonical JSON. `Plan` checks the rules that concern several hooks.
 
-A text is data from elsewhere. It is scanned once, in linear time, for what a decoder would let pass (size, depth,
-duplicate keys, odd characters), then decoded into closed types; nothing it says is ever imported or run.
+A text may come from an untrusted source. It is scanned once, in linear time, for problems that a decoder accepts: size,
+depth, duplicate keys and control characters. Then it is decoded into closed types. No part of it is imported or run.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from tenterhook.errors import PlanError, PlanFileError
 from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, When, callable_place
 
 FORMAT = 1
-#: so small that the worst text of that size is refused within 50 ms
+#: longest JSON text; the worst text of this size is refused within 50 ms
 MAX_BYTES = 1 << 16
-#: TOML is read by Python, and by people
+#: longest TOML text; Python code parses TOML, which is slower than the JSON decoder
 MAX_TOML = 12 << 10
-#: strings and brackets in a text
+#: number of strings and brackets in a text
 MAX_PARTS = 1 << 15
 MAX_DEPTH = 16
-#: values among one hook's parameters; what is larger is a tensor's
+#: number of values in the parameters of one hook; larger data is passed as a tensor
 MAX_VALUES = 1024
 MAX_INTEGER = 1 << 53
 
-#: a string, with the colon that makes it a key, or a bracket
+#: a string, with a colon after it if it is a key, or a bracket
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*+"?)(?:[ \t\n\r]*+(:))?+|[{}\[\]]', re.DOTALL)
-#: strings and comments whole, so that what stands in them does not count; possessive, so that it stays linear
+#: a whole string or comment, so that brackets inside it do not count; possessive, so that the time is linear
 _TOML_TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*+"{0,5}|\'\'\'(?:[^']|'{1,2}(?!'))*+'{0,5}'''
     r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+|[\[\]{}.=,\n]""",
     re.DOTALL,
 )
-#: escapes that may stand for a forbidden character
+#: escape sequences that may produce a forbidden character
 _ESCAPED = re.compile(r"\\[ubf]")
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
@@ -95,17 +95,20 @@ def from_toml(text: str | bytes) -> list[Hook]:
         tree = tomllib.loads(raw)
         read = msgspec.convert(tree, type=_Toml)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise _not_a_plan(str(error), "in TOML: tenterhook = 1, then a [[hook]] table for each hook") from None
+        raise _not_a_plan(str(error), "write `tenterhook = 1`, then a [[hook]] table for each hook") from None
     except RecursionError:
-        raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}") from None
+        raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH} levels") from None
     return _hooks(read.tenterhook, read.hook)
 
 
 def open_text(path: Path) -> tuple[Callable[[bytes], list[Hook]], bytes]:
-    """Read a .json or .toml file; return what parses it, and its bytes."""
+    """Read a .json or .toml file, and return the function that parses it and its bytes."""
     parsers: dict[str, Callable[[bytes], list[Hook]]] = {".json": from_json, ".toml": from_toml}
     if path.suffix not in parsers:
-        raise PlanFileError(f"{path.name} is neither .json nor .toml", remedy="name the file by what is in it")
+        raise PlanFileError(
+            f"{path.name} is neither .json nor .toml",
+            remedy="write the plan as JSON or TOML, and name the file accordingly",
+        )
     try:
         with path.open("rb") as file:
             return parsers[path.suffix], file.read(MAX_BYTES + 1)
@@ -116,7 +119,7 @@ def open_text(path: Path) -> tuple[Callable[[bytes], list[Hook]], bytes]:
 
 
 def to_json(hooks: Iterable[Hook]) -> str:
-    """Write the canonical JSON text of a plan of these hooks."""
+    """Return the canonical JSON text of a plan with these hooks."""
     plan = {"tenterhook": FORMAT, "hooks": [_as_json(hook) for hook in hooks]}
     text = json.dumps(plan, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     if len(text.encode()) > MAX_BYTES:
@@ -125,14 +128,14 @@ def to_json(hooks: Iterable[Hook]) -> str:
 
 
 def _as_json(hook: Hook) -> dict[str, Any]:
-    """Return a hook as JSON has it, defaults left out; raise if its function has no name."""
+    """Return a hook as a JSON object without default values. Raise if its action is not registered."""
     if not isinstance(hook.do, Action):
         name = re.sub(r"\W", "_", getattr(hook.do, "__name__", "mine")).strip("_") or "mine"
         raise PlanError(
-            f"its function at {callable_place(hook.do)} has no name that a file could keep",
+            f"the function at {callable_place(hook.do)} is not registered, so a file cannot name it",
             hook=hook.id,
             point=hook.at,
-            remedy=f'register it: put @th.action("{"mine" if name == "lambda" else name}") above a def',
+            remedy=f'register the function: write @th.action("{"mine" if name == "lambda" else name}") above its def',
         )
     on = hook.on if isinstance(hook.on, str) else list(hook.on)
     fields: dict[str, Any] = {"id": hook.id, "on": on, "at": hook.at}
@@ -156,7 +159,9 @@ def _make_hook(read: _Hook) -> Hook:
     if isinstance(read.do, str):
         name, params = _value(read.do, read.id), {}
     elif len(read.do) != 1:
-        raise PlanFileError(f"do names {len(read.do)} actions", hook=read.id, remedy="one hook, one action")
+        raise PlanFileError(
+            f"do names {len(read.do)} actions", hook=read.id, remedy="name exactly one action in each hook"
+        )
     else:
         ((name, params),) = _parameters(read.do, read.id).items()
     _value(read.expect, read.id)
@@ -179,7 +184,7 @@ def _make_hook(read: _Hook) -> Hook:
 
 
 def _parameters(do: dict[str, Any], hook: str) -> Any:
-    """Return what a hook does, with its parameters as JSON can carry them; raise if they are too many."""
+    """Return the action and its parameters as JSON values. Raise if there are too many values."""
     count = 0
     pending: list[Any] = [do]
     while pending:
@@ -188,26 +193,26 @@ def _parameters(do: dict[str, Any], hook: str) -> Any:
         count += len(values)
         if count > MAX_VALUES:
             raise PlanFileError(
-                f"it has more than {MAX_VALUES} parameters",
+                f"the parameters have more than {MAX_VALUES} values",
                 hook=hook,
-                remedy="name a tensor, and give it by attach(..., tensors=...)",
+                remedy="name a tensor, and pass the tensor with attach(..., tensors=...)",
             )
         pending += [v for v in values if isinstance(v, dict | list | tuple)]
     return _value(do, hook, 4)
 
 
 def _value(value: Any, hook: str, depth: int = 1) -> Any:
-    """Return a value as JSON can carry it. Whole floats become integers, so that 1 and 1.0 are one plan."""
+    """Return a value as a JSON value. Whole floats become integers, so that 1 and 1.0 give the same digest."""
     if depth > MAX_DEPTH and isinstance(value, list | tuple | dict):
-        raise PlanFileError(f"a parameter is nested deeper than {MAX_DEPTH}", hook=hook)
+        raise PlanFileError(f"a parameter is nested deeper than {MAX_DEPTH} levels", hook=hook)
     if isinstance(value, str) and _FORBIDDEN.search(value):
-        raise PlanFileError("a parameter has a control character", hook=hook)
+        raise PlanFileError("a parameter contains a control character", hook=hook)
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
         if abs(value) > MAX_INTEGER:
             shown = value if value.bit_length() < 100 else f"of {value.bit_length()} bits"
-            raise PlanFileError(f"the number {shown} is past 2^53", hook=hook)
+            raise PlanFileError(f"the number {shown} is not within ±2^53", hook=hook)
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -217,15 +222,18 @@ def _value(value: Any, hook: str, depth: int = 1) -> Any:
         return [_value(v, hook, depth + 1) for v in value]
     if isinstance(value, dict) and all(isinstance(k, str) for k in value):
         return {_value(k, hook): _value(v, hook, depth + 1) for k, v in value.items()}
-    raise PlanFileError(f"a {type(value).__name__} cannot be a parameter", hook=hook, remedy="use JSON's own types")
+    raise PlanFileError(f"a {type(value).__name__} cannot be a parameter", hook=hook, remedy="use a type that JSON has")
 
 
 def _other_format(version: int) -> PlanFileError:
-    return PlanFileError(f"the plan is of format {version}; this tenterhook reads format {FORMAT}")
+    return PlanFileError(f"the plan has format {version}, but this version of tenterhook reads format {FORMAT}")
 
 
 def _other_format_of(text: str) -> PlanFileError | None:
-    """Return the error for a plan of another format, whose fields this one may not know; None if it is of this."""
+    """Return an error if the plan has another format, or None.
+
+    Its fields may be unknown to this version, so the decoder fails before the format is checked.
+    """
     try:
         version = msgspec.json.decode(text, type=_Version).tenterhook
     except msgspec.MsgspecError:
@@ -233,33 +241,38 @@ def _other_format_of(text: str) -> PlanFileError | None:
     return None if version == FORMAT else _other_format(version)
 
 
-def _not_a_plan(reason: str, remedy: str = 'a plan reads {"tenterhook": 1, "hooks": [...]}') -> PlanFileError:
-    return PlanFileError(f"not a plan: {reason}", remedy=remedy)
+def _not_a_plan(reason: str, remedy: str = 'write {"tenterhook": 1, "hooks": [...]}') -> PlanFileError:
+    return PlanFileError(f"the text is not a plan: {reason}", remedy=remedy)
 
 
 def _text(raw: str | bytes, max_bytes: int) -> str:
-    """Return a text that is neither too long nor has forbidden characters, or raise."""
+    """Return the text as a string. Raise if it is too long or contains forbidden characters."""
     if not isinstance(raw, str | bytes):
         raise PlanFileError(
-            f"a {type(raw).__name__} is not a text", remedy="give the plan as text, or th.Plan.load(path)"
+            f"a {type(raw).__name__} is not a text",
+            remedy="pass the plan as str or bytes, or read a file with th.Plan.load(path)",
         )
     if len(raw) > max_bytes or (isinstance(raw, str) and len(raw.encode("utf-8", "surrogatepass")) > max_bytes):
-        remedy = f"a plan in JSON may have {MAX_BYTES}" if max_bytes < MAX_BYTES else None
+        remedy = f"write the plan as JSON, which may have {MAX_BYTES} bytes" if max_bytes < MAX_BYTES else None
         raise PlanFileError(f"the text is longer than {max_bytes} bytes", remedy=remedy)
     if isinstance(raw, bytes):
         try:
             raw = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise PlanFileError(f"the text is not UTF-8 at byte {error.start}") from None
+            raise PlanFileError(f"the text is not valid UTF-8 at byte {error.start}") from None
     if raw.startswith("\ufeff"):
-        raise PlanFileError("the text begins with a byte order mark", remedy="save it as UTF-8 without one")
+        raise PlanFileError(
+            "the text begins with a byte order mark", remedy="save the file as UTF-8 without a byte order mark"
+        )
     if found := _FORBIDDEN.search(raw):
-        raise PlanFileError(f"the text has the character U+{ord(found[0]):04X} at {found.start()}")
+        raise PlanFileError(
+            f"the text contains the forbidden character U+{ord(found[0]):04X} at position {found.start()}"
+        )
     return raw
 
 
 def _scan_json(text: str) -> None:
-    """Check depth and duplicate keys; a decoder silently takes the last of two keys."""
+    """Check the depth and refuse duplicate keys, of which a decoder silently uses the last."""
     open_keys: list[set[str]] = []
     for count, token in enumerate(_TOKEN.finditer(text)):
         if count == MAX_PARTS:
@@ -269,17 +282,17 @@ def _scan_json(text: str) -> None:
             if token[0] in "{[":
                 open_keys.append(set())
                 if len(open_keys) > MAX_DEPTH:
-                    raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}")
+                    raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH} levels")
             elif open_keys:
                 open_keys.pop()
             continue
         escaped = "\\" in string
         if escaped and _ESCAPED.search(string) and _FORBIDDEN.search(_unquoted(string)):
-            raise PlanFileError(f"the text has an escaped control character at {token.start()}")
+            raise PlanFileError(f"the text contains an escaped control character at position {token.start()}")
         if colon and open_keys:
             key = _unquoted(string) if escaped else string[1:-1]
             if key in open_keys[-1]:
-                raise PlanFileError(f"the key {key!r} stands twice at {token.start(2)}")
+                raise PlanFileError(f"the key {key!r} occurs twice, the second time at position {token.start(2)}")
             open_keys[-1].add(key)
 
 
@@ -291,7 +304,7 @@ def _unquoted(token: str) -> str:
 
 
 def _scan_depth(text: str) -> None:
-    """Check brackets and dotted keys of TOML; its parser takes time and stack for each."""
+    """Check the depth of brackets and dotted keys in TOML, because its parser recurses for each of them."""
     depth = dots = 0
     for token in _TOML_TOKEN.finditer(text):
         mark = token[0]
@@ -301,4 +314,4 @@ def _scan_depth(text: str) -> None:
             dots = 0
             depth = max(0, depth + (mark in "[{") - (mark in "]}"))
         if max(depth, dots) > MAX_DEPTH:
-            raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH}")
+            raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH} levels")

@@ -1,8 +1,8 @@
-"""The bins of the `histogram` action: actions count into them, sinks and reports draw them."""
+"""Define the bins of the `histogram` action, which actions, sinks and reports share."""
 
 from __future__ import annotations
 
-#: counts that one recorded histogram has
+#: number of bins of a recorded histogram
 BINS = 64
-#: the exponent of two that the first bin stands for; smaller magnitudes fall into it as well
+#: binary exponent of the first bin, which also counts all smaller magnitudes
 LOWEST_EXPONENT = -40

@@ -1,4 +1,4 @@
-"""The values of a plan: Action, When, Hook. Frozen, comparable, free of torch."""
+"""Define the immutable values that a plan consists of: Action, When and Hook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,20 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A named action with its parameters, as data. What it does is looked up in a registry when it is attached."""
+    """Name a registered action and its parameters, as data.
+
+    Functions such as `stats` and `clip_norm` return an `Action`. `attach` looks up the code by the name.
+
+    Args:
+        name: Name under which the action is registered.
+        params: Parameters of the action by name. The mapping is copied.
+
+    Example:
+        >>> import tenterhook as th
+        >>> action = th.scale(2.0)
+        >>> action == th.Action("scale", {"by": 2.0}), str(action)
+        (True, 'scale(by=2.0)')
+    """
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -36,14 +49,30 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """The steps a hook is due in: from `start`, before `stop`, one in `every`."""
+    """Define the steps in which a hook is due.
+
+    Args:
+        every: Interval between two due steps: 10 means one step in ten.
+        start: First due step.
+        stop: First step in which the hook is no longer due. None means that there is no end.
+        phase: `"train"` or `"eval"` restricts the hook to that mode of the model, `"any"` fires in both modes. None
+            means `"train"` for a registered action that observes, and `"any"` for all other actions.
+        after_trip: If given, the hook is due only in this number of steps after a trigger (such as `spike`) tripped.
+
+    Raises:
+        PlanError: A value has the wrong type or is out of range, or `stop` is not greater than `start`.
+
+    Example:
+        >>> import tenterhook as th
+        >>> when = th.When(every=10, start=5, stop=30)
+        >>> [step for step in range(40) if when.due(step)]
+        [5, 15, 25]
+    """
 
     every: int = 1
     start: int = 0
     stop: int | None = None
-    #: None means training steps for observers, any for what may modify
     phase: Phase | None = None
-    #: due only in the n steps after a trigger of the rig tripped
     after_trip: int | None = None
 
     def __post_init__(self) -> None:
@@ -53,20 +82,44 @@ class When:
             if value is None and optional:
                 continue
             if type(value) is not int or value < least:
-                raise PlanError(f"When({name}={value!r}): a whole number of at least {least} is wanted")
+                raise PlanError(f"When({name}={value!r}): {name} must be a whole number of at least {least}")
         if self.stop is not None and self.stop <= self.start:
-            raise PlanError(f"When(start={self.start}, stop={self.stop}) is never due")
+            raise PlanError(f"When(start={self.start}, stop={self.stop}): stop must be greater than start")
         if self.phase not in (None, "train", "eval", "any"):
-            raise PlanError(f"When(phase={self.phase!r}): one of 'train', 'eval', 'any' is wanted")
+            raise PlanError(f"When(phase={self.phase!r}): phase must be 'train', 'eval' or 'any'")
 
     def due(self, step: int) -> bool:
-        """Return True if a hook is due in this step, whatever the phase and trips."""
+        """Return True if the hook is due in a step. `phase` and `after_trip` are not considered.
+
+        Args:
+            step: Number of the step. The first step is 0.
+
+        Returns:
+            True if `start`, `stop` and `every` include the step.
+
+        Example:
+            >>> import tenterhook as th
+            >>> th.When(every=2).due(3)
+            False
+        """
         if step < self.start or (self.stop is not None and step >= self.stop):
             return False
         return (step - self.start) % self.every == 0
 
     def next_change(self, step: int) -> int | None:
-        """Return the first later step in which it may become due, or cease to be; None for never."""
+        """Return the next step in which the hook may become due or stop being due.
+
+        Args:
+            step: Number of the present step.
+
+        Returns:
+            A step after the present step, or None if nothing changes after the present step.
+
+        Example:
+            >>> import tenterhook as th
+            >>> th.When(every=10).next_change(3)
+            10
+        """
         if self.after_trip is not None:
             return step + 1
         if step < self.start:
@@ -83,30 +136,50 @@ ALWAYS = When()
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One thing to observe or change: `do` this `at` that point `on` those targets."""
+    """Describe one observation or one change: run the action `do` at the point `at` on the targets `on`.
+
+    Args:
+        id: Id of the hook in its plan: up to 64 letters, digits and `_ . # -`. The first character is a letter, a digit
+            or `_`.
+        on: Selector of the targets: an exact name, a pattern (`*` within a part of a name, `**` across parts,
+            `type:Linear` for a class), or a list of them. `!` before a pattern excludes its targets.
+        at: Name of the point, which is the signal that the action receives. `tenterhook points` lists the points.
+        do: Action that runs there: an `Action` such as `th.stats()`, or a function `fn(value)` or `fn(value, ctx)`.
+        when: Steps in which the hook is due. The default is every step.
+        expect: Number of targets that `on` must match. None accepts any number except 0. Taps are not counted.
+        on_error: `"raise"` raises a `HookError` when the action fails, `"mute"` warns and mutes the hook at that
+            target. None means `"mute"` for a registered action that observes, and `"raise"` for all other actions.
+
+    Raises:
+        PlanError: A field is not valid.
+
+    Example:
+        >>> import tenterhook as th
+        >>> th.Hook("norms", on="**.weight", at="grad_final", do=th.stats(), when=th.When(every=10)).doing
+        'stats()'
+    """
 
     id: str
     on: str | tuple[str, ...] = field(kw_only=True)
     at: str = field(kw_only=True)
     do: Action | Callable[..., Any] = field(kw_only=True)
     when: When = field(default=ALWAYS, kw_only=True)
-    #: how many targets `on` must name
     expect: int | None = field(default=None, kw_only=True)
-    #: None means "mute" for observers, "raise" for what may modify
     on_error: OnError | None = field(default=None, kw_only=True)
     selector: Selector = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
             raise PlanError(
-                f"{self.id!r} is not a hook id", remedy="use up to 64 letters, digits and _ . # -, not first a sign"
+                f"{self.id!r} is not a hook id",
+                remedy="use up to 64 letters, digits and _ . # -, and begin with a letter, a digit or _",
             )
         if not isinstance(self.at, str) or self.at not in POINTS:
             close = nearest(str(self.at), list(POINTS))
             raise PlanError(
-                f"there is no point {self.at!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
+                f"the point {self.at!r} does not exist" + (f"; the nearest is {close[0]!r}" if close else ""),
                 hook=self.id,
-                remedy="`tenterhook points` lists them",
+                remedy="run `tenterhook points` to list the points",
             )
         on = (self.on,) if isinstance(self.on, str) or not isinstance(self.on, Iterable) else tuple(self.on)
         if not all(isinstance(p, str) for p in on):
@@ -122,12 +195,12 @@ class Hook:
         if not isinstance(self.when, When):
             raise PlanError(f"when={self.when!r} is not a When", hook=self.id, remedy="write when=th.When(every=10)")
         if self.on_error not in (None, "raise", "mute"):
-            raise PlanError(f"on_error={self.on_error!r}: 'raise' or 'mute' is wanted", hook=self.id)
+            raise PlanError(f"on_error={self.on_error!r}: on_error must be 'raise' or 'mute'", hook=self.id)
 
     def _action(self) -> Action | Callable[..., Any]:
         if isinstance(self.do, Action):
             return self.do
-        bare = getattr(self.do, "as_action", None)  # a registered action, named without being called
+        bare = getattr(self.do, "as_action", None)  # a registered action without parentheses: do=th.stats
         if bare is not None:
             made: Action = bare()
             return made
@@ -136,9 +209,9 @@ class Hook:
                 f"do={self.do!r} is neither an action nor a function",
                 hook=self.id,
                 point=self.at,
-                remedy=f"a name stands in a file; here the action itself does: do=th.{self.do}()"
+                remedy=f"pass the action itself: do=th.{self.do}(); only a plan file names it by a string"
                 if isinstance(self.do, str)
-                else "give a function of the value, or an action such as th.clip_value(1.0)",
+                else "pass a function of the value, or an action such as th.clip_value(1.0)",
             )
         return self.do
 
@@ -150,23 +223,24 @@ class Hook:
 
     @property
     def point(self) -> Point:
+        """Return the entry of the point in the table of points."""
         return POINTS[self.at]
 
     @property
     def doing(self) -> str:
-        """What it does, in a word or two."""
+        """Return the action as a short text: the call of a registered action, or the name of a function."""
         return str(self.do) if isinstance(self.do, Action) else callable_name(self.do)
 
 
 def callable_name(fn: Callable[..., Any]) -> str:
-    """Return a function's qualified name, or the class of a callable object."""
+    """Return the qualified name of a function, or the class name of a callable object."""
     return str(getattr(fn, "__qualname__", None) or type(fn).__name__).replace("<locals>.", "")
 
 
 def callable_place(fn: Callable[..., Any]) -> str:
-    """Return file:line of a function, as far as it has one."""
+    """Return `file:line` of a function, or its module if it has no Python code."""
     inner = getattr(fn, "func", fn)  # functools.partial
     inner = getattr(inner, "__func__", inner)
-    call = getattr(type(inner), "__call__", None)  # noqa: B004 - its code is wanted, not whether it is there
+    call = getattr(type(inner), "__call__", None)  # noqa: B004 - reads the code, not a test for callable
     code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else type(fn).__module__

@@ -1,6 +1,6 @@
-"""Plan: an ordered tuple of hooks, with its ways to a text and back.
+"""Define `Plan`, an ordered tuple of hooks that can be read from and written as text.
 
-The reader and writer are imported when they are first used: they load msgspec, and many programs write plans in Python.
+The reader and the writer are imported at their first use, because they load msgspec and many programs do not need them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,25 @@ MAX_HOOKS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An ordered tuple of hooks. Two plans of one digest mean the same."""
+    """Describe what to observe or change during training, as an ordered tuple of hooks.
+
+    A plan does not refer to a model. `attach` resolves it on a model. Two plans with the same digest describe the same
+    hooks.
+
+    Iteration yields the hooks in order, `len(plan)` is their number, and `plan[id]` is the hook of that id.
+
+    Args:
+        hooks: Hooks of the plan, at most 1024. Each hook has its own id.
+
+    Raises:
+        PlanError: An element is not a `Hook`, two hooks have the same id, or there are too many hooks.
+
+    Example:
+        >>> import tenterhook as th
+        >>> plan = th.Plan([th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0, over="hook"))])
+        >>> len(plan), plan["clip"].at
+        (1, 'grad_final')
+    """
 
     hooks: tuple[Hook, ...] = ()
 
@@ -25,13 +43,13 @@ class Plan:
         hooks = tuple(hooks)
         object.__setattr__(self, "hooks", hooks)
         if len(hooks) > MAX_HOOKS:
-            raise PlanError(f"the plan has {len(hooks)} hooks, the most is {MAX_HOOKS}")
+            raise PlanError(f"the plan has {len(hooks)} hooks, the limit is {MAX_HOOKS}")
         seen: set[str] = set()
         for hook in hooks:
             if not isinstance(hook, Hook):
                 raise PlanError(f"{hook!r} is not a Hook", remedy='write th.Hook("id", on=..., at=..., do=...)')
             if hook.id in seen:
-                raise PlanError("the id stands twice in the plan", hook=hook.id, remedy="give each hook its own id")
+                raise PlanError("two hooks of the plan have this id", hook=hook.id, remedy="give each hook its own id")
             seen.add(hook.id)
 
     def __iter__(self) -> Iterator[Hook]:
@@ -48,34 +66,117 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON."""
+        """Return the SHA-256 of the canonical JSON text, in hexadecimal.
+
+        Raises:
+            PlanError: The plan cannot be written as JSON. See `to_json`.
+        """
         import hashlib
 
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Return the canonical text: sorted keys, no white space, defaults left out."""
+        """Return the plan as canonical JSON text.
+
+        The keys are sorted, there is no white space, and default values are left out.
+
+        Returns:
+            The text. `Plan.from_json` reads it.
+
+        Raises:
+            PlanError: The action of a hook is a plain function, which has no registered name.
+            PlanFileError: A parameter is not a JSON value, or the text would exceed 64 KiB.
+
+        Example:
+            >>> import tenterhook as th
+            >>> th.Plan([th.Hook("norms", on="**", at="grad", do=th.stats())]).to_json()
+            '{"hooks":[{"at":"grad","do":{"stats":{}},"id":"norms","on":"**"}],"tenterhook":1}'
+        """
         from tenterhook.plan import files
 
         return files.to_json(self.hooks)
 
     @staticmethod
     def from_json(text: str | bytes) -> Plan:
-        """Read a plan from JSON text."""
+        """Read a plan from JSON text.
+
+        No code is imported or run: an action is a name and its parameters until the plan is attached.
+
+        Args:
+            text: JSON text, as a string or as UTF-8 bytes, of at most 64 KiB.
+
+        Returns:
+            The plan.
+
+        Raises:
+            PlanFileError: The text is not a plan in JSON.
+            PlanError: A hook of the plan is not valid.
+
+        Example:
+            >>> import tenterhook as th
+            >>> text = '{"tenterhook": 1, "hooks": [{"id": "norms", "on": "**", "at": "grad", "do": "stats"}]}'
+            >>> th.Plan.from_json(text)["norms"]
+            Hook('norms', on='**', at='grad', do=stats())
+        """
         from tenterhook.plan import files
 
         return Plan(files.from_json(text))
 
     @staticmethod
     def from_toml(text: str | bytes) -> Plan:
-        """Read a plan from TOML text."""
+        """Read a plan from TOML text.
+
+        No code is imported or run: an action is a name and its parameters until the plan is attached.
+
+        Args:
+            text: TOML text, as a string or as UTF-8 bytes, of at most 12 KiB.
+
+        Returns:
+            The plan.
+
+        Raises:
+            PlanFileError: The text is not a plan in TOML.
+            PlanError: A hook of the plan is not valid.
+
+        Example:
+            >>> import tenterhook as th
+            >>> th.Plan.from_toml('''
+            ... tenterhook = 1
+            ... [[hook]]
+            ... id = "norms"
+            ... on = "**"
+            ... at = "grad"
+            ... do = "stats"
+            ... ''')["norms"]
+            Hook('norms', on='**', at='grad', do=stats())
+        """
         from tenterhook.plan import files
 
         return Plan(files.from_toml(text))
 
     @staticmethod
     def load(path: str | Path) -> Plan:
-        """Read a .json or .toml file."""
+        """Read a plan from a file.
+
+        Args:
+            path: Path of a `.json` or `.toml` file.
+
+        Returns:
+            The plan.
+
+        Raises:
+            PlanFileError: The file cannot be opened, has another suffix, or does not contain a plan.
+            PlanError: A hook of the plan is not valid.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> import tenterhook as th
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "plan.toml")
+            ...     _ = path.write_text("tenterhook = 1")
+            ...     len(th.Plan.load(path))
+            0
+        """
         from tenterhook.plan import files
 
         path = Path(path)

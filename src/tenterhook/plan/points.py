@@ -1,4 +1,4 @@
-"""Points: the signals that a hook can be at. A closed table."""
+"""List the points, which are the signals that a hook can receive."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Side = Literal["forward", "backward", "step", "state"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One signal: what has it, what it is, and the PyTorch function that gives it."""
+    """Describe one signal, the targets that have it, and the PyTorch function that provides it."""
 
     name: str
     on: tuple[Kind, ...]
     signal: str
     modifies: bool
-    #: the PyTorch function the point stands on
+    #: the PyTorch function that provides the signal
     stands_on: str
-    #: when it fires: in the forward pass, in the backward pass, at the optimizer's step, at a state_dict
+    #: when the hook fires: in the forward, in the backward, in the optimizer's step, or when a state dict is used
     side: Side
 
 
@@ -43,7 +43,7 @@ _TABLE = (
     Point(
         "grad_output",
         on=("module",),
-        signal="gradient of what this call returned, per leaf",
+        signal="the gradient of each tensor leaf of the output, per call",
         modifies=True,
         stands_on="Module.register_forward_hook + Tensor.register_hook",
         side="backward",
@@ -51,7 +51,7 @@ _TABLE = (
     Point(
         "grad_input",
         on=("module",),
-        signal="this call's contribution to the gradient of its inputs, per distinct tensor",
+        signal="the contribution of this call to the gradient of each distinct input tensor",
         modifies=True,
         stands_on="Module.register_forward_pre_hook + Tensor.register_hook",
         side="backward",
@@ -59,7 +59,7 @@ _TABLE = (
     Point(
         "grad",
         on=("parameter",),
-        signal="each backward's contribution, this rank, before accumulation",
+        signal="the gradient that each backward adds on this rank, before accumulation",
         modifies=True,
         stands_on="Tensor.register_hook",
         side="backward",
@@ -67,7 +67,7 @@ _TABLE = (
     Point(
         "grad_accumulated",
         on=("parameter",),
-        signal=".grad of this rank after accumulation",
+        signal="the `.grad` of this rank, after accumulation",
         modifies=True,
         stands_on="Tensor.register_post_accumulate_grad_hook",
         side="backward",
@@ -75,7 +75,7 @@ _TABLE = (
     Point(
         "grad_final",
         on=("parameter",),
-        signal="the gradient the optimizer is about to use",
+        signal="the gradient that the optimizer is about to use",
         modifies=True,
         stands_on="Optimizer.register_step_pre_hook",
         side="step",
@@ -83,7 +83,7 @@ _TABLE = (
     Point(
         "update",
         on=("parameter",),
-        signal="what the optimizer did to it: new minus old",
+        signal="the change of the parameter in the step: new value minus old value",
         modifies=False,
         stands_on="Optimizer.register_step_pre_hook + register_step_post_hook",
         side="step",
@@ -91,7 +91,7 @@ _TABLE = (
     Point(
         "value",
         on=("tap",),
-        signal="a tensor that code named with th.tap",
+        signal="a tensor that the code named with th.tap",
         modifies=True,
         stands_on="tenterhook.tap",
         side="forward",
@@ -99,7 +99,7 @@ _TABLE = (
     Point(
         "value_grad",
         on=("tap",),
-        signal="the gradient of a tap",
+        signal="the gradient of a tensor that the code named with th.tap",
         modifies=True,
         stands_on="tenterhook.tap + Tensor.register_hook",
         side="backward",
@@ -123,7 +123,7 @@ _TABLE = (
     Point(
         "save_pre",
         on=("module", "optimizer"),
-        signal="the prefix of the keys about to be saved",
+        signal="the key prefix of the state dict that is about to be saved",
         modifies=False,
         stands_on="register_state_dict_pre_hook",
         side="state",
@@ -131,7 +131,7 @@ _TABLE = (
     Point(
         "save_post",
         on=("module", "optimizer"),
-        signal="the state dict, to be changed in place",
+        signal="the state dict that was saved; it can be changed in place",
         modifies=False,
         stands_on="register_state_dict_post_hook",
         side="state",
@@ -139,7 +139,7 @@ _TABLE = (
     Point(
         "load_pre",
         on=("module", "optimizer"),
-        signal="the state dict about to be loaded, to be changed in place",
+        signal="the state dict that is about to be loaded; it can be changed in place",
         modifies=False,
         stands_on="register_load_state_dict_pre_hook",
         side="state",
@@ -147,7 +147,7 @@ _TABLE = (
     Point(
         "load_post",
         on=("module", "optimizer"),
-        signal="the incompatible keys",
+        signal="the incompatible keys of the loaded state dict",
         modifies=False,
         stands_on="register_load_state_dict_post_hook",
         side="state",
@@ -156,15 +156,15 @@ _TABLE = (
 
 POINTS: dict[str, Point] = {point.name: point for point in _TABLE}
 
-#: PyTorch's register functions that no point stands on, and why
+#: register functions of PyTorch that tenterhook does not use, and the reason
 NOT_OFFERED: dict[str, str] = {
     "Module.register_backward_hook": "legacy: its grad_input is wrong for composite modules; use grad_input",
-    "Module.register_full_backward_hook": "breaks in-place ops and misses structured outputs; use grad_input",
-    "Module.register_full_backward_pre_hook": "breaks in-place ops and misses structured outputs; use grad_output",
-    "register_module_*_hook (global)": "global state: every model of the process would fire",
-    "Optimizer step hooks (global)": "global state: every optimizer of the process would fire",
-    "Node.register_hook, Node.register_prehook": "a Node has no name that survives the next forward",
+    "Module.register_full_backward_hook": "breaks in-place operations, misses structured outputs; use grad_input",
+    "Module.register_full_backward_pre_hook": "breaks in-place operations, misses structured outputs; use grad_output",
+    "register_module_*_hook (global)": "global state: fires for every model of the process",
+    "Optimizer step hooks (global)": "global state: fires for every optimizer of the process",
+    "Node.register_hook, Node.register_prehook": "a Node has no name that stays the same in the next forward",
     "graph.register_multi_grad_hook": "fires before the last gradient is accumulated; use grad_final",
-    "graph.saved_tensors_hooks": "an inner pair disables an enclosing one (offload)",
-    "DistributedDataParallel.register_comm_hook": "one for each model and not removable",
+    "graph.saved_tensors_hooks": "an inner pair of hooks disables the outer pair, such as activation offloading",
+    "DistributedDataParallel.register_comm_hook": "a model has only one, and it cannot be removed",
 }

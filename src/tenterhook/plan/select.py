@@ -1,8 +1,10 @@
-"""Selectors: which targets a hook is about.
+"""Select the targets of a hook by patterns.
 
-A pattern is an exact name, a glob (`*` within a part, `**` across parts) or `type:Name`; a leading `!` takes away.
-Names are cut into parts by `.` and, for taps, by `:`. The root is `.`; no glob matches it.
-Globs run as a bit-parallel automaton: one step for each character of the name, whatever the pattern.
+A pattern is an exact name, a glob (`*` within a part of a name, `**` across parts) or `type:Name`. A leading `!`
+excludes the targets that the pattern matches. `.` separates the parts of a name, and `:` separates the name of a tap.
+The root module is `.`, and no glob matches it.
+
+A bit-parallel automaton matches a glob. It makes at most one step for each character of the name.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ ROOT = "."
 SEPARATORS = ".:"
 MAX_PATTERNS = 1024
 MAX_PATTERN_LENGTH = 256
-#: how many prefixes are remembered at once, and how long they may be
+#: number of prefixes that a glob caches, and length of the longest prefix
 MAX_KNOWN = 4096
 MAX_PREFIX = 256
 
 
 class Glob:
-    """One glob, compiled to transition masks over its tokens; bit i means "token i comes next"."""
+    """Match names against one glob.
+
+    The glob is compiled to transition masks over its tokens. Bit i of a state means that token i comes next.
+    """
 
     __slots__ = (
         "_across",
@@ -42,20 +47,20 @@ class Glob:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        #: characters looked at by the last match
+        #: characters that the last match examined
         self.steps = 0
         self.prefix = text[: text.index("*")]
         self.suffix = text[text.rindex("*") + 1 :].lstrip(SEPARATORS)
-        #: states after prefixes that end in a separator: neighbours share them
+        #: state after each prefix that ends in a dot; names in the same module share their prefix
         self._known: dict[str, int] = {}
-        #: 0 until the first match is asked for: a plan may hold thousands that never are
+        #: 0 until the first match, because a plan may have thousands of globs that are never matched
         self._end = 0
 
     def _compile(self) -> None:
         text = self.text
         self._literals: dict[str, int] = {}
         self._within = self._across = self._parts = 0
-        #: the last "**" if only plain text follows it: once it is reached, the end of the name decides
+        #: the last "**" if only plain text follows it; from there only the end of the name matters
         self._last = 0
         size = i = tail = 0
         while i < len(text):
@@ -63,7 +68,7 @@ class Glob:
             if text.startswith("**", i):
                 whole_part = (i == 0 or text[i - 1] in SEPARATORS) and i + 2 < len(text) and text[i + 2] in SEPARATORS
                 if whole_part and text[i + 2] == ".":
-                    self._parts |= bit  # "**." is any number of parts, none included
+                    self._parts |= bit  # "**." matches any number of parts, also none
                     i += 3
                 else:
                     self._across |= bit
@@ -82,7 +87,7 @@ class Glob:
         self._start = self._entered(1)
 
     def _entered(self, states: int) -> int:
-        """Return `states` with every token that may match nothing skipped as well."""
+        """Return `states` and the states that follow if tokens that can match an empty text are skipped."""
         skippable = self._within | self._across | self._parts
         while new := ((states & skippable) << 1) & ~states:
             states |= new
@@ -109,7 +114,7 @@ class Glob:
             else:
                 kept = state & (across | within | parts)
                 advanced = (state & literals.get(char, 0)) << 1
-            # A "**." that goes on inside a part is left only at the next separator, so it is not skipped again.
+            # A "**." inside a part can end only at the next separator, so it must not be skipped here.
             state = kept | self._entered(advanced) | self._entered((kept & stays) << 1)
             if not state:
                 return False
@@ -122,14 +127,14 @@ class Glob:
         return bool(state & self._end)
 
     def _ends(self, name: str, at: int) -> bool:
-        """Return True if the last "**" and the text behind it match the rest of the name, from `at`."""
+        """Return True if the last "**" and the text after it match the name from position `at`."""
         if self._last & self._across:
             return len(name) - at >= len(self._tail) and name.endswith(self._tail)
         rest = name[at:]
         return rest == self._tail or (rest.endswith(self._tail) and rest[-len(self._tail) - 1] in SEPARATORS)
 
     def _begun(self, name: str) -> tuple[int, int]:
-        """Return where to begin: after a prefix that an earlier name had too, in the state it left, or at the start."""
+        """Return the state and the position to begin with: after the longest cached prefix, or at the start."""
         cut = len(name)
         for _ in range(3):
             cut = name.rfind(".", 0, cut)
@@ -141,7 +146,7 @@ class Glob:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A union of patterns, less the ones that begin with `!`."""
+    """Select targets that match a pattern, except those that match a pattern with a leading `!`."""
 
     patterns: tuple[str, ...]
     _take: tuple[Glob | str, ...] = field(init=False, repr=False, compare=False)
@@ -149,40 +154,44 @@ class Selector:
 
     def __post_init__(self) -> None:
         if not self.patterns:
-            raise PlanError("the selector is empty", remedy='name a target, or "**" for every one')
+            raise PlanError("the selector is empty", remedy='name a target, or write "**" for all targets')
         if len(self.patterns) > MAX_PATTERNS:
-            raise PlanError(f"the selector has {len(self.patterns)} patterns, the most is {MAX_PATTERNS}")
+            raise PlanError(f"the selector has {len(self.patterns)} patterns, the limit is {MAX_PATTERNS}")
         take = [_compiled(p) for p in self.patterns if not p.startswith("!")]
         leave = [_compiled(p[1:]) for p in self.patterns if p.startswith("!")]
         if not take:
             raise PlanError(
-                f"the selector {list(self.patterns)} only takes away", remedy='begin it with "**" to take from all'
+                f"the selector {list(self.patterns)} only excludes targets",
+                remedy='add a pattern that includes targets, such as "**"',
             )
         object.__setattr__(self, "_take", tuple(take))
         object.__setattr__(self, "_leave", tuple(leave))
 
     @property
     def exact(self) -> tuple[str, ...]:
-        """The patterns that are plain names."""
+        """Return the patterns that are exact names."""
         return tuple(p for p in self._take if isinstance(p, str) and not p.startswith("type:"))
 
     def matches(self, name: str, types: Sequence[str] = ()) -> bool:
-        """Return True if the target of that name is selected; `types` are the qualified names along its class's MRO."""
+        """Return True if the target is selected.
+
+        `types` are the qualified names of its class and of the base classes.
+        """
         return _any(self._take, name, types) and not (self._leave and _any(self._leave, name, types))
 
 
 def _compiled(pattern: str) -> Glob | str:
     if not pattern:
-        raise PlanError("the selector has an empty pattern", remedy='the root is "."')
+        raise PlanError("the selector has an empty pattern", remedy='remove it, or write "." for the root module')
     if len(pattern) > MAX_PATTERN_LENGTH:
-        raise PlanError(f"a pattern of {len(pattern)} characters; the most is {MAX_PATTERN_LENGTH}")
+        raise PlanError(f"a pattern has {len(pattern)} characters, the limit is {MAX_PATTERN_LENGTH}")
     if "***" in pattern:
         raise PlanError(f"the pattern {pattern!r} has three stars in a row", remedy="use * or **")
     if not pattern.isprintable():
-        raise PlanError(f"the pattern {pattern!r} has a character that no name has")
+        raise PlanError(f"the pattern {pattern!r} has a character that cannot be printed")
     if pattern.startswith("type:"):
         if "*" in pattern or not pattern[5:]:
-            raise PlanError(f"the pattern {pattern!r} is not type:Name", remedy='write "type:Linear"')
+            raise PlanError(f"the pattern {pattern!r} does not have the form type:Name", remedy='write "type:Linear"')
         return pattern
     return Glob(pattern) if "*" in pattern else pattern
 

@@ -1,6 +1,7 @@
-"""The only package that calls collectives and the store. On one process every function is the identity.
+"""Communicate between ranks. No other package calls collectives or the store.
 
-Every rank calls every function here, in the same order; what a step needs of them is decided at attach.
+Every rank must call the same functions in the same order. `attach` decides which calls a step makes. With one process,
+no function communicates.
 """
 
 from tenterhook.ranks.board import Board as Board

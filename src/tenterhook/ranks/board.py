@@ -10,19 +10,20 @@ from tenterhook.ranks.world import rank, store, world_size
 
 
 class Board:
-    """Compare what ranks saw; no rank waits for ever.
+    """Compare a text of this rank with the other ranks. No rank waits forever.
 
-    It keeps the store of the process group, so that it works when the group is gone.
+    The board keeps the store, so that it still works after the process group was destroyed.
     """
 
     def __init__(self) -> None:
         self._store, self.rank, self.world = store(), rank(), world_size()
 
     def other(self, name: str, text: str, patience: float) -> tuple[int, str] | None:
-        """Return a rank with another text, and that text: rank 0, or on rank 0 one that differs; None if none is known.
+        """Return the number and the text of a rank whose text differs from this rank's, or None.
 
-        Ranks leave together, or when one has not come in time. All compare themselves with rank 0: a rank makes few
-        calls however many there are.
+        Every rank compares its text with rank 0, so that the number of calls does not depend on the number of ranks.
+        Rank 0 returns one of the ranks that differ. The ranks return together, or after `patience` seconds if a rank
+        is missing.
         """
         place, shared, wait = f"tenterhook/board/{name}", self._store, timedelta(seconds=patience)
         try:
@@ -41,6 +42,6 @@ class Board:
             if self.rank == 0 and shared.check([f"{place}/other"]):
                 by, theirs = json.loads(shared.get(f"{place}/other"))
                 return by, theirs
-        except RuntimeError:  # rank 0 did not come, or the store went with the process that kept it
+        except RuntimeError:  # rank 0 is missing, or the process that hosts the store has ended
             return None
         return None

@@ -1,4 +1,4 @@
-"""Decisions of all ranks: raise or go on, equal or not."""
+"""Let all ranks take the same decision: whether to raise, and whether their data is equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenterhook import errors
 from tenterhook.errors import RanksError, TenterhookError
 from tenterhook.ranks.world import device, max_over_ranks, rank, store, world_size
 
-#: errors that all ranks raise when one of them has met it; another arrives as a RanksError
+#: errors that every rank raises with the same class; other errors become a RanksError on the other ranks
 SHARED: tuple[type[TenterhookError], ...] = (
     errors.ActionError,
     errors.AttachedError,
@@ -34,17 +34,20 @@ SHARED: tuple[type[TenterhookError], ...] = (
 )
 _SHARED_BY_NAME = {kind.__name__: kind for kind in SHARED}
 
-#: attributes of an error that other ranks are sent
+#: attributes of an error that are sent to the other ranks
 _SENT = ("fact", "hook", "target", "point", "rank", "remedy")
 
-#: errors so far; they name places in the store
+#: number of errors so far, which makes the keys in the store unique
 _errors = itertools.count()
 
 Made = TypeVar("Made")
 
 
 def raise_on_all(error: TenterhookError | None) -> None:
-    """Raise on every rank what one of them has met, before any goes on; the lowest one's, if several have."""
+    """Raise an error of one rank on every rank, before any rank continues.
+
+    If several ranks have an error, all ranks raise the error of the lowest of them.
+    """
     world, mine = world_size(), rank()
     if world == 1:
         if error is not None:
@@ -63,7 +66,7 @@ def raise_on_all(error: TenterhookError | None) -> None:
 
 
 def all_or_none(act: Callable[[], Made]) -> Made:
-    """Return what `act` returns; if it raises on one rank, all raise the same."""
+    """Call `act` and return its result. If it raises on one rank, all ranks raise the same error."""
     error: TenterhookError | None = None
     try:
         made = act()
@@ -83,14 +86,17 @@ def all_equal(digest: bytes) -> bool:
 
 
 def any_of(flags: Sequence[bool]) -> list[bool]:
-    """Return, for each flag, whether some rank has it set."""
+    """Return for each flag whether at least one rank has set it."""
     if world_size() == 1 or not flags:
         return list(flags)
     return [bool(one) for one in max_over_ranks([*map(int, flags)])]
 
 
 def distinct_texts(text: str) -> dict[int, str]:
-    """Return the different texts that ranks have, each by the first rank that has it; ten thousand ranks have few."""
+    """Return the different texts of all ranks, each under the lowest rank that has it.
+
+    Each different text is sent once, because thousands of ranks usually have only a few different texts.
+    """
     if world_size() == 1:
         return {0: text}
     mine, data, world, place = rank(), text.encode(), world_size(), device()

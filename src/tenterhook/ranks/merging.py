@@ -1,4 +1,4 @@
-"""Merge partial results of all hooks over all ranks, in two collectives."""
+"""Merge the partial results of all hooks over all ranks with two collectives."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tenterhook.ranks.world import device, world_size
 
 
 def merge(partials: Sequence[Mapping[str, Tensor]], how: Sequence[Mapping[str, str]]) -> list[dict[str, Tensor]]:
-    """Merge partial results of shards over all ranks, of all hooks at once.
+    """Merge the partial results of all hooks over all ranks.
 
-    One sum and one maximum, however many there are: a norm goes as the sum of its squares.
+    One sum and one maximum are enough for any number of hooks. A norm is merged as a sum of squares.
     """
     if world_size() == 1:
         return [dict(one) for one in partials]

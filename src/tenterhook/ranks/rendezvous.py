@@ -1,4 +1,4 @@
-"""Wait until every rank does the same thing."""
+"""Wait until every rank has made the same call."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from datetime import timedelta
 from tenterhook.errors import RanksError
 from tenterhook.ranks.world import rank, store, world_size
 
-#: seconds that ranks wait for each other where hooks are changed; a step's collectives wait as long as the group does
+#: seconds to wait for the other ranks when hooks change; collectives of a step use the timeout of the process group
 PATIENCE = 60.0
-#: absent ranks that are named
+#: number of missing ranks that an error names
 NAMED = 8
 
-#: barriers passed so far; they name places in the store
+#: number of barriers so far, which makes the keys in the store unique
 _passed = 0
 
 
 def barrier(what: str) -> None:
-    """Wait until every rank is here, at most for PATIENCE; raise a RanksError that names the absent ones."""
+    """Wait until every rank has called this function, for at most PATIENCE seconds.
+
+    `what` is the name of the public call, for the error. Raise a RanksError that names the missing ranks.
+    """
     world = world_size()
     if world == 1:
         return
@@ -31,12 +34,12 @@ def barrier(what: str) -> None:
         _passed += 1
     except Exception as error:
         absent = [r for r in range(world) if not shared.check([f"{place}/{r}"])]
-        # As if it had not been called: the next barrier finds the place empty.
+        # Undo this call, so that the next barrier can use the same keys.
         shared.delete_key(f"{place}/{rank()}")
         shared.add(f"{place}/here", -1)
         named = ", ".join(map(str, absent[:NAMED])) + (f" and {len(absent) - NAMED} more" if absent[NAMED:] else "")
         raise RanksError(
-            f"{what} was called here, and within {PATIENCE:g} s not on {len(absent)} of {world} ranks: {named}",
+            f"{len(absent)} of {world} ranks did not call {what} within {PATIENCE:g} s: {named}",
             rank=rank(),
-            remedy=f"call it on every rank, without `if rank == 0:`: {what} is one act of all of them",
+            remedy=f"call {what} on every rank, not inside `if rank == 0:`",
         ) from error

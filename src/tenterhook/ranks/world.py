@@ -1,4 +1,4 @@
-"""This process among the others: its rank, the process group's device and store."""
+"""Describe this process among the ranks: its rank, and the device and the store of the process group."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def world_size() -> int:
 
 
 def launch_ranks() -> tuple[int, int]:
-    """Return the rank among all processes and among those of this node, as torchrun set them.
+    """Return the global rank and the local rank that torchrun has set.
 
-    They are known before there is a process group, and when there is none any more.
+    They are available before the process group is created and after it is destroyed.
     """
     return int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
 
@@ -33,18 +33,18 @@ def _has_group() -> bool:
 
 
 def device() -> torch.device:
-    """Return the device that the process group takes tensors from."""
+    """Return the device on which the collectives of the process group work."""
     backend = dist.get_backend()
     return torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
 
 
 def store() -> Any:
-    """Return the process group's own store."""
+    """Return the store of the process group."""
     return default_store()
 
 
 def max_over_ranks(numbers: Sequence[int]) -> list[int]:
-    """Return the largest of each number over all ranks."""
+    """Return the maximum of each number over all ranks."""
     found = torch.tensor(numbers, dtype=torch.int64, device=device())
     dist.all_reduce(found, op=dist.ReduceOp.MAX)
     return found.tolist()

@@ -1,1 +1,1 @@
-"""A plan on a model becomes a Resolution. The model is read, never touched."""
+"""Resolve a plan on a model into a Resolution. The model is read and not changed."""

@@ -1,4 +1,4 @@
-"""Cross-rank checks at attach: the same plan, the same code, one owner for each target."""
+"""Check at attach that all ranks have the same plan and the same code, and decide which rank owns each target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tenterhook.resolve.targets import Target, is_sharded
 
 
 def resolve_on_all_ranks(what: str, resolve: Callable[[], Resolution]) -> Resolution:
-    """Resolve on this rank and lay the result out as on all others: all ranks go on, or all raise the same error."""
+    """Resolve on this rank, and give all ranks the same layout. If one rank raises, all ranks raise the same error."""
     if ranks.world_size() == 1:
         return resolve()
     ranks.barrier(what)
@@ -29,7 +29,7 @@ def resolve_on_all_ranks(what: str, resolve: Callable[[], Resolution]) -> Resolu
 
 
 def lay_out_on_all_ranks(what: str, resolution: Resolution) -> Resolution:
-    """Check that all ranks resolved the same hooks, and give them the same targets in the same order."""
+    """Check that all ranks resolved the same hooks, and give each hook the same targets in the same order."""
     if ranks.world_size() == 1:
         return resolution
     _compare(what, [f"{one.hook!r} {one.definition.fingerprint}" for one in resolution])
@@ -37,7 +37,7 @@ def lay_out_on_all_ranks(what: str, resolution: Resolution) -> Resolution:
 
 
 def same_on_all_ranks(what: str, words: str) -> None:
-    """Wait until all ranks do this, and raise if one does it with other words."""
+    """Wait until all ranks make this call, and raise if their arguments `words` differ."""
     if ranks.world_size() > 1:
         ranks.barrier(what)
         _compare(what, [words])
@@ -49,20 +49,20 @@ def _compare(what: str, lines: list[str]) -> None:
         return
     (first, one), (second, other), *_ = ranks.distinct_texts(text).items()
     ours, theirs = one.split("\n"), other.split("\n")
-    here = next((line for line in ours if line not in theirs), "nothing more")
-    there = next((line for line in theirs if line not in ours), "nothing more")
+    here = next((line for line in ours if line not in theirs), "no other hook")
+    there = next((line for line in theirs if line not in ours), "no other hook")
     raise RanksError(
-        f"the ranks do not {what} the same: rank {first} has {here}, rank {second} has {there}",
-        remedy=f"{what} the same plan, with the same code, on every rank",
+        f"the ranks called {what} with different arguments: rank {first} has {here}, rank {second} has {there}",
+        remedy=f"call {what} with the same arguments and the same code on every rank",
     )
 
 
 def _laid_out(resolution: Resolution) -> Resolution:
-    """Give each hook the targets of all ranks, in one order, so that a merge means the same place everywhere."""
+    """Give each hook the targets of all ranks in the same order, so that merged rows belong to the same target."""
     text = json.dumps([[target.name for target in one.targets] for one in resolution])
     even = ranks.all_equal(_digest(text))
     if even:
-        for one in resolution:  # the error is the same everywhere
+        for one in resolution:  # every rank raises the same error
             check_targets(one.hook, resolution.view, one.targets)
         hooks = resolution.hooks
     else:
@@ -83,14 +83,14 @@ def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) ->
     if not definition.two_phase:
         return False
     if one.hook.at not in GLOBAL_POINTS:
-        # A trigger decides for all ranks; other numbers of a local point are this rank's.
+        # A trigger decides for all ranks. Other results at a point that is local to a rank are not merged.
         return definition.trigger or (sharded and not view.fsdp2 and not definition.modifies)
     spread = not even and (not definition.modifies or one.over_hook)
     return sharded or spread
 
 
 def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook:
-    """Give a hook the targets of all pipeline stages; those of other ranks are dormant here."""
+    """Give a hook the targets of all pipeline stages. The targets of other ranks are dormant on this rank."""
     owners: dict[str, int] = {}
     for rank, names in layouts.items():
         for name in names:
@@ -106,11 +106,14 @@ def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook
 
 
 def _nowhere() -> None:
-    """Stand for the owner of a target that another rank has."""
+    """Return None, in place of the owner of a target on another rank."""
 
 
 def digest_of(plan: Plan) -> Tensor:
-    """Return a number and its opposite: their maximum over all ranks is the same only if all plans are."""
+    """Return a number for the plan, and its negative.
+
+    The maximum of both over all ranks equals the values of this rank only if all plans are the same.
+    """
     number = float(int.from_bytes(_digest("\n".join(map(repr, plan)))[:6], "big"))
     return torch.tensor([number, -number], dtype=torch.float64)
 

@@ -1,4 +1,4 @@
-"""Why a target cannot fire as the model stands."""
+"""Find the reason why a hook cannot fire at a target in the present state of the model."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from tenterhook.plan import Hook
 from tenterhook.resolve.targets import Target
 
 FROZEN = "frozen"
-NO_OPTIMIZER = "in no optimizer"
+NO_OPTIMIZER = "not in an optimizer"
 NEVER_CALLED = "a container that is never called"
 ELSEWHERE = "on another rank"
 GONE = "no longer on the model under this name"
 
-#: reasons that no change of requires_grad or of an optimizer ends
+#: reasons that do not depend on requires_grad or on an optimizer
 LASTING = (NEVER_CALLED, GONE, ELSEWHERE)
 
-#: what to do about each, for a target that was named exactly
+#: remedy for each reason, for a target that was named exactly
 REMEDIES = {
-    FROZEN: "set requires_grad, or name it by a pattern: then it sleeps until it is unfrozen",
-    NO_OPTIMIZER: "give its optimizer to attach, or use grad_accumulated",
-    NEVER_CALLED: "name the modules inside it",
+    FROZEN: "set requires_grad, or use a pattern: then the hook is dormant until the parameter is unfrozen",
+    NO_OPTIMIZER: "pass its optimizer to attach, or use grad_accumulated",
+    NEVER_CALLED: "name the modules inside the container",
 }
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
 def why_dormant(hook: Hook, target: Target, optimizer_of: Mapping[int, str]) -> str | None:
-    """Return why the hook cannot fire at the target now, or None if it can.
+    """Return the reason why the hook cannot fire at the target now, or None if it can fire.
 
-    `optimizer_of` maps the id of a parameter to the name of the optimizer that holds it.
+    `optimizer_of` maps the id of a parameter to the name of the optimizer that holds the parameter.
     """
     if target.kind == "module":
         uncalled = type(target.owner()) in _CONTAINERS

@@ -1,4 +1,4 @@
-"""The model as it stands now: names, wrappers, which optimizer holds what."""
+"""Read what the resolver needs from a model: names, wrappers, sharding and optimizers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenterhook.resolve.targets import ModelTargets, targets_of
 
 
 class ModelView:
-    """What resolving asks of a model, read once."""
+    """Hold the facts about a model that the resolver needs, read once."""
 
     def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
         self.targets: ModelTargets = targets_of(model, optimizers)
@@ -23,15 +23,15 @@ class ModelView:
         self.ranks = ranks.world_size()
         self.fsdp2 = self.targets.sharded and is_fsdp2(model)
         self.tensor_parallel = self.targets.sharded and is_tensor_parallel(model)
-        #: FSDP2 reduces gradients in another dtype than they are made in
+        #: FSDP2 reduces the gradients in a dtype that differs from their own
         self.reduces_in_other_dtype = self.fsdp2 and private.reduces_in_other_dtype(model)
         self.fsdp1 = self.ranks > 1 and is_fsdp1(model)
-        #: a pipeline's schedule runs each backward in two halves
+        #: the schedule of the pipeline splits each backward into two parts
         self.splits_backward = self.ranks > 1 and private.splits_backward(model)
 
 
 def optimizer_of(optimizers: Mapping[str, Optimizer]) -> dict[int, str]:
-    """Map the id of each parameter to the name of the optimizer that holds it."""
+    """Map the id of each parameter to the name of the optimizer that holds the parameter."""
     held: dict[int, str] = {}
     for name, optimizer in optimizers.items():
         for group in optimizer.param_groups:

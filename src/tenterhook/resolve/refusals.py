@@ -1,4 +1,4 @@
-"""Refusals: hooks that cannot act as written on this model."""
+"""Refuse hooks that cannot work as written on this model."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tenterhook.resolve.targets import Target, is_sharded
 def check_action(hook: Hook, definition: Definition, params: Mapping[str, Any]) -> None:
     if hook.at not in definition.at:
         raise RefusedError(
-            f"the action {definition.name!r} does not fit this point",
-            remedy=f"it stands at {', '.join(definition.at)}",
+            f"the action {definition.name!r} is not available at this point",
+            remedy=f"use one of its points: {', '.join(definition.at)}",
         )
     if params.get("over") == "hook" and hook.at != "grad_final":
         raise RefusedError(
-            'over="hook" needs the gradients of all targets at once', remedy="put it at grad_final, where they are"
+            'over="hook" needs the gradients of all targets at once',
+            remedy="use grad_final, where all gradients are available",
         )
     if hook.point.side == "state" and not definition.plain:
-        raise RefusedError("a state_dict is not a tensor", remedy="give a function of the value: do=fn")
+        raise RefusedError("the value is a state_dict, not a tensor", remedy="pass a function of the value: do=fn")
 
 
 def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...], view: ModelView) -> None:
@@ -33,7 +34,7 @@ def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...
     if len(held) > 1:
         raise RefusedError(
             f'over="hook" spans {len(held)} optimizers, which step one after the other',
-            remedy=f"give each its own hook: {', '.join(sorted(map(str, held)))}",
+            remedy=f"write one hook for each optimizer: {', '.join(sorted(map(str, held)))}",
         )
 
 
@@ -42,25 +43,25 @@ def check_model(hook: Hook, definition: Definition, view: ModelView) -> None:
     if point.side == "step" and not view.optimizers:
         instead = ", or use grad_accumulated" if hook.at == "grad_final" else ""
         raise RefusedError(
-            "there is no optimizer, so there is no such moment", remedy=f"give optimizer=optimizer{instead}"
+            "this point needs an optimizer, and none was passed", remedy=f"pass optimizer=optimizer{instead}"
         )
     if view.targets.compiled and "tap" in point.on:
         raise RefusedError(
-            "the model is compiled, and a tap cannot be found in compiled code",
-            remedy="use output or grad_output of a module, or attach to the plain model",
+            "the model is compiled, and taps do not exist in compiled code",
+            remedy="use output or grad_output of a module, or attach to the uncompiled model",
         )
     if view.fsdp1 and "parameter" in point.on:
         raise RefusedError(
-            "FullyShardedDataParallel keeps parts of a flat tensor in place of parameters",
+            "FullyShardedDataParallel replaces the parameters by parts of a flat tensor",
             remedy="shard the model with torch.distributed.fsdp.fully_shard",
         )
     if view.splits_backward and point.side == "backward":
         raise RefusedError(
-            "a zero-bubble schedule runs each backward in two halves, and has no such moment",
-            remedy="use grad_final, or a schedule that runs whole backwards: GPipe, 1F1B, interleaved 1F1B",
+            "a zero-bubble schedule splits each backward into two parts, so this point is not available",
+            remedy="use grad_final, or a schedule that does not split the backward: GPipe, 1F1B, interleaved 1F1B",
         )
     if hook.at in ("value", "value_grad") and hook.expect is not None:
-        raise RefusedError("taps appear as they run, so their number is not known yet", remedy="leave expect out")
+        raise RefusedError("taps are found when they run, so their number is not known yet", remedy="remove expect")
 
 
 def check_compiled(hook: Hook, targets: tuple[Target, ...], view: ModelView) -> None:
@@ -69,9 +70,10 @@ def check_compiled(hook: Hook, targets: tuple[Target, ...], view: ModelView) -> 
     inside = next((target for target in targets if view.targets.in_graph(target)), None)
     if inside is not None:
         raise RefusedError(
-            "compiled code calls this module, and what a call adds to its input's gradient cannot be told apart there",
+            "compiled code calls this module, and the contribution of one call to the gradient of its input is not "
+            "available there",
             target=inside.name,
-            remedy="use grad_output of the module before, or attach to the plain model",
+            remedy="use grad_output of the previous module, or attach to the uncompiled model",
         )
 
 
@@ -82,32 +84,32 @@ def check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ...
             return
         if definition.modifies and definition.two_phase:
             raise RefusedError(
-                f"{definition.name!r} needs the whole of tensors that are spread over ranks, within a backward",
-                remedy="put it at grad_final",
+                f"{definition.name!r} needs whole tensors, but in the backward each rank has only its shards",
+                remedy="use grad_final",
             )
     alone = not (definition.elementwise or definition.two_phase)
     if alone and any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
         raise RefusedError(
             f"{definition.name!r} is neither elementwise nor two-phase, and the parameters are sharded over ranks",
-            remedy="@th.action(..., elementwise=True) if each element depends on itself alone",
+            remedy="register it with elementwise=True if each element of the result depends on one element only",
         )
     inside = hook.point.side != "state" and ("module" in hook.point.on or "tap" in hook.point.on)
     if view.tensor_parallel and inside and not definition.elementwise:
         raise RefusedError(
-            f"{definition.name!r} is not elementwise, and with tensor parallelism a module may have parts of values",
-            remedy="use a point of parameters, or @th.action(..., elementwise=True)",
+            f"{definition.name!r} is not elementwise, and with tensor parallelism a module may compute with shards",
+            remedy="use a point of parameters, or register it with elementwise=True",
         )
 
 
 def _check_gathered(hook: Hook, view: ModelView) -> None:
-    """FSDP2 puts a parameter together for the backward: this rank's gradient of it is whole, with two exceptions."""
+    """Refuse the two cases in which FSDP2 does not give this rank the whole gradient of a gathered parameter."""
     if view.tensor_parallel:
         raise RefusedError(
-            "with FSDP2 and tensor parallelism together, this rank's gradient is a part of a part",
+            "with FSDP2 and tensor parallelism together, this rank has only a shard of the gradient",
             remedy="use grad_final, the reduced gradient",
         )
     if hook.at == "grad_accumulated" and view.reduces_in_other_dtype:
         raise RefusedError(
-            "FSDP2 sums this rank's gradients in another dtype, out of sight",
-            remedy="use grad, of each backward, or grad_final; or one dtype for gradients and their reduction",
+            "FSDP2 accumulates the gradients of this rank in another dtype, where hooks cannot read them",
+            remedy="use grad or grad_final, or use the same dtype for gradients and their reduction",
         )

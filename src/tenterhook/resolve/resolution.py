@@ -1,4 +1,4 @@
-"""Resolve: what a plan means on this model. Everything is checked here; nothing is touched."""
+"""Resolve hooks on a model: find their code and their targets, and check everything without changing the model."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tenterhook.resolve.targets import Target, type_names
 
 @dataclass(frozen=True, slots=True)
 class ResolvedHook:
-    """One hook on this model: its code, its typed parameters, its targets."""
+    """Hold one hook with its code, its typed parameters and its targets on this model."""
 
     hook: Hook
     definition: Definition
     params: Mapping[str, Any]
     targets: tuple[Target, ...]
-    #: targets that cannot fire as the model stands, and why
+    #: reason for each target at which the hook cannot fire now
     dormant: Mapping[str, str]
     phase: Phase
     on_error: OnError
-    #: its partial results are merged over ranks: some have a part of a tensor, or not all have the same targets
+    #: partial results are merged over ranks, because ranks hold shards or do not have the same targets
     merges: bool = False
-    #: the lowest rank that has a target, where that is not the first; targets of other ranks are named here, too
+    #: lowest rank that has each target; a target that is not listed belongs to rank 0
     owners: Mapping[str, int] = field(default_factory=dict)
 
     def first_rank(self, target: str) -> int:
@@ -46,7 +46,7 @@ class ResolvedHook:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What a plan means on a model as it stands now."""
+    """Hold the resolved hooks of a plan, and the view of the model on which they were resolved."""
 
     hooks: tuple[ResolvedHook, ...]
     view: ModelView
@@ -58,12 +58,12 @@ class Resolution:
         return len(self.hooks)
 
     def map(self, change: Callable[[ResolvedHook], ResolvedHook]) -> Resolution:
-        """Return the same resolution with each hook changed."""
+        """Return a copy in which `change` has replaced each hook."""
         return replace(self, hooks=tuple(map(change, self.hooks)))
 
 
 def resolve(hooks: Iterable[Hook], view: ModelView, *, actions: Registry, tensors: Mapping[str, Tensor]) -> Resolution:
-    """Find the code and the targets of each hook, and check that it can act as written."""
+    """Find the code and the targets of each hook, and check that the hook can work as written."""
     return Resolution(tuple(_resolve_hook(hook, view, actions, tensors) for hook in hooks), view)
 
 
@@ -72,7 +72,7 @@ def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mappi
         definition, params = find_action(hook, actions, tensors)
         check_action(hook, definition, params)
         check_model(hook, definition, view)
-        # On several ranks another may have what is not here; they look at that together.
+        # With several ranks, another rank may have the targets. `agreement` checks them for all ranks together.
         targets = find_targets(hook, view, strict=view.ranks == 1)
         check_compiled(hook, targets, view)
         check_over(hook, params, targets, view)
@@ -96,7 +96,7 @@ def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mappi
 
 
 def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
-    """Return the code behind a hook's action, and its parameters, typed and complete."""
+    """Return the definition of the hook's action, and all its parameters with their types converted."""
     if not isinstance(hook.do, Action):
         return plain_definition(hook.do, at=hook.at), {}
     definition = actions.get(hook.do.name)
@@ -105,15 +105,18 @@ def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) ->
         given = params[name]
         if given not in tensors:
             raise ActionError(
-                f"{definition.name} wants the tensor {given!r}, which was not given",
-                remedy=f'attach(..., tensors={{"{given}": ...}})',
+                f"{definition.name} needs the tensor {given!r}, which was not passed",
+                remedy=f'pass it: attach(..., tensors={{"{given}": ...}})',
             )
         params[name] = tensors[given]
     return definition, params
 
 
 def find_targets(hook: Hook, view: ModelView, *, strict: bool = True) -> tuple[Target, ...]:
-    """Return what a hook's selector names; `strict` holds it to naming something, and as much as it expects."""
+    """Return the targets that the selector of a hook matches.
+
+    `strict` raises if the selector matches nothing, or does not match the expected number of targets.
+    """
     if hook.point.on == ("tap",):
         return ()
     candidates = view.targets.of_kinds(hook.point.on)
@@ -131,7 +134,7 @@ def find_targets(hook: Hook, view: ModelView, *, strict: bool = True) -> tuple[T
 
 
 def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
-    """Raise if the selector names nothing, or another number of targets than the hook expects."""
+    """Raise if the selector matches nothing, or does not match the expected number of targets."""
     if hook.point.on == ("tap",):
         return
     candidates, selector = view.targets.of_kinds(hook.point.on), hook.selector
@@ -143,11 +146,9 @@ def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
         close = nearest(wanted, list(candidates))
         others = view.targets.of_kinds(("module", "parameter"))
         other = f"; it is a {others[wanted].kind}" if wanted in others else ""
-        remedy = f"the nearest names are {', '.join(map(repr, close))}" if close else f"the model has no such {kind}"
+        remedy = f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
         if other and kind == "module":
-            remedy = (
-                f"name the module it is in, {wanted.rpartition('.')[0] or '.'!r}, or use a point of parameters: grad"
-            )
+            remedy = f"name its module {wanted.rpartition('.')[0] or '.'!r}, or use a point of parameters such as grad"
         raise NoMatchError(
             f"no {kind} is named {wanted!r}{other}",
             remedy=remedy,
@@ -161,8 +162,8 @@ def check_expected(hook: Hook, found: Sequence[str]) -> None:
     if hook.expect is not None and len(found) != hook.expect:
         sample = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
         raise ExpectError(
-            f"{len(found)} targets match, {hook.expect} were expected: {sample or 'none'}",
-            remedy=f"narrow `on`, or expect={len(found)}",
+            f"found {len(found)} target{'s' * (len(found) != 1)}, expected {hook.expect}: {sample or 'none'}",
+            remedy=f"correct `on`, or write expect={len(found)}",
         )
 
 
@@ -173,9 +174,9 @@ def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, 
     for target in targets:
         why = dormant.get(target.name)
         if why and exact.intersection((target.name, *target.aliases)):
-            raise DormantError(f"it cannot fire: {why}", target=target.name, remedy=REMEDIES[why])
+            raise DormantError(f"the hook cannot fire here: {why}", target=target.name, remedy=REMEDIES[why])
     if len(dormant) == len(targets) and set(dormant.values()) == {NO_OPTIMIZER}:
         raise DormantError(
-            f"none of its {len(targets)} targets is in an optimizer that was given",
-            remedy="give attach the optimizer that trains this model",
+            f"none of its {len(targets)} targets is in an optimizer that was passed to attach",
+            remedy="pass to attach the optimizer that trains this model",
         )

@@ -1,4 +1,4 @@
-"""One rank's part of a tensor: the part itself, and which ranks' parts make the whole."""
+"""Find the shard of a tensor that this rank holds, and decide which shards are counted in a merge over ranks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tenterhook import ranks
 from tenterhook.errors import RefusedError
 from tenterhook.resolve.targets import is_sharded
 
-#: points whose value is the same on all ranks, or a part of the same whole; at others it is this rank's
+#: points at which the value is the same on all ranks, or a shard of the same tensor; elsewhere it is local to a rank
 GLOBAL_POINTS = ("grad_final", "update")
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor; writing into it writes into the tensor."""
+    """Return the shard of this rank, which shares its memory with the tensor."""
     if not is_sharded(tensor):
         return tensor
     sharded: Any = tensor
@@ -25,9 +25,9 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def is_counted_here(tensor: Tensor, first: int = 0) -> bool:
-    """True if this rank's part is added when parts are merged over all ranks: of replicas, one is.
+    """Return True if the shard of this rank is counted in a merge over all ranks. Of several replicas, one is counted.
 
-    `first` is the lowest rank that has the tensor at all.
+    `first` is the lowest rank that has the tensor.
     """
     if not is_sharded(tensor):
         return ranks.rank() == first
@@ -38,7 +38,7 @@ def is_counted_here(tensor: Tensor, first: int = 0) -> bool:
 @lru_cache(maxsize=256)
 def _is_counted_here(mesh: Any, placements: tuple[Any, ...], first: int) -> bool:
     if any(p.is_partial() for p in placements):
-        raise RefusedError("the ranks hold summands of this gradient", remedy="use grad_final, where they are summed")
+        raise RefusedError("this gradient is not yet summed over ranks", remedy="use grad_final, which is the sum")
     place = mesh.get_coordinate()
     if place is None or first not in mesh.mesh:
         return False
@@ -47,7 +47,10 @@ def _is_counted_here(mesh: Any, placements: tuple[Any, ...], first: int) -> bool
 
 
 def reduce_partial(tensor: Tensor) -> Tensor:
-    """Sum a gradient of which ranks hold summands; return another as it is. Every rank of its mesh calls it."""
+    """Sum a gradient with partial placements over its ranks, and return any other tensor unchanged.
+
+    Every rank of the mesh must call it.
+    """
     if not is_sharded(tensor):
         return tensor
     from torch.distributed.tensor import Replicate
@@ -60,19 +63,19 @@ def reduce_partial(tensor: Tensor) -> Tensor:
 
 
 def is_fsdp2(model: nn.Module) -> bool:
-    """True under FSDP2: parameters are gathered for a forward and a backward, and are shards at other times."""
+    """Return True if FSDP2 shards the model. It gathers the parameters for the forward and for the backward."""
     from torch.distributed.fsdp import FSDPModule
 
     return any(isinstance(module, FSDPModule) for module in model.modules())
 
 
 def is_tensor_parallel(model: nn.Module) -> bool:
-    """True if modules compute with shards of their parameters, so that their inputs and outputs may be shards, too."""
+    """Return True if modules compute with shards of their parameters. Then their inputs and outputs may be shards."""
     own = 1 if is_fsdp2(model) else 0
     sharded: list[Any] = [parameter for parameter in model.parameters() if is_sharded(parameter)]
     return any(sum(not p.is_replicate() for p in parameter.placements) > own for parameter in sharded)
 
 
 def is_fsdp1(model: nn.Module) -> bool:
-    """True under FSDP1, which puts parts of a flat tensor in the place of parameters."""
+    """Return True if the model uses FSDP1, which replaces the parameters by parts of a flat tensor."""
     return any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())

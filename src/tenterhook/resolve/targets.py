@@ -1,4 +1,4 @@
-"""Canonical names: what the parts of a model are called, whatever it is wrapped in."""
+"""Find the targets of a model, and give them canonical names that do not depend on wrappers."""
 
 from __future__ import annotations
 
@@ -21,47 +21,51 @@ Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer] | None
 
 
 class Target(NamedTuple):
-    """Where a parameter, module or optimizer is to be found; the object itself is not kept. Made in great number."""
+    """Locate a parameter, module or optimizer without keeping it alive.
+
+    It is a tuple because a model may have very many targets.
+    """
 
     name: str
     kind: Kind
-    #: the module, or the one that owns the parameter, or the optimizer
+    #: returns the module, the module that owns the parameter, or the optimizer; None if it no longer exists
     owner: Callable[[], nn.Module | Optimizer | None]
-    #: of a parameter: its key in the owner
+    #: key of the parameter in its owner
     key: str = ""
-    #: other names of the same object, and of a parameter where they are: owner and key
+    #: other names of the same object
     aliases: tuple[str, ...] = ()
+    #: owner and key for each other name of a parameter
     twins: tuple[tuple[weakref.ref[nn.Module], str], ...] = ()
 
     @property
     def tied(self) -> bool:
-        """True if its other names still name the same tensor."""
+        """Return True if all other names still refer to the same tensor."""
         own = self.parameter()
         owners = ((ref(), key) for ref, key in self.twins)
         return all(o is not None and private.own_parameters(o).get(key) is own for o, key in owners)
 
     def parameter(self) -> Tensor | None:
-        """Return the tensor that stands there now."""
+        """Return the tensor that the owner has now under this key."""
         owner: Any = self.owner()
         return None if owner is None else private.own_parameters(owner).get(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTargets:
-    """Every target of a model. Tied parameters and shared modules are one target with aliases."""
+    """Hold every target of a model. A tied parameter or a shared module is one target with aliases."""
 
     modules: dict[str, Target]
     parameters: dict[str, Target]
     optimizers: dict[str, Target]
-    #: the modules that were compiled, each with all that is in it
+    #: names of the modules on which torch.compile was called
     compiled: tuple[str, ...]
-    #: some parameter is a part of one that is spread over ranks
+    #: at least one parameter is a DTensor
     sharded: bool
-    #: every module's place: parent, key, id of the child
+    #: parent, key and id of each module, to detect replaced modules
     places: list[tuple[weakref.ref[nn.Module], str, int]]
 
     def intact(self) -> bool:
-        """True if every module is still where it was."""
+        """Return True if no module was replaced or removed."""
         for ref, key, child in self.places:
             parent = ref()
             if parent is None or id(private.child_modules(parent).get(key)) != child:
@@ -69,7 +73,7 @@ class ModelTargets:
         return True
 
     def in_graph(self, target: Target) -> bool:
-        """True for a module that compiled code calls; what was compiled is itself called from outside."""
+        """Return True if compiled code calls the module. The compiled module itself is called from outside."""
         return target.kind == "module" and bool(self.compiled_around(target))
 
     def compiled_around(self, target: Target) -> list[str]:
@@ -112,7 +116,7 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
                 parameters[id(parameter)] = (full, module, key, [])
     found = ModelTargets({}, {}, {}, tuple(compiled), sharded, places)
     for name, module, aliases in modules.values():
-        # A wrapper and what it wraps share a name; the walk gives the inner one last.
+        # A wrapper and the module inside it share a name. The walk yields the inner module last, so it wins.
         also = tuple(a for a in aliases if a != name) if aliases else ()
         found.modules[name] = Target(name, "module", weakref.ref(module), "", also)
     for name, owner, key, others in parameters.values():
@@ -125,9 +129,9 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
 
 
 def walk(model: nn.Module, *, skip: type[nn.Module] | None = None) -> Iterator[tuple[str, nn.Module]]:
-    """Yield every module under every name it has, parents first, wrappers before what they wrap.
+    """Yield every module under each of its names: parents before children, wrappers before the wrapped module.
 
-    Modules of the class `skip` are left out, with all that is in them.
+    Modules of the class `skip` are left out, together with their children.
     """
     pending: list[tuple[str, nn.Module]] = [(ROOT, model)]
     seen: dict[int, list[str]] = {}
@@ -135,11 +139,11 @@ def walk(model: nn.Module, *, skip: type[nn.Module] | None = None) -> Iterator[t
         name, module = pending.pop()
         known = seen.setdefault(id(module), [])
         if known and any(name == k or k == ROOT or name.startswith(k + ".") for k in known):
-            continue  # a second wrapper of one name, or a module that contains itself
+            continue  # a second wrapper with the same name, or a module that contains itself
         known.append(name)
         yield name, module
         below = []
-        for key, child in list(private.child_modules(module).items()):  # another thread may be making it
+        for key, child in list(private.child_modules(module).items()):  # another thread may be changing the dict
             if child is None or (skip is not None and isinstance(child, skip)):
                 continue
             if key in private.TRANSPARENT or (key == "module" and _is_parallel(module)):
@@ -159,7 +163,10 @@ def _is_parallel(module: nn.Module) -> bool:
 
 
 def parameter_name(module: str, key: str) -> str:
-    """Return the canonical name: `layer.parametrizations.weight` + `original` is `layer.weight`."""
+    """Return the canonical name of a parameter.
+
+    The parameter `original` of `layer.parametrizations.weight` is `layer.weight`.
+    """
     if module == ROOT:
         return key
     before, found, after = f".{module}".rpartition(".parametrizations.")
@@ -188,7 +195,7 @@ def _type_names(cls: type, _known: dict[type, tuple[str, ...]] = {}) -> tuple[st
 
 
 def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
-    """Name the optimizers: one is `optimizer`, several are `optimizer.0`, ... or `optimizer.<key>`."""
+    """Name the optimizers: `optimizer` for a single one, otherwise `optimizer.0`, ... or `optimizer.<key>`."""
     if optimizers is None:
         return {}
     if isinstance(optimizers, Mapping):
@@ -200,14 +207,14 @@ def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
     for one in named.values():
         if not isinstance(one, Optimizer):
             raise ResolveError(
-                f"optimizer= was given a {type(one).__name__}",
-                remedy="give an Optimizer, or a list or a dict of them",
+                f"optimizer= received a {type(one).__name__}",
+                remedy="pass an Optimizer, or a list or dict of optimizers",
             )
     return named
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return the model's device, or the first one if it is on several."""
+    """Return the device of the first parameter, or the CPU if there are no parameters."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
@@ -216,7 +223,7 @@ def devices_of(model: nn.Module) -> set[str]:
 
 
 def kinds_of(targets: Sequence[Target]) -> list[str | None]:
-    """Describe what stands at each target: a parameter as `float32[4, 8]`, a module by its class."""
+    """Describe each target: a parameter as `float32[4, 8]`, a module by its class."""
     known: dict[tuple[torch.dtype, torch.Size], str] = {}
     kinds: list[str | None] = []
     for target in targets:
@@ -237,7 +244,7 @@ def kinds_of(targets: Sequence[Target]) -> list[str | None]:
 
 
 def class_name(cls: type) -> str:
-    """Return the name of a class as the program wrote it, without the one that FSDP2 puts before it."""
+    """Return the name of a class as the program defines it, without the subclass that FSDP2 creates."""
     own, *above = cls.__mro__
     return above[1].__name__ if above[0].__name__ == "FSDPModule" else own.__name__
 

@@ -1,7 +1,8 @@
-"""Every private attribute of torch that tenterhook touches: one function each, with the versions it was seen on.
+"""Collect every private attribute of torch that tenterhook uses, one function for each, with the tested versions.
 
-`tests/torch_internals` fails when torch changes what one of these relies on. `compiler` is imported by its own name: it
-is about torch.compile alone. `code_owner` touches nothing private, but knows where torch's own code lies.
+`tests/torch_internals` fails when torch changes an attribute that a function relies on. The module `compiler` concerns
+only torch.compile, so it is imported separately. `code_owner` uses no private attribute, but depends on the location of
+torch's code.
 """
 
 from tenterhook.torch_internals.autograd import ENGINE_ENTRY as ENGINE_ENTRY

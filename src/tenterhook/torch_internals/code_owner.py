@@ -1,4 +1,4 @@
-"""Find whose code something is: the program's, a library's, or ours."""
+"""Find out whether code belongs to the program, to a library or to tenterhook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIBRARIES = tuple(
     | {str(Path(torch.__file__).parent.parent)}
 )
 _OURS = str(Path(__file__).parents[1])
-#: parts of torch that people know by another name, by the module their hooks are from
+#: usual names of parts of torch, by the module that defines their hooks
 _PARTS = {
     "torch.nn.parallel.distributed": "DDP",
     "torch.distributed.algorithms": "DDP",
@@ -30,17 +30,17 @@ PROGRAM = "the program"
 
 
 def is_users(path: str) -> bool:
-    """Return True if a file is the user's own: neither a library's nor ours."""
+    """Return True if a file belongs to the user, and not to a library or to tenterhook."""
     return not path.startswith((*_LIBRARIES, _OURS, "<frozen"))
 
 
 def is_ours(path: str) -> bool:
-    """Return True if a file is tenterhook's."""
+    """Return True if a file belongs to tenterhook."""
     return path.startswith(_OURS)
 
 
 def owner_of(fn: Any) -> str:
-    """Return who registered a function, by where it is defined: DDP, FSDP, accelerate, wandb, or the program."""
+    """Return the name of the library that defines a function, such as DDP, FSDP or accelerate, or "the program"."""
     while isinstance(fn, partial):
         fn = fn.func
     module = getattr(fn, "__module__", None) or type(fn).__module__

@@ -1,4 +1,4 @@
-"""Private attributes of FSDP2, pipelines and the process group."""
+"""Read private attributes of FSDP2, pipelines and the process group."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 
 def reduces_in_other_dtype(model: nn.Module) -> bool:
-    """Return True if FSDP2 reduces gradients in another dtype than they are made in.
+    """Return True if FSDP2 reduces gradients in a dtype that differs from the dtype of the backward.
 
-    Its policy has no public name. Seen on torch 2.13.
+    Only a private attribute has the policy. Tested with torch 2.13.
     """
     from torch.distributed.fsdp import FSDPModule
 
@@ -23,7 +23,7 @@ def reduces_in_other_dtype(model: nn.Module) -> bool:
 
 
 def shard_groups(model: nn.Module) -> list[tuple[Any, list[Tensor]]]:
-    """Return the groups that FSDP2 shards parameters in, each with its shards. Seen on torch 2.13."""
+    """Return the parameter groups of FSDP2, each with its sharded parameters. Tested with torch 2.13."""
     from torch.distributed.fsdp import FSDPModule
 
     states = [m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)]
@@ -32,14 +32,14 @@ def shard_groups(model: nn.Module) -> list[tuple[Any, list[Tensor]]]:
 
 
 def syncs(group: Any) -> bool:
-    """Return True if the next backward reduces the gradients of a group of `shard_groups`. Seen on torch 2.13."""
+    """Return True if the next backward reduces the gradients of a group from `shard_groups`. Tested with torch 2.13."""
     return bool(group.reduce_grads)
 
 
 def infers_shapes() -> bool:
-    """Return True if a pipeline's stage is being run with empty tensors, to infer the shapes that it returns.
+    """Return True if a pipeline stage is running with empty tensors to infer the shapes of its outputs.
 
-    Only the calling functions show it. Seen on torch 2.13.
+    Only the names of the calling functions show it. Tested with torch 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False
@@ -52,20 +52,21 @@ def infers_shapes() -> bool:
 
 
 def splits_backward(model: nn.Module) -> bool:
-    """Return True if a pipeline's schedule runs this stage's backward in two halves, the parameters' much later.
+    """Return True if a pipeline schedule splits the backward of this stage into two parts.
 
-    A stage does not know its schedule, so all schedules of the process are searched. Seen on torch 2.13.
+    The second part computes the gradients of the parameters much later. A stage does not refer to its schedule, so all
+    schedules of the process are searched. Tested with torch 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False
     from torch.distributed.pipelining import schedules
 
     kinds = (schedules.ScheduleInterleavedZeroBubble, schedules.ScheduleZBVZeroBubble, schedules.ScheduleDualPipeV)
-    # By type: isinstance asks a proxy what it stands for, which may be dead.
+    # Compare the type: isinstance would access the object behind a weak proxy, which may no longer exist.
     found = (one for one in gc.get_objects() if issubclass(type(one), kinds))
     return any(stage.submod is model for one in found for stage in one._stages)
 
 
 def default_store() -> Any:
-    """Return the store of the default process group, which has no public name. Seen on torch 2.13."""
+    """Return the store of the default process group. Tested with torch 2.13."""
     return torch.distributed.distributed_c10d._get_default_store()

@@ -1,4 +1,4 @@
-"""Private attributes: the dicts that PyTorch keeps hooks in."""
+"""Read and change the private dicts in which PyTorch stores hooks."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_module
 from torch.optim import optimizer as optimizer_module
 
-#: The function that sees the output of each call of a module with full backward hooks; it keeps the module.
-#: Seen on torch 2.13.
+#: The method that receives the output of each call of a module with full backward hooks. Its object has the module as
+#: an attribute. Tested with torch 2.13.
 OUTPUT_ENTRY = (torch.utils.hooks.BackwardHook, "setup_output_hook")
 
 
 def registered_in(handle: Any) -> dict[int, Any] | None:
-    """Return the dict that a RemovableHandle would remove its hook from; None if that is gone. Seen on torch 2.13."""
+    """Return the dict that contains the hook of a RemovableHandle, or None if the dict no longer exists.
+
+    Tested with torch 2.13.
+    """
     hooks: dict[int, Any] | None = handle.hooks_dict_ref()
     return hooks
 
 
-#: The dicts of a tensor that hold hooks. Seen on torch 2.13.
+#: The attributes of a tensor that contain hooks. Tested with torch 2.13.
 HOOK_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def tensor_hooks(tensor: Tensor, slot: str) -> OrderedDict[int, Any] | None:
-    """Return one of a tensor's hook dicts; None if nothing was ever registered. Seen on torch 2.13."""
+    """Return one of the hook dicts of a tensor, or None if no hook was ever registered. Tested with torch 2.13."""
     hooks: OrderedDict[int, Any] | None = getattr(tensor, slot)
     return hooks
 
 
 def reinstall_tensor_hooks(tensor: Tensor) -> None:
-    """Connect the hook dicts to the tensor again, which `swap_tensors` leaves listed but dead; harmless twice.
+    """Connect the hook dicts to the tensor again after `swap_tensors`, which keeps the dicts but disables the hooks.
 
-    Seen on torch 2.13.
+    A second call has no effect. Tested with torch 2.13.
     """
     for slot in HOOK_SLOTS:
         hooks = getattr(tensor, slot)
@@ -45,7 +48,7 @@ def reinstall_tensor_hooks(tensor: Tensor) -> None:
 
 
 def drop_empty_tensor_hooks(tensor: Tensor) -> None:
-    """Set empty hook dicts back to None; removing the last hook leaves them. Seen on torch 2.13."""
+    """Set empty hook dicts to None, because the dict stays when the last hook is removed. Tested with torch 2.13."""
     for slot in HOOK_SLOTS:
         hooks = getattr(tensor, slot)
         if hooks is not None and not hooks:
@@ -53,16 +56,16 @@ def drop_empty_tensor_hooks(tensor: Tensor) -> None:
 
 
 def put_in_order(hooks: dict[int, Any], keys: list[int]) -> None:
-    """Rearrange a hook dict in place; a tensor's is read in the order of insertion, which move_to_end does not change.
+    """Order a hook dict in place by `keys`.
 
-    Seen on torch 2.13.
+    A tensor reads its dict in the order of insertion, which `move_to_end` does not change. Tested with torch 2.13.
     """
     items = [(key, hooks[key]) for key in keys]
     hooks.clear()
     hooks.update(items)
 
 
-#: The dicts of a module that hold hooks, each with the name of the function that fills it. Seen on torch 2.13.
+#: The attributes of a module that contain hooks, each with the name of its register function. Tested with torch 2.13.
 MODULE_SLOTS = {
     "_forward_pre_hooks": "register_forward_pre_hook",
     "_forward_hooks": "register_forward_hook",
@@ -76,9 +79,9 @@ MODULE_SLOTS = {
 
 
 def registered_by(module: nn.Module) -> dict[str, str]:
-    """Return MODULE_SLOTS for this module: its backward hooks are of the legacy kind or of the full one, never both.
+    """Return MODULE_SLOTS for this module, whose backward hooks are either all legacy hooks or all full hooks.
 
-    Seen on torch 2.13.
+    Tested with torch 2.13.
     """
     if module._is_full_backward_hook is False:
         return MODULE_SLOTS | {"_backward_hooks": "register_backward_hook"}
@@ -86,7 +89,10 @@ def registered_by(module: nn.Module) -> dict[str, str]:
 
 
 def count_hooks(owner: Any, register: str) -> int | None:
-    """Return how many hooks a register function has put on a module; None for other owners. Seen on torch 2.13."""
+    """Return the number of hooks that a module has from a register function, or None for other owners.
+
+    Tested with torch 2.13.
+    """
     slot = next((slot for slot, by in MODULE_SLOTS.items() if by == register), None)
     hooks = getattr(owner, slot, None) if slot is not None and isinstance(owner, nn.Module) else None
     return None if hooks is None else len(hooks)
@@ -96,18 +102,18 @@ _unnumbered = itertools.count(-1, -1)
 
 
 def insert_hook(hooks: dict[int, Any], fn: Callable[..., Any]) -> Callable[[], None]:
-    """Put a hook into a dict without using up a number, so that others get those they would have got.
+    """Insert a hook into a dict without using a handle id, so that other hooks get the same ids as without it.
 
-    Return what takes it out again. Seen on torch 2.13.
+    Return a function that removes the hook. Tested with torch 2.13.
     """
     key = next(_unnumbered)
     hooks[key] = fn
     return lambda: hooks.pop(key, None) and None
 
 
-#: The hooks on every module's call. Seen on torch 2.13.
+#: The global hooks that run before the forward of every module. Tested with torch 2.13.
 EVERY_CALL: dict[int, Any] = module_module._global_forward_pre_hooks
-#: The hooks on every optimizer's step, before it and after it. Seen on torch 2.13.
+#: The global hooks that run before and after the step of every optimizer. Tested with torch 2.13.
 EVERY_STEP: tuple[dict[int, Any], dict[int, Any]] = (
     optimizer_module._global_optimizer_pre_hooks,
     optimizer_module._global_optimizer_post_hooks,
@@ -115,12 +121,12 @@ EVERY_STEP: tuple[dict[int, Any], dict[int, Any]] = (
 
 
 def forget_hook(module: nn.Module, slot: str, key: int) -> None:
-    """Remove a hook whose handle is not at hand, with its entries in the dicts beside. Seen on torch 2.13."""
+    """Remove a hook without its handle, and its entries in the related dicts. Tested with torch 2.13."""
     for name in (slot, f"{slot}_with_kwargs", f"{slot}_always_called"):
         getattr(module, name, {}).pop(key, None)
 
 
-#: The dicts of an optimizer that hold hooks, each with the name of the function that fills it. Seen on torch 2.13.
+#: The attributes of an optimizer that contain hooks, each with its register function. Tested with torch 2.13.
 OPTIMIZER_SLOTS = {
     "_optimizer_step_pre_hooks": "register_step_pre_hook",
     "_optimizer_step_post_hooks": "register_step_post_hook",
@@ -132,16 +138,16 @@ OPTIMIZER_SLOTS = {
 
 
 def hooks_in(owner: object, slot: str) -> dict[int, Any]:
-    """Return one of the dicts named above; empty if the owner has none. Seen on torch 2.13."""
+    """Return one of the hook dicts of a module or optimizer, or an empty dict. Tested with torch 2.13."""
     hooks: dict[int, Any] | None = getattr(owner, slot, None)
     return {} if hooks is None else hooks
 
 
 def is_only(hooks: dict[int, Any]) -> bool:
-    """Return True if a hook dict holds one hook."""
+    """Return True if a hook dict contains exactly one hook."""
     return len(hooks) == 1
 
 
 def is_before_others(hooks: dict[int, Any], key: int) -> bool:
-    """Return True if something was registered after the hook of that handle id."""
+    """Return True if another hook was registered after the hook with this handle id."""
     return key in hooks and next(reversed(hooks), None) != key
