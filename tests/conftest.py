@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch._inductor.compile_fx  # imported here, since a warning that is an error would break a later first import
 from torch import Tensor, nn
 
 from tests.leftovers import clear_compiled
