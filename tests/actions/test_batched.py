@@ -1,4 +1,4 @@
-"""What is measured together is what is measured one by one, whatever the sizes, kinds and numbers."""
+"""Measuring many tensors at once gives the same numbers as measuring each tensor alone, for all sizes and dtypes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = (0, 1, 7, 1023, 1024, 1025, 5000)
 
 
 def by_hand(x: Tensor) -> dict[str, float]:
-    """In double, from the definition."""
+    """Compute the statistics from their definitions, in double precision."""
     d = x.double()
     return {
         "numel": d.numel(),
@@ -54,7 +54,7 @@ def check(tensors: list[Tensor], measure: BatchMeasure) -> None:
         for name, column in found.items():
             number = float(column[slot])
             if name == "total" and math.isfinite(wanted["total"]):
-                # A sum of both signs: what matters is the error beside the size of what was summed.
+                # Elements of both signs cancel, so the error is compared with the size of the elements.
                 assert abs(number - wanted["total"]) <= scale * (1e-12 if x.dtype == torch.float64 else 1e-6)
             else:
                 assert agree(number, wanted[name], x.dtype), (slot, name, number, wanted[name])
@@ -102,12 +102,12 @@ def test_large_tensors_are_read_where_they_are_and_small_ones_in_several_packs()
     ]
     tensors = [torch.randn(n) for n in sizes]
     measure = stats.batched([TensorSpec.of(t) for t in tensors])
-    for _ in range(2):  # the second time into a buffer that is not clean
+    for _ in range(2):  # the second pass reuses the buffer, which holds old numbers
         check(tensors, measure)
         tensors = [t * 2 for t in tensors]
 
 
-@pytest.mark.parametrize("size", [ROW_WIDTH, 64], ids=["none has padding", "all have"])
+@pytest.mark.parametrize("size", [ROW_WIDTH, 64], ids=["no padding", "padding"])
 def test_a_buffer_used_for_several_packs_brings_nothing_over(size: int):
     tensors = [torch.full((size,), float(i % 7 + 1)) for i in range(2 * PACK_ELEMENTS // ROW_WIDTH)]
     measure = stats.batched([TensorSpec.of(t) for t in tensors])

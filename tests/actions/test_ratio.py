@@ -1,4 +1,4 @@
-"""`ratio`: how large an update is beside the parameter."""
+"""`ratio` measures the size of an update relative to its parameter."""
 
 from __future__ import annotations
 

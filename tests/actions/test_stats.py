@@ -1,4 +1,4 @@
-"""Statistics and triggers, against the same numbers written by hand."""
+"""Compare statistics and triggers with numbers that are computed by hand."""
 
 from __future__ import annotations
 

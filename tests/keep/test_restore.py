@@ -394,8 +394,8 @@ def test_every_kind_of_mismatch_is_in_one_report():
         "  saved with 'optimizer', here it has no optimizer",
         "  hook 'nowhere': no module is named 'blocks.1'; the nearest names are 'blocks.0', 'blocks', 'blocks.0.lin'",
         "  hook 'expected': 1 targets match, 2 were expected: blocks.0.lin.bias; narrow `on`, or expect=1",
-        "  hook 'unknown': there is no action 'unknown'; the nearest is 'unknow'; import the module that has "
-        '@th.action("unknown") first (commands: --actions MODULE); a plan never imports code',
+        "  hook 'unknown': the action 'unknown' is not registered; the nearest is 'unknow'; first import the module "
+        'that has @th.action("unknown"), or pass --actions MODULE to the command. A plan never imports code',
         "  hook 'final': there is no optimizer, so there is no such moment; give optimizer=optimizer, or use "
         "grad_accumulated",
         "  hook 'missing' on 'head.bias': saved, but not here",

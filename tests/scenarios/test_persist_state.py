@@ -233,7 +233,7 @@ def test_p6_a_pickled_function_is_another_one_without_a_word(monkeypatch: pytest
     [
         (program(smooth_otherwise), "the code of 'smooth' is not what it was when the state was saved"),
         (program(smooth, version=2), "saved with version 1 of 'smooth', older than the one here, 2"),
-        (th.Registry(), "there is no action 'smooth'"),
+        (th.Registry(), "the action 'smooth' is not registered"),
     ],
     ids=["code", "version", "gone"],
 )
