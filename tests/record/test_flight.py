@@ -1,4 +1,4 @@
-"""The flight recorder: nothing until something goes wrong, then the last steps, and who did it."""
+"""The flight recorder writes only when something goes wrong: then it writes the last steps and the suspects."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_the_producer_is_named_first(case: Case, tmp_path: Path):
     (report,) = flight.reports
     assert report.step == WHEN
     assert (report.suspects[0].kind, report.suspects[0].target) == ("nonfinite", case.producer)
-    told = json.loads((tmp_path / f"step-{WHEN:08}" / "flight.json").read_text())
-    assert told["suspects"][0]["target"] == case.producer
+    written = json.loads((tmp_path / f"step-{WHEN:08}" / "flight.json").read_text())
+    assert written["suspects"][0]["target"] == case.producer
     curve = th.open_run(report.path).curve("grads", "0.weight", "norm")
     assert curve.steps == list(range(WHEN + 1))
 
@@ -52,7 +52,7 @@ def test_find_nonfinite_names_the_producer(case: Case):
     assert caught.value.target == case.producer
 
 
-@pytest.mark.filterwarnings("ignore:tenterhook muted:RuntimeWarning")  # an output that is changed in place
+@pytest.mark.filterwarnings("ignore:tenterhook muted:RuntimeWarning")  # one of the models changes an output in place
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_run_does_not_trip(name: str, tmp_path: Path):
     torch.manual_seed(0)
@@ -93,9 +93,9 @@ for step in range(10):
 @pytest.mark.parametrize(
     ("before", "end", "code", "reason"),
     [
-        ("", "os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "the process was told to end (SIGTERM)"),
+        ("", "os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, "the process received SIGTERM"),
         ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))", "os.kill(os.getpid(), signal.SIGTERM)", 7,
-         "the process was told to end (SIGTERM)"),
+         "the process received SIGTERM"),
         ("", "raise KeyError('lost')", 1, "the program ended with KeyError: 'lost'"),
         ("", "", 0, None),
     ],
@@ -171,7 +171,10 @@ def test_what_the_model_is_made_of_cannot_break_the_training(tmp_path: Path):
     optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.1)
     flight = th.Flight(tmp_path)
     watch = th.Hook("w", on="fc.weight", at="grad_final", do=th.watch_nonfinite())
-    with pytest.warns(UserWarning, match="knows less"), th.attach(model, [watch], optimizer=optimizer, sinks=flight):
+    with (
+        pytest.warns(UserWarning, match="could not read the model"),
+        th.attach(model, [watch], optimizer=optimizer, sinks=flight),
+    ):
         model(torch.full((1, 2), torch.inf)).sum().backward()
         optimizer.step()
     assert [s.target for s in flight.reports[0].suspects] == []

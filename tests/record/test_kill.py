@@ -1,4 +1,4 @@
-"""A slice of `scripts/kill-recording`: a process that records is killed, and nothing that was safe is lost."""
+"""Run a part of `scripts/kill-recording`: after a recording process is killed, no acknowledged row is lost."""
 
 from __future__ import annotations
 

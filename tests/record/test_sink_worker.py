@@ -1,4 +1,4 @@
-"""A sink may hang, raise or be slow: nothing of it reaches the training, and every row is accounted for."""
+"""A sink that hangs, raises or is slow does not affect the training, and every row is counted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_hung_sink_holds_up_nobody_and_what_it_did_not_take_is_counted(monkeyp
         one.enqueue(made)
         took.append(time.thread_time() - start)
         assert one.waiting <= 1000
-    assert sorted(took)[-10] < 1e-3  # the garbage collector may run during a few of them
+    assert sorted(took)[-10] < 1e-3  # the garbage collector may run during a few calls
     assert (one.emitted, one.written, one.dropped, one.waiting) == (10**6, 0, 10**6 - 1000, 1000)
     start = time.monotonic()
     one.close()
@@ -192,7 +192,7 @@ def test_drops_are_told_again_if_the_write_that_told_them_failed(monkeypatch: py
     one = SinkWorker(Sink())
     one.enqueue(batch(0, 3))
     assert inside.wait(5)
-    one.enqueue(batch(1, 3))  # there is no room for these two
+    one.enqueue(batch(1, 3))  # the queue is full, so this batch and the next are dropped
     one.enqueue(batch(2, 3))
     go.set()
     assert one.catch_up(5)

@@ -1,4 +1,4 @@
-"""What was recorded is what is read, by us and by others; nothing is there twice, half or by another name."""
+"""Every reader gets exactly the recorded rows: no row is missing, duplicated, incomplete or misnamed."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_merge_that_was_cut_off_leaves_no_row_twice(tmp_path: Path, monkeypatc
     assert len(list(tmp_path.glob("part-*"))) == 4
     assert th.open_run(tmp_path).curve("h", "t", "n").steps == [0, 1, 2, 3, 4]
     assert th.open_run(tmp_path).verify() == 5
-    # A resumed run rewrites the merged part: what that replaced must not show again.
+    # A resumed run rewrites the merged part. The parts that the merged part replaced must stay hidden.
     Store(tmp_path).write([rows(3, value=9.0)])
     assert th.open_run(tmp_path).curve("h", "t", "n") == ([0, 1, 2, 3], [0.0, 0.0, 0.0, 9.0])
     assert len(list(tmp_path.glob("part-*"))) == 2
@@ -172,7 +172,7 @@ def test_what_is_not_there_is_said(tmp_path: Path):
     Store(tmp_path).write([rows(0)])
     with pytest.raises(th.StoreError) as caught:
         th.open_run(tmp_path).curve("h", "t", "m")
-    assert caught.value.remedy == "the nearest is h/t/n"
+    assert caught.value.remedy == "use the nearest name, h/t/n"
 
 
 def test_it_goes_to_object_storage_through_a_uri(tmp_path: Path):
@@ -211,7 +211,7 @@ def train(*sinks):
 
 bare, _ = train()
 store = th.Store(sys.argv[1], linger=0.0)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))  # no file may be larger: every part is refused
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))  # no file may be larger, so every write of a part fails
 losses, (worker,) = train(store)
 print(losses == bare, worker.emitted == 200 * 24, worker.emitted == worker.written + worker.dropped, worker.dropped > 0)
 print(type(worker.error).__name__)
@@ -288,18 +288,18 @@ def test_a_plan_that_cannot_be_kept_is_said_and_the_rig_is_whole(tmp_path: Path)
     store = Store(tmp_path / "run")
     (tmp_path / "run").rmdir()
     (tmp_path / "run").write_text("")
-    with pytest.warns(UserWarning, match=r"plan\.json could not be kept"):
+    with pytest.warns(UserWarning, match=r"plan\.json could not be written"):
         rig = th.attach(model, [th.Hook("s", on="weight", at="grad", do=th.stats())], sinks=store)
     assert rig.attached
     with pytest.warns(UserWarning, match="the sink Store raised"):
         model(torch.ones(1, 2)).sum().backward()
         rig.flush()
-    with pytest.warns(UserWarning, match=r"ledger\.json could not be kept"):
+    with pytest.warns(UserWarning, match=r"ledger\.json could not be written"):
         rig.detach()
 
 
 def test_several_steps_in_one_part_keep_their_own_numbers(tmp_path: Path):
-    """Sites that did not fire, and a hook that has other targets from one step on."""
+    """Write steps in which some sites did not fire, and in which the targets of a hook change."""
     import itertools
 
     from tenterhook.record import Batch, StepTable
