@@ -1,4 +1,4 @@
-"""The fixture for tests."""
+"""The pytest fixture `hook_doctor` fails tests whose hooks are wrong."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_a_plan_that_cannot_be_attached_is_said_at_the_first_step(tmp_path: Path
     before, _, after = done.stderr.partition("step 0\n")
     assert done.returncode == 3 and "step 2" in after
     assert (
-        "Linear goes on without the plan: hook 'norms' at grad_final: the action 'halved_by_absent' is not registered"
+        "Linear continues without the plan: hook 'norms' at grad_final: the action 'halved_by_absent' is not registered"
         in before
     )
 
