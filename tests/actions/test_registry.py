@@ -95,12 +95,12 @@ def test_a_parameter_without_a_type_is_refused():
         def untyped(x: Tensor, *, k=1) -> None: ...
 
 
-def test_measure_and_partials_come_together():
+def test_measure_needs_partials():
     with pytest.raises(th.ActionError, match="has measure= but not partials="):
         Definition("m", lambda x, ctx: x, at=("grad",), modifies=True, measure=lambda x: {})
 
 
-def test_fingerprints_tell_code_apart_without_its_source():
+def test_fingerprints_distinguish_code_without_its_source():
     code = "def f(x, *, k: float = 1.0):\n    return x * {}\n"
     made = []
     for text in (code.format("k"), "\n\n" + code.format("k"), code.format("k + 1")):
@@ -144,7 +144,7 @@ def test_a_custom_two_phase_action_over_the_hook(mlp, sgd, train):
     assert max(p.grad.abs().max().item() for p in mlp.parameters()) == 1.0
 
 
-def test_a_tensor_given_for_the_name_of_one_is_said():
+def test_a_tensor_in_place_of_its_name_is_refused():
     with pytest.raises(th.ActionError) as told:
         th.steer(by=torch.ones(2))
     assert str(told.value) == (
@@ -153,7 +153,7 @@ def test_a_tensor_given_for_the_name_of_one_is_said():
     )
 
 
-def test_without_a_name_it_has_the_functions():
+def test_by_default_an_action_has_the_name_of_its_function():
     @th.action(modifies=True, registry=fresh())
     def halved(x: Tensor) -> Tensor:
         return x / 2
@@ -184,13 +184,13 @@ def test_without_a_name_it_has_the_functions():
         ),
     ],
 )
-def test_a_wrong_contract_is_said_where_it_is_written(contract, text):
+def test_a_wrong_contract_is_refused_at_registration(contract, text):
     with pytest.raises(th.ActionError) as error:
         th.action("own", registry=fresh(), **contract)(lambda x: None)
     assert str(error.value) == text
 
 
-def test_a_built_in_name_is_not_to_be_taken():
+def test_a_built_in_name_cannot_be_reused():
     with pytest.raises(th.ActionError) as error:
         th.action("scale", registry=fresh())(lambda x: None)
     assert error.value.remedy == "give it another name"

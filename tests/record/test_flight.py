@@ -112,7 +112,7 @@ def test_how_a_program_may_end(tmp_path: Path, before: str, end: str, code: int,
         assert th.open_run(found[0].parent).curve("updates", "weight", "norm").steps == list(range(10))
 
 
-def test_the_handler_of_the_signal_is_given_back(tmp_path: Path):
+def test_the_signal_handler_is_restored(tmp_path: Path):
     mine = lambda number, frame: None
     before = signal.signal(signal.SIGTERM, mine)
     try:
@@ -128,7 +128,7 @@ def test_the_handler_of_the_signal_is_given_back(tmp_path: Path):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_trip_switches_heavier_hooks_on(tmp_path: Path):
+def test_a_trip_makes_other_hooks_due(tmp_path: Path):
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     plan = [
@@ -146,7 +146,7 @@ def test_a_trip_switches_heavier_hooks_on(tmp_path: Path):
     assert [r.reason for r in flight.reports] == ["watch_nonfinite 'watch' tripped at 'weight'"]
 
 
-def test_it_keeps_no_more_than_it_is_told_to(tmp_path: Path):
+def test_it_keeps_the_given_number_of_steps(tmp_path: Path):
     model = nn.Linear(2, 1)
     rig, optimizer, flight = flown(model, tmp_path)
     for _ in range(50):
@@ -158,7 +158,7 @@ def test_it_keeps_no_more_than_it_is_told_to(tmp_path: Path):
     rig.detach()
 
 
-def test_what_the_model_is_made_of_cannot_break_the_training(tmp_path: Path):
+def test_an_unreadable_parameter_does_not_stop_the_training(tmp_path: Path):
     class Odd(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -180,7 +180,7 @@ def test_what_the_model_is_made_of_cannot_break_the_training(tmp_path: Path):
     assert [s.target for s in flight.reports[0].suspects] == []
 
 
-def test_it_can_be_used_again_and_keeps_what_it_wrote(tmp_path: Path):
+def test_it_can_be_used_again_and_keeps_its_reports(tmp_path: Path):
     flight = th.Flight(tmp_path, steps=8)
     for _ in range(2):
         model = nn.Linear(2, 1)
@@ -194,7 +194,7 @@ def test_it_can_be_used_again_and_keeps_what_it_wrote(tmp_path: Path):
     assert [Path(r.path).name for r in flight.reports] == ["step-00000003", "step-00000003-2"]
 
 
-def test_two_of_them_give_the_handler_back_in_any_order(tmp_path: Path):
+def test_two_recorders_restore_the_handler_in_any_order(tmp_path: Path):
     before = signal.getsignal(signal.SIGTERM)
     rigs = [flown(nn.Linear(2, 1), tmp_path / str(i))[0] for i in range(2)]
     for rig in rigs:
@@ -202,7 +202,7 @@ def test_two_of_them_give_the_handler_back_in_any_order(tmp_path: Path):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_flush_waits_for_what_a_trip_writes(tmp_path: Path):
+def test_flush_waits_for_the_report_of_a_trip(tmp_path: Path):
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with th.flight(model, optimizer, tmp_path) as rig:

@@ -82,7 +82,7 @@ def test_the_page_holds_the_numbers_of_the_run(folder: Path, tmp_path: Path):
     assert [sum(counts) for counts in everything["counts"]] == [elements, elements, elements, 0]
 
 
-def test_steps_are_put_together_where_there_is_no_room(folder: Path):
+def test_steps_are_grouped_if_there_are_too_many_cells(folder: Path):
     from tenterhook.view.series import choose_bins, matrices, read_contents
 
     run = th.open_run(folder)
@@ -109,7 +109,7 @@ def test_names_from_a_run_cannot_end_the_script(tmp_path: Path):
     assert run["matrices"][0]["targets"] == ["</script><script>alert(1)</script>"]
 
 
-def test_a_folder_without_a_run_is_said(tmp_path: Path):
+def test_a_folder_without_a_run_is_refused(tmp_path: Path):
     with pytest.raises(th.StoreError, match="no recorded run in"):
         report(tmp_path, tmp_path / "report.html")
 
