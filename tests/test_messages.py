@@ -210,7 +210,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.ContractError,
         lambda m, o: (attach(m, on="head", at="grad_output", do=lambda g, ctx: g * ctx.value), backward(m)),
         "hook 'h' at grad_output on 'head': the value was not kept for this action\n"
-        "  remedy: register the action with @th.action(..., needs_value=True): keeping a value costs memory",
+        "  remedy: register the action with @th.action(..., needs_value=True). Keeping a value costs memory",
     ),
     "in place": (
         th.InPlaceError,
@@ -227,8 +227,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "more than a number": (
         th.ContractError,
         lambda m, o: own(m, spills()),
-        "hook 'h' at output on 'head': emit was given (1, 2)\n"
-        "  remedy: it records one number: x.norm(), x.mean(), ...",
+        "hook 'h' at output on 'head': emit got a tensor of shape (1, 2)\n"
+        "  remedy: emit one number, such as x.norm() or x.mean()",
     ),
     "no target in an optimizer": (
         th.DormantError,
@@ -260,14 +260,14 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "a word the contract does not know": (
         th.ActionError,
         lambda m, o: th.action("xx", modifes=True),
-        "the action 'xx' is given modifes=; the nearest is modifies=\n  remedy: it takes at, modifies, elementwise, "
-        "needs_value, version, measure, partials, state, trigger",
+        "the action 'xx' does not accept modifes=; the nearest is modifies=\n"
+        "  remedy: use one of at, modifies, elementwise, needs_value, version, measure, partials, state, trigger",
     ),
     "arity": (
         th.ActionError,
         lambda m, o: attach(m, on="head", at="grad_output", do=three),
-        f"hook 'h' at grad_output: three at {__file__}:{three.__code__.co_firstlineno} takes 3 arguments\n"
-        "  remedy: write fn(value) or fn(value, ctx)",
+        f"hook 'h' at grad_output: three at {__file__}:{three.__code__.co_firstlineno} takes 3 arguments, "
+        "but an action takes 1 or 2\n  remedy: write fn(value) or fn(value, ctx)",
     ),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What is measured together is what is measured one by one, whatever the sizes, kinds and numbers."""
+"""Measuring many tensors at once gives the same numbers as measuring each tensor alone, for all sizes and dtypes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = (0, 1, 7, 1023, 1024, 1025, 5000)
 
 
 def by_hand(x: Tensor) -> dict[str, float]:
-    """In double, from the definition."""
+    """Compute the statistics from their definitions, in double precision."""
     d = x.double()
     return {
         "numel": d.numel(),
@@ -54,7 +54,7 @@ def check(tensors: list[Tensor], measure: BatchMeasure) -> None:
         for name, column in found.items():
             number = float(column[slot])
             if name == "total" and math.isfinite(wanted["total"]):
-                # A sum of both signs: what matters is the error beside the size of what was summed.
+                # Elements of both signs cancel, so the error is compared with the size of the elements.
                 assert abs(number - wanted["total"]) <= scale * (1e-12 if x.dtype == torch.float64 else 1e-6)
             else:
                 assert agree(number, wanted[name], x.dtype), (slot, name, number, wanted[name])
@@ -67,9 +67,7 @@ def check(tensors: list[Tensor], measure: BatchMeasure) -> None:
     seed=st.integers(0, 99),
     planted=st.sampled_from([None, math.nan, math.inf, -math.inf, 0.0]),
 )
-def test_statistics_are_those_from_the_definition(
-    sizes: list[int], dtype: torch.dtype, seed: int, planted: float | None
-):
+def test_statistics_match_their_definitions(sizes: list[int], dtype: torch.dtype, seed: int, planted: float | None):
     torch.manual_seed(seed)
     tensors = [(torch.randn(n) * 10 ** torch.randn(())).to(dtype) for n in sizes]
     if planted is not None and sizes[-1]:
@@ -92,7 +90,7 @@ def test_a_compiled_kernel_gives_the_same(compiling: None, dtype: torch.dtype):
     check(tensors, measure)
 
 
-def test_large_tensors_are_read_where_they_are_and_small_ones_in_several_packs():
+def test_large_tensors_are_read_in_place_and_small_ones_in_several_packs():
     torch.manual_seed(0)
     sizes = [
         READ_IN_PLACE_FROM,
@@ -102,13 +100,13 @@ def test_large_tensors_are_read_where_they_are_and_small_ones_in_several_packs()
     ]
     tensors = [torch.randn(n) for n in sizes]
     measure = stats.batched([TensorSpec.of(t) for t in tensors])
-    for _ in range(2):  # the second time into a buffer that is not clean
+    for _ in range(2):  # the second pass reuses the buffer, which holds old numbers
         check(tensors, measure)
         tensors = [t * 2 for t in tensors]
 
 
-@pytest.mark.parametrize("size", [ROW_WIDTH, 64], ids=["none has padding", "all have"])
-def test_a_buffer_used_for_several_packs_brings_nothing_over(size: int):
+@pytest.mark.parametrize("size", [ROW_WIDTH, 64], ids=["no padding", "padding"])
+def test_a_buffer_used_for_several_packs_mixes_no_numbers(size: int):
     tensors = [torch.full((size,), float(i % 7 + 1)) for i in range(2 * PACK_ELEMENTS // ROW_WIDTH)]
     measure = stats.batched([TensorSpec.of(t) for t in tensors])
     check(tensors, measure)
@@ -122,7 +120,7 @@ def test_the_order_of_elements_in_memory_does_not_matter():
     check(tensors, stats.batched([TensorSpec.of(t) for t in tensors]))
 
 
-def test_one_that_is_missing_leaves_the_others_right():
+def test_a_missing_tensor_does_not_affect_the_others():
     torch.manual_seed(0)
     tensors = [torch.randn(300), torch.full((300,), math.nan), torch.randn(READ_IN_PLACE_FROM)]
     measure = stats.batched([TensorSpec.of(t) for t in tensors])
@@ -134,7 +132,7 @@ def test_one_that_is_missing_leaves_the_others_right():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_histograms_are_those_from_the_definition(dtype: torch.dtype, compiled: bool, monkeypatch: pytest.MonkeyPatch):
+def test_histograms_match_their_definition(dtype: torch.dtype, compiled: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(batched, "COMPILE_FROM", 0 if compiled else 2**60)
     torch.manual_seed(0)
     tensors = [(torch.randn(n) * 10 ** (4 * torch.randn(n))).to(dtype) for n in (1, 7, 1500, READ_IN_PLACE_FROM + 3)]
@@ -145,7 +143,7 @@ def test_histograms_are_those_from_the_definition(dtype: torch.dtype, compiled: 
     assert histogram.measure(tensors[2])["bins"].tolist() == bins_by_hand(tensors[2])
 
 
-def test_norms_alone_and_what_is_not_finite():
+def test_norms_and_counts_of_nonfinite_elements():
     tensors = [
         torch.tensor([3.0, 4.0]),
         torch.tensor([1.0], dtype=torch.bfloat16),
@@ -157,7 +155,7 @@ def test_norms_alone_and_what_is_not_finite():
     assert watch_nonfinite.batched(specs)(tensors)["nonfinite"].tolist() == [0.0, 0.0, 2.0]
 
 
-def test_without_a_compiler_it_goes_on_and_says_so(compiling: None, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_compiler_the_measure_is_eager_and_reports_that(compiling: None, monkeypatch: pytest.MonkeyPatch):
     def no_compiler(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no C++ compiler")
 
@@ -210,7 +208,7 @@ class Net(nn.Module):
 
 @pytest.mark.parametrize("at", ["grad_final", "update"])
 @pytest.mark.parametrize("change", ["bias", "wrap", "shape", "dtype"])
-def test_a_model_that_changes_is_measured_as_it_is_then(at: str, change: str):
+def test_a_changed_model_is_measured_with_its_new_shapes(at: str, change: str):
     torch.manual_seed(0)
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -239,7 +237,7 @@ def test_a_model_that_changes_is_measured_as_it_is_then(at: str, change: str):
         optimizer.zero_grad()
 
 
-def test_what_is_measured_several_times_in_a_step_is_counted_so():
+def test_several_measurements_in_a_step_are_all_counted():
     torch.manual_seed(0)
     model = nn.Linear(3, 1, bias=False)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)

@@ -1,4 +1,4 @@
-"""`clip_zscore` leaves alone what is below its limit."""
+"""`clip_zscore` leaves gradients below its limit unchanged."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def noise(point: str) -> Callable[[Tensor], Tensor]:
     return change
 
 
-#: the action, and how it is written by hand given the model and the point
+#: for each name, the action and a function that makes the hand-written version for a model and a point
 PAIRS: dict[str, tuple[th.Action, Callable[[Net, str], Callable[[Tensor], Tensor]]]] = {
     "scale": (th.scale(0.3), lambda m, p: lambda x: x * 0.3),
     "clip_value": (th.clip_value(0.02), lambda m, p: lambda x: x.clamp(-0.02, 0.02)),

@@ -1,4 +1,4 @@
-"""`ratio`: how large an update is beside the parameter."""
+"""`ratio` measures the size of an update relative to its parameter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tenterhook as th
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
-def test_the_norm_of_the_update_in_parts_of_the_parameters(together: bool):
+def test_the_ratio_of_the_update_norm_to_the_parameter_norm(together: bool):
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)), torch.randn(6, 5)
     with torch.no_grad():
@@ -33,7 +33,7 @@ def test_the_norm_of_the_update_in_parts_of_the_parameters(together: bool):
             assert found[name] == pytest.approx({"norm": norm, "weight": weight, "ratio": norm / weight}, rel=1e-6)
 
 
-def test_it_stands_at_updates_alone():
+def test_it_is_allowed_at_updates_only():
     model = nn.Linear(2, 1)
     with pytest.raises(th.RefusedError, match="use one of its points: update"):
         th.attach(model, th.Hook("r", on="weight", at="grad", do=th.ratio()))

@@ -1,4 +1,4 @@
-"""Names and the code behind them."""
+"""A registry maps names to actions and checks their contracts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_parameters_are_checked_when_they_are_given(make, text):
     with pytest.raises(th.ActionError) as error:
         make()
     assert error.value.fact == text
-    assert error.value.remedy.startswith("its form is ")
+    assert error.value.remedy.startswith("call it as ")
 
 
 def test_an_unknown_action_is_refused_and_nothing_is_imported(mlp):
@@ -57,9 +57,9 @@ def test_an_unknown_action_is_refused_and_nothing_is_imported(mlp):
     with pytest.raises(th.ActionError) as error:
         th.attach(mlp, [th.Hook("h", on="**", at="grad", do=th.Action("clip_valu", {"max": 1}))])
     assert str(error.value) == (
-        "hook 'h' at grad: there is no action 'clip_valu'; the nearest is 'clip_value'\n"
-        '  remedy: import the module that has @th.action("clip_valu") first (commands: --actions MODULE); a plan never '
-        "imports code"
+        "hook 'h' at grad: the action 'clip_valu' is not registered; the nearest is 'clip_value'\n"
+        '  remedy: first import the module that has @th.action("clip_valu"), or pass --actions MODULE to the command. '
+        "A plan never imports code"
     )
     with pytest.raises(th.ActionError):
         th.attach(mlp, [th.Hook("h", on="**", at="grad", do=th.Action("antigravity", {}))])
@@ -75,7 +75,7 @@ def test_another_action_of_the_same_name_is_an_error_a_newer_version_is_not():
     @th.action("mine", registry=registry)
     def again(x: Tensor) -> None: ...
 
-    with pytest.raises(th.ActionError, match=r"another action 'mine' is registered, from .*test_registry\.py:"):
+    with pytest.raises(th.ActionError, match=r"another action 'mine' is already registered, from .*test_registry\.py:"):
 
         @th.action("mine", registry=registry)
         def other(x: Tensor) -> None:
@@ -89,18 +89,18 @@ def test_another_action_of_the_same_name_is_an_error_a_newer_version_is_not():
 
 
 def test_a_parameter_without_a_type_is_refused():
-    with pytest.raises(th.ActionError, match="the parameter 'k' of the action 'untyped' has no type"):
+    with pytest.raises(th.ActionError, match="the parameter 'k' of the action 'untyped' has no type annotation"):
 
         @th.action("untyped", registry=fresh())
         def untyped(x: Tensor, *, k=1) -> None: ...
 
 
-def test_measure_and_partials_come_together():
-    with pytest.raises(th.ActionError, match="has measure alone"):
+def test_measure_needs_partials():
+    with pytest.raises(th.ActionError, match="has measure= but not partials="):
         Definition("m", lambda x, ctx: x, at=("grad",), modifies=True, measure=lambda x: {})
 
 
-def test_fingerprints_tell_code_apart_without_its_source():
+def test_fingerprints_distinguish_code_without_its_source():
     code = "def f(x, *, k: float = 1.0):\n    return x * {}\n"
     made = []
     for text in (code.format("k"), "\n\n" + code.format("k"), code.format("k + 1")):
@@ -144,16 +144,16 @@ def test_a_custom_two_phase_action_over_the_hook(mlp, sgd, train):
     assert max(p.grad.abs().max().item() for p in mlp.parameters()) == 1.0
 
 
-def test_a_tensor_given_for_the_name_of_one_is_said():
+def test_a_tensor_in_place_of_its_name_is_refused():
     with pytest.raises(th.ActionError) as told:
         th.steer(by=torch.ones(2))
     assert str(told.value) == (
-        "steer: by is a tensor, and a plan holds the names of tensors\n"
-        '  remedy: steer(by="v"), and attach(..., tensors={"v": ...})'
+        "steer: by is a tensor, but a plan holds only the names of tensors\n"
+        '  remedy: write steer(by="v") and attach(..., tensors={"v": ...})'
     )
 
 
-def test_without_a_name_it_has_the_functions():
+def test_by_default_an_action_has_the_name_of_its_function():
     @th.action(modifies=True, registry=fresh())
     def halved(x: Tensor) -> Tensor:
         return x / 2
@@ -166,31 +166,31 @@ def test_without_a_name_it_has_the_functions():
     [
         (
             {"at": "gradfinal"},
-            "the action 'own' names a point 'gradfinal' that does not exist; the nearest is 'grad_final'\n"
-            "  remedy: at= is one or several of input, output, grad_output, grad_input, grad, grad_accumulated, "
+            "the action 'own' names the point 'gradfinal', which does not exist; the nearest is 'grad_final'\n"
+            "  remedy: set at= to one or more of input, output, grad_output, grad_input, grad, grad_accumulated, "
             "grad_final, update, value, value_grad",
         ),
         (
             {"state": {"mean": torch.zeros(3)}},
-            "the action 'own' declares its state with a Tensor\n"
-            '  remedy: declared state is one number for each target, state={"mean": 0.0}; a tensor is put into '
-            "ctx.state without being declared",
+            "the action 'own' declares its state with a Tensor, but declared state holds numbers\n"
+            '  remedy: declare one number for each name, as in state={"mean": 0.0}, and put tensors into ctx.state '
+            "without declaring them",
         ),
         (
             {"state": ["mean"]},
-            "the action 'own' declares its state with a list\n"
-            '  remedy: declared state is one number for each target, state={"mean": 0.0}; a tensor is put into '
-            "ctx.state without being declared",
+            "the action 'own' declares its state with a list, but declared state holds numbers\n"
+            '  remedy: declare one number for each name, as in state={"mean": 0.0}, and put tensors into ctx.state '
+            "without declaring them",
         ),
     ],
 )
-def test_a_wrong_contract_is_said_where_it_is_written(contract, text):
+def test_a_wrong_contract_is_refused_at_registration(contract, text):
     with pytest.raises(th.ActionError) as error:
         th.action("own", registry=fresh(), **contract)(lambda x: None)
     assert str(error.value) == text
 
 
-def test_a_built_in_name_is_not_to_be_taken():
+def test_a_built_in_name_cannot_be_reused():
     with pytest.raises(th.ActionError) as error:
         th.action("scale", registry=fresh())(lambda x: None)
     assert error.value.remedy == "give it another name"

@@ -1,4 +1,4 @@
-"""Statistics and triggers, against the same numbers written by hand."""
+"""Compare statistics and triggers with numbers that are computed by hand."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_spike_trips_after_its_warmup(mlp, sgd):
     assert rig.values("spike")["head"]["score"] < 8
 
 
-def test_an_action_of_ones_own_emits_with_call_and_leaf(mlp, sgd, train):
+def test_your_own_action_emits_with_call_and_leaf(mlp, sgd, train):
     registry = th.Registry()
 
     @th.action("top", registry=registry)

@@ -1,4 +1,4 @@
-"""The fixture for tests."""
+"""The pytest fixture `hook_doctor` fails tests whose hooks are wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_fixture(pytester: pytest.Pytester):
     done.stdout.fnmatch_lines(["*TH201 error: registered too late: what it waits for had already run*"])
 
 
-def test_a_test_run_that_does_not_ask_for_it_does_not_import_torch():
+def test_the_plugin_alone_does_not_import_torch():
     code = "import sys, tenterhook.adapters.pytest_plugin; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr

@@ -1,4 +1,4 @@
-"""Killed and resumed in somebody else's trainer: the same weights, and the same state of every hook."""
+"""A training that is killed and resumed in a trainer ends with the same weights and the same state of every hook."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
-HOUSE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 
 def run(trainer: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", f"tests.adapters.programs.{trainer}_program", str(out), *options]
-    return subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
 
 @pytest.mark.parametrize("trainer", ["lightning", "transformers", "accelerate"])

@@ -1,4 +1,4 @@
-"""`tenterhook run` on scripts as people write them. `scripts/zero-code` does all of them."""
+"""Run `tenterhook run` on some typical training scripts; `scripts/zero-code` runs all of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.adapters.zero_code import SCRIPTS, compare
 
 pytestmark = pytest.mark.slow
 
-#: those in the fast suite: two models, two optimizers on one, another object half-way, ranks
+#: the scripts of this test: two models, two optimizers of one model, a model that is replaced half-way, several ranks
 FEW = ("gan", "two_optimizers", "unfreeze", "resume", "ddp", "fsdp2")
-#: of each, the run folders and the steps in them
+#: for each script, the run folders and their first and last step
 MODELS = {
     "gan": {"Discriminator": (0, 59), "Generator": (0, 59)},
     "two_optimizers": {"TinyLM": (0, 49)},

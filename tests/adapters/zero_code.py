@@ -1,4 +1,4 @@
-"""Run an unmodified script bare and under `tenterhook run`, and compare."""
+"""Run an unmodified script with and without `tenterhook run`, and compare the results."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ RANKS = {"ddp": 2, "fsdp2": 2}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one script did both ways."""
+    """Hold the results of one script with and without `tenterhook run`."""
 
     bare: str
     watched: str
     code: int
     said: str
-    #: run folders, with what is in them
+    #: the runs by the names of their folders
     runs: dict[str, th.Run]
-    #: bytes of the report
+    #: size of the report in bytes
     report: int
 
     @property
@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def errors(self) -> list[str]:
-        """Findings of severity error."""
+        """Return the codes of the findings of severity error."""
         return [f["code"] for run in self.runs.values() for f in run.findings if f["severity"] == "error"]
 
 

@@ -198,7 +198,8 @@ def test_a_plan_that_cannot_be_attached_is_said_at_the_first_step(tmp_path: Path
     before, _, after = done.stderr.partition("step 0\n")
     assert done.returncode == 3 and "step 2" in after
     assert (
-        "Linear goes on without the plan: hook 'norms' at grad_final: there is no action 'halved_by_absent'" in before
+        "Linear continues without the plan: hook 'norms' at grad_final: the action 'halved_by_absent' is not registered"
+        in before
     )
 
 
@@ -212,7 +213,7 @@ def test_a_plan_is_checked_with_an_action_from_a_module(
     assert main(asked) == 1
     assert main([*asked, "--actions", "checked"]) == 1  # the factory returns no optimizer
     said = capsys.readouterr().out
-    assert said.count("there is no action 'halved_by_checked'") == 1 and "pass optimizer=optimizer" in said
+    assert said.count("the action 'halved_by_checked' is not registered") == 1 and "pass optimizer=optimizer" in said
     assert main([*asked, "--actions", "nowhere"]) == 2
     assert "--actions nowhere: No module named 'nowhere'" in capsys.readouterr().err
     assert sys.path == before

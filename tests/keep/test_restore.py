@@ -395,8 +395,8 @@ def test_every_kind_of_mismatch_is_in_one_report():
         "  hook 'nowhere': no module is named 'blocks.1'; use one of the nearest names: 'blocks.0', 'blocks', "
         "'blocks.0.lin'",
         "  hook 'expected': found 1 target, expected 2: blocks.0.lin.bias; correct `on`, or write expect=1",
-        "  hook 'unknown': there is no action 'unknown'; the nearest is 'unknow'; import the module that has "
-        '@th.action("unknown") first (commands: --actions MODULE); a plan never imports code',
+        "  hook 'unknown': the action 'unknown' is not registered; the nearest is 'unknow'; first import the module "
+        'that has @th.action("unknown"), or pass --actions MODULE to the command. A plan never imports code',
         "  hook 'final': this point needs an optimizer, and none was passed; pass optimizer=optimizer, or use "
         "grad_accumulated",
         "  hook 'missing' on 'head.bias': saved, but not here",

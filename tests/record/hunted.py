@@ -1,5 +1,7 @@
-"""Models in which one module makes the first NaN or infinity, forward or backward, from the fifth step on; and some
-that are as odd as these, and healthy."""
+"""Models in which one module makes the first NaN or infinity, in the forward or the backward pass of step `WHEN`.
+
+`HEALTHY` has unusual models in which nothing goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-#: the step in which it goes wrong
+#: the step in which the module fails
 WHEN = 5
 
 
 class Do(nn.Module):
-    """A module that computes something, and something else when it is told to."""
+    """Compute `well(x)`, or `badly(x)` while `bad` is True."""
 
     def __init__(self, well: Callable[[Tensor], Any], badly: Callable[[Tensor], Any] | None = None) -> None:
         super().__init__()
@@ -45,7 +47,7 @@ class Residual(nn.Module):
 
 
 class Masked(nn.Module):
-    """Scores with a legitimate -inf, made by a module of its own."""
+    """Compute attention scores in which a separate module sets intended values of -inf."""
 
     def __init__(self, width: int, value: nn.Module | None = None) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ class Masked(nn.Module):
 
 
 class Twice(nn.Module):
-    """Two sums of the same input, one through a module that may fail."""
+    """Add the outputs of two modules for the same input; one of the modules may fail."""
 
     def __init__(self, one: nn.Module, other: nn.Module) -> None:
         super().__init__()
@@ -71,7 +73,7 @@ class Twice(nn.Module):
 
 
 def safe_root(x: Tensor) -> Tensor:
-    """The gradient of the branch that is not taken is 0 * inf."""
+    """Return `x` in a way that makes a NaN gradient: the gradient of the unused branch is 0 * inf."""
     return torch.where(x > 0, (x - x.detach()).sqrt() + x, x)
 
 
@@ -113,7 +115,7 @@ BACKWARD: dict[str, Callable[[Tensor], Tensor]] = {
 class Case:
     name: str
     make: Callable[[], tuple[nn.Module, nn.Module | None]]
-    #: the module that makes it
+    #: the module that makes the first value that is not finite
     producer: str | None
 
 

@@ -1,7 +1,7 @@
-"""What a process does that records until it is killed.
+"""Record in a process that is going to be killed.
 
-Each value is a function of its step and target, so that whoever reads them knows what they must be. What the store has
-said is safe is appended to the second file, a line for each time.
+Each value is a function of its step and target, so that a reader can check it. After each write, the store appends the
+first and last step of that write to a second file, one line for each write.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def batch(step: int) -> Batch:
 
 
 class Telling(Store):
-    """Says which steps are safe, after they are."""
+    """Write the numbers of the steps to a file after the steps are stored safely."""
 
     def __init__(self, path: str, acknowledged: str) -> None:
         super().__init__(path, linger=0.005)

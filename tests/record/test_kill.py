@@ -1,4 +1,4 @@
-"""A slice of `scripts/kill-recording`: a process that records is killed, and nothing that was safe is lost."""
+"""Run a part of `scripts/kill-recording`: after a recording process is killed, no acknowledged row is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[2] / "scripts" / "kill-recording"
 
 
-def test_nothing_that_was_acknowledged_is_lost_twice_there_or_wrong():
+def test_no_acknowledged_row_is_lost_duplicated_or_wrong():
     done = subprocess.run([sys.executable, SCRIPT, "25", "1"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "25 kills" in done.stdout

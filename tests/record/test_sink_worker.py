@@ -1,4 +1,4 @@
-"""A sink may hang, raise or be slow: nothing of it reaches the training, and every row is accounted for."""
+"""A sink that hangs, raises or is slow does not affect the training, and every row is counted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_everything_arrives_in_order():
     assert (one.emitted, one.written, one.dropped) == (1500, 1500, 0)
 
 
-def test_a_hung_sink_holds_up_nobody_and_what_it_did_not_take_is_counted(monkeypatch: pytest.MonkeyPatch):
+def test_a_hung_sink_delays_nothing_and_its_dropped_rows_are_counted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sink_worker, "MAX_WAITING", 1000)
     go = threading.Event()
     one = SinkWorker(lambda entries, step: go.wait())
@@ -46,7 +46,7 @@ def test_a_hung_sink_holds_up_nobody_and_what_it_did_not_take_is_counted(monkeyp
         one.enqueue(made)
         took.append(time.thread_time() - start)
         assert one.waiting <= 1000
-    assert sorted(took)[-10] < 1e-3  # the garbage collector may run during a few of them
+    assert sorted(took)[-10] < 1e-3  # the garbage collector may run during a few calls
     assert (one.emitted, one.written, one.dropped, one.waiting) == (10**6, 0, 10**6 - 1000, 1000)
     start = time.monotonic()
     one.close()
@@ -55,7 +55,7 @@ def test_a_hung_sink_holds_up_nobody_and_what_it_did_not_take_is_counted(monkeyp
     go.set()
 
 
-def test_what_was_dropped_is_recorded_with_what_comes_next(monkeypatch: pytest.MonkeyPatch):
+def test_the_number_of_dropped_rows_is_recorded_with_the_next_rows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sink_worker, "MAX_WAITING", 20)
     go, told = threading.Event(), []
 
@@ -130,7 +130,7 @@ def raises(go: threading.Event) -> Callable[..., Any]:
 
 @pytest.mark.filterwarnings("ignore:tenterhook. the sink")
 @pytest.mark.parametrize("bad", [hangs, raises])
-def test_a_training_with_a_bad_sink_is_the_bare_training(bad: Callable[[threading.Event], Any]):
+def test_a_bad_sink_does_not_change_the_training(bad: Callable[[threading.Event], Any]):
     go = threading.Event()
 
     def train(sinks: list[Any]) -> list[torch.Tensor]:
@@ -172,7 +172,7 @@ def test_nothing_is_left_running_once_a_rig_is_gone():
     assert not thread.is_alive()
 
 
-def test_drops_are_told_again_if_the_write_that_told_them_failed(monkeypatch: pytest.MonkeyPatch):
+def test_drops_are_reported_again_if_the_write_that_reported_them_failed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sink_worker, "MAX_WAITING", 4)
     told: list[int] = []
     inside, go = threading.Event(), threading.Event()
@@ -192,7 +192,7 @@ def test_drops_are_told_again_if_the_write_that_told_them_failed(monkeypatch: py
     one = SinkWorker(Sink())
     one.enqueue(batch(0, 3))
     assert inside.wait(5)
-    one.enqueue(batch(1, 3))  # there is no room for these two
+    one.enqueue(batch(1, 3))  # the queue is full, so this batch and the next are dropped
     one.enqueue(batch(2, 3))
     go.set()
     assert one.catch_up(5)

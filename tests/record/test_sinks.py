@@ -1,4 +1,4 @@
-"""Trackers, the real ones: what they are told is read back from what they wrote."""
+"""Log to real trackers, and read the numbers back from the files that they wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAN = [
 
 
 def train(sink: Any, steps: int = 4) -> dict[str, list[float]]:
-    """What a plain function is told, beside the tracker."""
+    """Train with a tracker and a plain function as sinks, and return the numbers that the function received."""
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -49,7 +49,7 @@ def train(sink: Any, steps: int = 4) -> dict[str, list[float]]:
     return told
 
 
-def test_the_bins_mean_the_same_to_those_who_count_and_those_who_draw():
+def test_actions_and_sinks_use_the_same_bins():
     drawn: dict[str, Any] = {}
 
     class Writer:
@@ -150,6 +150,6 @@ def test_mlflow_with_a_server(mlflow_server: str):
         assert [(m.step, m.value) for m in sorted(history, key=lambda m: m.step)] == list(enumerate(values))
 
 
-def test_what_is_no_sink_is_said():
-    with pytest.raises(th.StoreError, match="a int is no sink"):
+def test_an_object_that_is_not_a_sink_is_refused():
+    with pytest.raises(th.StoreError, match="a int is not a sink"):
         th.attach(nn.Linear(1, 1), [], sinks=3)

@@ -1,4 +1,4 @@
-"""What was recorded is what is read, by us and by others; nothing is there twice, half or by another name."""
+"""Every reader gets exactly the recorded rows: no row is missing, duplicated, incomplete or misnamed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tell(x: torch.Tensor, ctx: th.Context) -> None:
     ctx.emit("mean", x.mean())
 
 
-def test_curves_are_what_the_rig_said(tmp_path: Path):
+def test_curves_hold_the_values_of_the_rig(tmp_path: Path):
     told = train(tmp_path / "run", 5)
     run = th.open_run(tmp_path / "run")
     for target, numbers in told[0].items():
@@ -81,13 +81,13 @@ def test_other_readers_see_the_same(tmp_path: Path):
     assert len(th.open_run(tmp_path / "run").frame("n*", "*.bias")) == 4 * 2 * 6
 
 
-def test_small_parts_are_one_when_it_is_closed(tmp_path: Path):
+def test_small_parts_are_merged_at_close(tmp_path: Path):
     train(tmp_path / "run", 6, linger=0.0)
     files = sorted(os.listdir(tmp_path / "run"))
     assert files[:1] + files[2:] == ["ledger.json", "plan.json"] and files[1].endswith(".parquet")
 
 
-def test_a_resumed_run_takes_the_place_of_the_steps_it_repeats(tmp_path: Path):
+def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path: Path):
     first = train(tmp_path / "run", 6)
     again = train(tmp_path / "run", 3, start=4)
     wanted = [s["2.bias"]["norm"] for s in (*first[:4], *again)]
@@ -101,7 +101,7 @@ def rows(step: int, *, value: float = 0.0, rank: int = 0) -> Batch:
     return Batch(step, rank, {}, [Row(step, rank, "h", "t", "n", value)])
 
 
-def test_a_reader_leaves_out_what_was_superseded_even_if_it_is_still_there(tmp_path: Path):
+def test_a_reader_leaves_out_superseded_rows_that_still_exist(tmp_path: Path):
     folder = Folder(tmp_path)
     for attempt, steps in ((1, range(5)), (2, range(3, 6)), (3, range(5, 7))):
         store = Store(tmp_path)
@@ -112,7 +112,7 @@ def test_a_reader_leaves_out_what_was_superseded_even_if_it_is_still_there(tmp_p
     assert curve == ([0, 1, 2, 3, 4, 5, 6], [10.0, 11.0, 12.0, 23.0, 24.0, 35.0, 36.0])
 
 
-def test_ranks_supersede_their_own_steps_alone(tmp_path: Path):
+def test_ranks_supersede_only_their_own_steps(tmp_path: Path):
     Store(tmp_path).write([rows(step, rank=rank) for step in range(4) for rank in (0, 1)])
     Store(tmp_path).write([rows(2, value=1.0, rank=1)])
     run = th.open_run(tmp_path)
@@ -120,7 +120,7 @@ def test_ranks_supersede_their_own_steps_alone(tmp_path: Path):
     assert run.curve("h", "t", "n", rank=1) == ([0, 1, 2], [0.0, 0.0, 1.0])
 
 
-def test_a_merge_that_was_cut_off_leaves_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_merge_duplicates_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = Store(tmp_path)
     for step in range(5):
         store.write([rows(step)])
@@ -139,7 +139,7 @@ def test_a_merge_that_was_cut_off_leaves_no_row_twice(tmp_path: Path, monkeypatc
     assert len(list(tmp_path.glob("part-*"))) == 4
     assert th.open_run(tmp_path).curve("h", "t", "n").steps == [0, 1, 2, 3, 4]
     assert th.open_run(tmp_path).verify() == 5
-    # A resumed run rewrites the merged part: what that replaced must not show again.
+    # A resumed run rewrites the merged part. The parts that the merged part replaced must stay hidden.
     Store(tmp_path).write([rows(3, value=9.0)])
     assert th.open_run(tmp_path).curve("h", "t", "n") == ([0, 1, 2, 3], [0.0, 0.0, 0.0, 9.0])
     assert len(list(tmp_path.glob("part-*"))) == 2
@@ -166,22 +166,22 @@ def test_damage_is_found(tmp_path: Path):
         th.open_run(tmp_path)
 
 
-def test_what_is_not_there_is_said(tmp_path: Path):
+def test_a_missing_run_or_curve_is_reported(tmp_path: Path):
     with pytest.raises(th.StoreError, match="there is no recorded run"):
         th.open_run(tmp_path)
     Store(tmp_path).write([rows(0)])
     with pytest.raises(th.StoreError) as caught:
         th.open_run(tmp_path).curve("h", "t", "m")
-    assert caught.value.remedy == "the nearest is h/t/n"
+    assert caught.value.remedy == "use the nearest name, h/t/n"
 
 
-def test_it_goes_to_object_storage_through_a_uri(tmp_path: Path):
+def test_a_store_accepts_a_uri(tmp_path: Path):
     store = Store(f"file://{tmp_path}/there")
     store.write([rows(0)])
     assert th.open_run(f"file://{tmp_path}/there").curve("h", "t", "n").steps == [0]
 
 
-def test_lost_rows_are_rows(tmp_path: Path):
+def test_the_number_of_dropped_rows_is_a_row(tmp_path: Path):
     Store(tmp_path).write([Batch(3, 0, {}, [Row(3, 0, "h", "t", "n", 1.0)], dropped=7)])
     assert th.open_run(tmp_path).curve("tenterhook", "recorder", "dropped") == ([3], [7.0])
 
@@ -211,14 +211,14 @@ def train(*sinks):
 
 bare, _ = train()
 store = th.Store(sys.argv[1], linger=0.0)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))  # no file may be larger: every part is refused
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))  # no file may be larger, so every write of a part fails
 losses, (worker,) = train(store)
 print(losses == bare, worker.emitted == 200 * 24, worker.emitted == worker.written + worker.dropped, worker.dropped > 0)
 print(type(worker.error).__name__)
 """
 
 
-def test_a_store_that_cannot_write_disturbs_nothing(tmp_path: Path):
+def test_a_store_that_cannot_write_does_not_affect_the_training(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", FULL, tmp_path / "run"], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["True"] * 4 + ["OSError"], done.stderr
     assert [p.name for p in (tmp_path / "run").glob("part-*")] == []
@@ -238,7 +238,7 @@ def test_a_forked_process_leaves_the_parent_s_parts_alone(tmp_path: Path):
     assert th.open_run(tmp_path).curve("h", "t", "n") == ([0], [1.0])
 
 
-def test_a_store_that_was_closed_goes_on_without_taking_its_own_place(tmp_path: Path):
+def test_a_closed_store_continues_without_replacing_its_own_steps(tmp_path: Path):
     store = Store(tmp_path)
     for steps in (range(4), range(4, 8)):
         for step in steps:
@@ -247,7 +247,7 @@ def test_a_store_that_was_closed_goes_on_without_taking_its_own_place(tmp_path: 
     assert th.open_run(tmp_path).curve("h", "t", "n").steps == list(range(8))
 
 
-def test_a_rank_that_closes_leaves_the_others_alone_and_a_merge_leaves_room_for_the_next_part(tmp_path: Path):
+def test_a_closing_rank_and_a_merge_do_not_affect_later_parts(tmp_path: Path):
     stores = [Store(tmp_path), Store(tmp_path)]
     for step in range(3):
         for rank in (0, 1):
@@ -261,7 +261,7 @@ def test_a_rank_that_closes_leaves_the_others_alone_and_a_merge_leaves_room_for_
     assert run.curve("h", "t", "n", rank=1).steps == [0, 1, 2, 3, 4]
 
 
-def test_two_stores_in_one_folder_do_not_take_each_other_s_place(tmp_path: Path):
+def test_two_stores_in_one_folder_do_not_replace_each_other(tmp_path: Path):
     stores = [Store(tmp_path), Store(tmp_path)]
     for step in range(4):
         stores[step % 2].write([rows(step)])
@@ -269,12 +269,12 @@ def test_two_stores_in_one_folder_do_not_take_each_other_s_place(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["step=100", "rank=3", "it's", "lr=0.1 [a,b]"])
-def test_a_folder_may_be_called_anything(tmp_path: Path, name: str):
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str):
     Store(tmp_path / name).write([rows(7, value=1.5)])
     assert th.open_run(tmp_path / name).curve("h", "t", "n") == ([7], [1.5])
 
 
-def test_a_run_that_is_open_while_its_parts_are_merged_reads_on(tmp_path: Path):
+def test_an_open_run_can_be_read_after_its_parts_are_merged(tmp_path: Path):
     store = Store(tmp_path)
     for step in range(3):
         store.write([rows(step)])
@@ -283,23 +283,23 @@ def test_a_run_that_is_open_while_its_parts_are_merged_reads_on(tmp_path: Path):
     assert run.curve("h", "t", "n").steps == [0, 1, 2]
 
 
-def test_a_plan_that_cannot_be_kept_is_said_and_the_rig_is_whole(tmp_path: Path):
+def test_a_plan_that_cannot_be_written_is_reported_and_the_rig_works(tmp_path: Path):
     model = nn.Linear(2, 1)
     store = Store(tmp_path / "run")
     (tmp_path / "run").rmdir()
     (tmp_path / "run").write_text("")
-    with pytest.warns(UserWarning, match=r"plan\.json could not be kept"):
+    with pytest.warns(UserWarning, match=r"plan\.json could not be written"):
         rig = th.attach(model, [th.Hook("s", on="weight", at="grad", do=th.stats())], sinks=store)
     assert rig.attached
     with pytest.warns(UserWarning, match="the sink Store raised"):
         model(torch.ones(1, 2)).sum().backward()
         rig.flush()
-    with pytest.warns(UserWarning, match=r"ledger\.json could not be kept"):
+    with pytest.warns(UserWarning, match=r"ledger\.json could not be written"):
         rig.detach()
 
 
 def test_several_steps_in_one_part_keep_their_own_numbers(tmp_path: Path):
-    """Sites that did not fire, and a hook that has other targets from one step on."""
+    """Write steps in which some sites did not fire, and in which the targets of a hook change."""
     import itertools
 
     from tenterhook.record import Batch, StepTable

@@ -230,10 +230,10 @@ def test_watch_a_model_with_a_sparse_gradient_mutes_that_site_alone():
             optimizer.step()
     assert [str(w.message) for w in warned] == [
         "tenterhook muted a hook at one target. hook 'grads' at grad_final on '0.weight': "
-        "statistics of a sparse tensor are not offered\n"
-        "  remedy: leave the target out, or hook it with a function of your own"
+        "statistics do not support sparse tensors\n"
+        "  remedy: leave the target out, or hook it with your own function"
     ]
-    assert rig.ledger["grads"].dormant == {"0.weight": "muted: statistics of a sparse tensor are not offered"}
+    assert rig.ledger["grads"].dormant == {"0.weight": "muted: statistics do not support sparse tensors"}
     assert {name: site.fired for name, site in rig.ledger["grads"].items()} == {
         "0.weight": 0, "1.weight": 2, "1.bias": 2,
     }  # fmt: skip

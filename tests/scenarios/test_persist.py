@@ -115,7 +115,7 @@ def test_p2_nothing_is_imported_for_a_type(trap: str) -> None:
 
 
 def test_p2_nothing_is_imported_for_an_action(trap: str) -> None:
-    with pytest.raises(th.ActionError, match=rf"no action '{trap}\.act'"):
+    with pytest.raises(th.ActionError, match=rf"the action '{trap}\.act' is not registered"):
         th.attach(net(), from_file(on="0", do=f"{trap}.act"))
 
 

@@ -233,7 +233,7 @@ def test_p6_a_pickled_function_is_silently_another_one(monkeypatch: pytest.Monke
     [
         (program(smooth_otherwise), "the code of 'smooth' is not what it was when the state was saved"),
         (program(smooth, version=2), "saved with version 1 of 'smooth', older than the one here, 2"),
-        (th.Registry(), "there is no action 'smooth'"),
+        (th.Registry(), "the action 'smooth' is not registered"),
     ],
     ids=["code", "version", "gone"],
 )

@@ -1,4 +1,4 @@
-"""The report: what it holds, and that a real browser draws it."""
+"""The report holds the data of the run, and a real browser draws it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tenterhook.view.series import natural_key
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with everything in it: a modifier, histograms, a NaN, a trip, a finding."""
+    """Record a run that has a modifier, histograms, a NaN, a trip and a finding."""
     folder = tmp_path_factory.mktemp("run")
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(11)), nn.Linear(6, 1))
@@ -82,7 +82,7 @@ def test_the_page_holds_the_numbers_of_the_run(folder: Path, tmp_path: Path):
     assert [sum(counts) for counts in everything["counts"]] == [elements, elements, elements, 0]
 
 
-def test_steps_are_put_together_where_there_is_no_room(folder: Path):
+def test_steps_are_grouped_if_there_are_too_many_cells(folder: Path):
     from tenterhook.view.series import choose_bins, matrices, read_contents
 
     run = th.open_run(folder)
@@ -95,7 +95,7 @@ def test_steps_are_put_together_where_there_is_no_room(folder: Path):
     first = memoryview(matrix.cells).cast("H")[0]
     shown = matrix.low * (matrix.high / matrix.low) ** ((first - 3) / 65532)
     assert shown == pytest.approx(max(values[:4]), rel=1e-3)
-    assert memoryview(matrix.cells).cast("H")[7] == 1  # one of its four steps is not finite
+    assert memoryview(matrix.cells).cast("H")[7] == 1  # one of the four steps of this column is not finite
 
 
 def test_names_from_a_run_cannot_end_the_script(tmp_path: Path):
@@ -109,7 +109,7 @@ def test_names_from_a_run_cannot_end_the_script(tmp_path: Path):
     assert run["matrices"][0]["targets"] == ["</script><script>alert(1)</script>"]
 
 
-def test_a_folder_without_a_run_is_said(tmp_path: Path):
+def test_a_folder_without_a_run_is_refused(tmp_path: Path):
     with pytest.raises(th.StoreError, match="no recorded run in"):
         report(tmp_path, tmp_path / "report.html")
 
@@ -118,7 +118,7 @@ def test_a_folder_without_a_run_is_said(tmp_path: Path):
 def browser() -> Iterator[Any]:
     chromium = shutil.which("chromium")
     if chromium is None and not os.environ.get("CI"):
-        pytest.skip("there is no Chromium on this machine")
+        pytest.skip("Chromium is not installed")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
@@ -136,17 +136,17 @@ def test_a_browser_draws_it(folder: Path, tmp_path: Path, browser: Any):
     page.goto((tmp_path / "report.html").as_uri())
     page.wait_for_selector("body[data-drawn]")
     titles = page.eval_on_selector_all("h2", "all => all.map(one => one.textContent)")
-    assert titles == ["Trips", "Gradient flow", "Updates beside weights", "What hooks changed", "Magnitudes over time",
-                      "Hooks", "Findings", "Plan"]  # fmt: skip
+    assert titles == ["Trips", "Gradient flow", "Updates relative to weights", "Changes by hooks",
+                      "Magnitudes over time", "Hooks", "Findings", "Plan"]  # fmt: skip
     assert page.locator(".heatmaplayer image").count() >= 4
-    # Of the red cells there is a picture of its own.
+    # The red cells are a second image.
     assert page.locator(".heatmap").first.locator(".heatmaplayer image").count() == 2
     assert "step 30" in page.locator(".trips").inner_text()
 
     def labels() -> list[str]:
         return page.locator(".heatmap").first.locator(".yaxislayer-above text").all_text_contents()
 
-    assert set(labels()[-2:]) == {"0.0.bias", "0.0.weight"}  # the first is drawn last, at the top
+    assert set(labels()[-2:]) == {"0.0.bias", "0.0.weight"}  # Plotly draws the first row last, at the top
     page.locator("select").first.select_option(label="updates · ratio")
     box = page.locator(".heatmap").first.locator(".plotbg, .bg, .draglayer .nsewdrag").last.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 5)

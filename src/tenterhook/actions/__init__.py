@@ -1,4 +1,8 @@
-"""Actions: what a hook does. Tensor maths only: no model, no other hook, no host synchronisation, no collective."""
+"""Actions define what a hook does with a tensor.
+
+An action sees a tensor and a context. It does not see the model or other hooks. It does not wait for the device, and it
+does not call a collective.
+"""
 
 from tenterhook.actions.batched import BatchMeasure as BatchMeasure
 from tenterhook.actions.batched import TensorSpec as TensorSpec

@@ -1,6 +1,7 @@
-"""Measure many tensors at once: small ones are copied side by side into rows, large ones are read where they are.
+"""Measure many tensors at once.
 
-The layout, and whether the reduction is compiled, are chosen once, from the shapes at attach.
+Small tensors are copied into the rows of one buffer. Large tensors are read in place. The layout, and whether the
+reduction is compiled, are chosen once, from the shapes at attach.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from torch import Tensor
 from tenterhook.actions.row_measures import CACHED_ROWS, ROW_WIDTH, RowMeasure
 from tenterhook.torch_internals import foreach_copy_, foreach_norm, foreach_zero_
 
-#: elements from which on a tensor is read where it is, not copied
+#: a tensor with at least this many elements is read in place and not copied
 READ_IN_PLACE_FROM = 2**18
-#: elements that are copied side by side before they are reduced
+#: elements that are copied into the buffer before they are reduced
 PACK_ELEMENTS = 2**20
-#: elements of a hook from which on making a kernel takes less time than it saves in a thousand steps
+#: from this many elements of a hook, a compiled kernel saves more time in a thousand steps than compiling takes
 COMPILE_FROM = 2**22
-#: pieces of a buffer from which on it is quicker to clear all of it
+#: with more row ends than this to clear, it is faster to clear the whole buffer
 CLEAR_ALL_FROM = 256
 
 
 class TensorSpec(NamedTuple):
-    """Shape, dtype and device that a tensor must have to be measured at its place."""
+    """Describe the shape, dtype and device that the tensor of a site must have."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -47,27 +48,27 @@ class TensorSpec(NamedTuple):
 
     @property
     def sum_dtype(self) -> torch.dtype:
-        """A precision that sums can be taken in."""
+        """Return a dtype that is precise enough for sums."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
 
 class BatchMeasure(Protocol):
-    """Measure the tensors of all of a hook's sites at once."""
+    """Measure the tensors of all sites of a hook at once."""
 
     engine: str
 
     def fits(self, tensors: Sequence[Tensor | None]) -> bool:
-        """Return True if it was made for tensors like these."""
+        """Return True if this measure was made for tensors of these shapes, dtypes and devices."""
 
     def __call__(self, tensors: Sequence[Tensor | None], values: Sequence[Tensor | None] = ()) -> dict[str, Tensor]:
-        """Return partial results by site, in double; those of a site whose tensor is None mean nothing.
+        """Return partial results in double precision, one row for each site.
 
-        `values` are the parameters, for an action that needs them.
+        The row of a site whose tensor is None is undefined. `values` are the parameters, for an action that needs them.
         """
 
 
 class Piece(NamedTuple):
-    """The piece of a site's tensor that is copied: from which element on, and into how many rows."""
+    """Describe which part of a site's tensor is copied: the first element, and the number of rows it fills."""
 
     site: int
     start: int
@@ -76,34 +77,34 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Pack:
-    """Parts of tensors that are copied into the buffer at once."""
+    """Hold the pieces of tensors that are copied into the buffer together."""
 
     pieces: list[Piece]
-    #: of each piece, where in the buffer it is copied to
+    #: for each piece, the part of the buffer that it is copied to
     views: list[Tensor]
-    #: what last rows have beyond their pieces
+    #: the ends of last rows, which no piece fills
     tails: list[Tensor]
     matrix: Tensor
-    #: of each row
+    #: for each row, its site
     sites: Tensor
 
 
 @dataclass(slots=True)
 class Group:
-    """The tensors of one device and one precision of sums."""
+    """Hold the tensors of one device whose sums have one dtype."""
 
     device: torch.device
     sites: list[int]
-    #: sites read where they are, and how many of their elements fill rows
+    #: sites that are read in place, and how many of their elements fill whole rows
     in_place: list[tuple[int, int]] = field(default_factory=list)
     packs: list[Pack] = field(default_factory=list)
-    #: of each site, elements, and zeros that are measured with them
+    #: for each site, the number of elements, and the number of zeros that were added to fill rows
     numel: Tensor = field(default_factory=lambda: torch.zeros(0))
     padding: Tensor = field(default_factory=lambda: torch.zeros(0))
 
 
 class PackedMeasure:
-    """One row measure over many sites, whose tensors are packed into rows."""
+    """Apply a row measure to many sites, whose tensors are packed into rows."""
 
     def __init__(self, measure: RowMeasure, specs: Sequence[TensorSpec]) -> None:
         self.specs = tuple(specs)
@@ -111,7 +112,7 @@ class PackedMeasure:
         self._keys = list(dict.fromkeys((s.device, s.sum_dtype) for s in specs))
         self._kernel, self.engine = self._choose_kernel()
 
-    # -- laid out once -----------------------------------------------------------------------------------------------
+    # -- the layout, chosen once -------------------------------------------------------------------------------------
 
     @cached_property
     def _groups(self) -> list[Group]:
@@ -134,7 +135,7 @@ class PackedMeasure:
                     packed.append([])
                 packed[-1].append(Piece(site, start, rows))
         if packed and len(packed[-1]) == 1 and packed[-1][0].rows == 1:
-            # A kernel made for any number of rows takes one row for another kind of thing.
+            # torch.compile(dynamic=True) specializes on a single row, which would compile a second kernel.
             packed[-1][0] = packed[-1][0]._replace(rows=2)
             padding[packed[-1][0].site] += ROW_WIDTH
         most = max((sum(piece.rows for piece in pieces) for pieces in packed), default=0)
@@ -167,7 +168,7 @@ class PackedMeasure:
                 read = {(s.device, s.dtype) for s in self.specs if s.numel >= READ_IN_PLACE_FROM}
                 for device, dtype in {*self._keys, *read}:
                     compiled(torch.zeros(CACHED_ROWS, ROW_WIDTH, dtype=dtype, device=device))
-        except Exception as error:  # no compiler on the machine is normal
+        except Exception as error:  # many machines have no compiler
             return self._measure.eager, f"eager (no compiled kernel: {type(error).__name__})"
         return compiled, "compiled"
 
@@ -216,7 +217,7 @@ class PackedMeasure:
 
 
 class ForeachNorms:
-    """Nothing but norms: PyTorch's own operation, over all tensors in one call."""
+    """Measure norms only, with one call of PyTorch's foreach operation for all tensors."""
 
     engine = "foreach"
 

@@ -1,4 +1,4 @@
-"""Context: what an action may know and use besides its value."""
+"""A context tells an action where it runs, and keeps state, numbers and tensors for it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,51 @@ if TYPE_CHECKING:
 
 
 class StepCounter(Protocol):
-    """The part of the step clock that an action may read."""
+    """Expose the number of the current step to an action."""
 
     step: int
 
 
 @runtime_checkable
 class OnDevice(Protocol):
-    """State that has a device: a rig's."""
+    """Mark a state that has a device, as the state of a rig does."""
 
     device: torch.device
 
 
 class Context:
-    """One for each site, made when it is attached; `call` and `leaf` change with each firing."""
+    """Give an action information about its place, and access to state, records and random numbers.
+
+    An action receives the context as its second argument: `fn(value, ctx)`. tenterhook makes one context for each
+    target of a hook when the hook is attached. `call` and `leaf` change each time the hook fires.
+
+    Args:
+        hook: Id of the hook.
+        target: Name of the target.
+        point: Name of the point.
+        rank: Rank of this process.
+        clock: Counter of the steps.
+
+    Attributes:
+        hook: Id of the hook.
+        target: Name of the target.
+        point: Name of the point.
+        rank: Rank of this process.
+        leaf: Index of the tensor within the call, if the call has several tensors.
+        merged: Merged partial results of a two-phase action, by name.
+        state: Tensors of this hook and target, by name. They are saved in checkpoints. A name that is declared with
+            `@th.action(state=...)` holds one float64 number. Any other name may hold a tensor of any shape.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> def show(grad, ctx):
+        ...     print(ctx.hook, ctx.point, ctx.target, ctx.step)
+        >>> model = torch.nn.Linear(2, 1)
+        >>> rig = th.attach(model, th.Hook("show", on="weight", at="grad", do=show))
+        >>> model(torch.ones(1, 2)).sum().backward()
+        show grad weight 0
+    """
 
     __slots__ = (
         "_call",
@@ -52,14 +83,14 @@ class Context:
         self.target = target
         self.point = point
         self.rank = rank
-        #: which tensor leaf of the call
+        #: index of the tensor within the call
         self.leaf = 0
         self._call: int | None = 0
-        #: in a recomputation: the step it belongs to
+        #: while a checkpoint recomputes a forward pass: the step of that pass
         self._step: int | None = None
-        #: of a two-phase action: its partial results, merged
+        #: merged partial results of a two-phase action
         self.merged: Mapping[str, Tensor] = {}
-        #: tensors of this site that are kept in checkpoints; declared ones are packed over the hook's sites
+        #: tensors of this site, which checkpoints keep; declared numbers of all sites of a hook share one tensor
         self.state: MutableMapping[str, Tensor] = {}
         self._clock = clock
         self._value: Tensor | None = None
@@ -70,14 +101,20 @@ class Context:
 
     @property
     def step(self) -> int:
+        """Return the number of the current step."""
         return self._clock.step if self._step is None else self._step
 
     @property
     def call(self) -> int:
-        """Which call of the target within the step."""
+        """Return the index of this call of the target within the step.
+
+        Raises:
+            ContractError: Activation checkpointing recomputes one of several calls, and the index of that call is
+                unknown.
+        """
         if self._call is None:
             raise ContractError(
-                "a checkpoint recomputes one of several calls, and it cannot be told which",
+                "a checkpoint recomputes one of several calls, and the index of that call is unknown",
                 hook=self.hook,
                 target=self.target,
                 point=self.point,
@@ -87,7 +124,13 @@ class Context:
 
     @property
     def value(self) -> Tensor:
-        """The tensor whose gradient this is, without its graph."""
+        """Return the tensor to which the gradient belongs, detached from the graph.
+
+        At the points of parameters this is the parameter itself.
+
+        Raises:
+            ContractError: The value was not kept. Register the action with `needs_value=True`.
+        """
         if self._source is not None:
             self._value = self._source()
         if self._value is None:
@@ -96,27 +139,74 @@ class Context:
                 hook=self.hook,
                 target=self.target,
                 point=self.point,
-                remedy="register the action with @th.action(..., needs_value=True): keeping a value costs memory",
+                remedy="register the action with @th.action(..., needs_value=True). Keeping a value costs memory",
             )
         return self._value
 
     def emit(self, name: str, value: Tensor | float) -> None:
-        """Record one number of this firing; it stays on its device until the step ends."""
+        """Record one number, which goes to the sinks and to `rig.values(id)` when the step ends.
+
+        The number stays on its device until then.
+
+        Args:
+            name: Name of the number.
+            value: A number, or a tensor with one element.
+
+        Raises:
+            ContractError: `value` has more or less than one element.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 1)
+            >>> hook = th.Hook("sum", on="weight", at="grad", do=lambda g, ctx: ctx.emit("sum", g.sum()))
+            >>> rig = th.attach(model, hook)
+            >>> model(torch.ones(1, 2)).sum().backward()
+            >>> rig.values("sum")
+            {'weight': {'sum': 2.0}}
+        """
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ContractError(
-                f"emit was given {tuple(value.shape)}", remedy="it records one number: x.norm(), x.mean(), ..."
+                f"emit got a tensor of shape {tuple(value.shape)}",
+                remedy="emit one number, such as x.norm() or x.mean()",
             )
         if self._emit is not None:
             self._emit(self, name, value)
 
     def keep(self, tensor: Tensor) -> None:
-        """Keep a copy of a tensor for `rig.captured`."""
+        """Keep a copy of a tensor, which `rig.captured(id)` returns.
+
+        Args:
+            tensor: The tensor to copy.
+        """
         if self._keep is not None:
             self._keep(self, tensor)
 
     def generator(self, seed: int = 0, device: Any = None) -> torch.Generator:
-        """Return the hook's own random numbers, on the value's device; they are kept in checkpoints, and the global
-        generators are never touched."""
+        """Return the random generator of this hook.
+
+        Checkpoints keep the state of the generator, so a resumed run draws the same numbers. The global generators of
+        PyTorch are not used. At forward points the generator is seeded again for each call, from the target and the
+        forward pass, so that a recomputation draws the same numbers.
+
+        Args:
+            seed: Seed of the generator. Generators with different seeds are independent.
+            device: Device of the generator. By default it is the device of the value.
+
+        Returns:
+            The generator.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> def jitter(grad, ctx):
+            ...     return grad + 0.01 * torch.randn(grad.shape, generator=ctx.generator(seed=1))
+            >>> x = torch.ones(3, requires_grad=True)
+            >>> handle = th.hook(x, jitter)
+            >>> x.sum().backward()
+            >>> handle.changed
+            1
+        """
         assert self._generator is not None
         if device is None:
             assert isinstance(self.state, OnDevice)

@@ -1,4 +1,4 @@
-"""Actions that change the value they are given, by returning a new one."""
+"""Modifiers are actions that return a new tensor, which replaces the value."""
 
 from __future__ import annotations
 
@@ -23,19 +23,57 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 Over = Literal["target", "hook"]
 
-#: added to a norm before dividing by it, as torch.nn.utils.clip_grad_norm_ does
+#: added to a norm before the division, as in torch.nn.utils.clip_grad_norm_
 EPSILON = 1e-6
 
 
 @action("scale", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
 def scale(x: Tensor, *, by: float) -> Tensor:
-    """Multiply by `by`."""
+    """Multiply each element by a factor.
+
+    Args:
+        by: The factor.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: `by` is missing or is not a number.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> handle = th.hook(x, th.scale(3.0))
+        >>> x.sum().backward()
+        >>> x.grad
+        tensor([3., 3.])
+    """
     return x * by
 
 
 @action("clip_value", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
 def clip_value(x: Tensor, *, max: Positive) -> Tensor:
-    """Clamp each element to -max .. max."""
+    """Clamp each element to the range from `-max` to `max`.
+
+    Args:
+        max: Largest magnitude that is left unchanged.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: `max` is missing or is not positive.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> handle = th.hook(x, th.clip_value(1.0))
+        >>> (x * torch.tensor([0.5, -4.0])).sum().backward()
+        >>> x.grad
+        tensor([ 0.5000, -1.0000])
+    """
     return x.clamp(-max, max)
 
 
@@ -48,14 +86,62 @@ def clip_value(x: Tensor, *, max: Positive) -> Tensor:
     partials={"norm": "norm"},
 )
 def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") -> Tensor:
-    """Scale down so that the norm, of the target or of all the hook's targets, is at most max."""
+    """Clip the norm of each gradient, or of all gradients of the hook together.
+
+    A larger norm is scaled down to `max`, as `torch.nn.utils.clip_grad_norm_` does it. The norm of a sharded tensor is
+    the norm of the whole tensor.
+
+    Args:
+        max: Largest norm that is left unchanged.
+        over: `"target"` clips each target by its own norm. `"hook"` clips all targets of the hook by their common norm
+            and is allowed at `grad_final` only.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: `max` is missing or is not positive, or `over` is unknown.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> handle = th.hook(x, th.clip_norm(1.0))
+        >>> (x * torch.tensor([3.0, 4.0])).sum().backward()
+        >>> x.grad
+        tensor([0.6000, 0.8000])
+    """
     coefficient = (max / (ctx.merged["norm"] + EPSILON)).clamp(max=1.0)
     return x * coefficient.to(x.dtype)
 
 
 @action("clip_adaptive", registry=BUILTIN, at=PARAMETER_POINTS, modifies=True, needs_value=True)
 def clip_adaptive(x: Tensor, ctx: Context, *, ratio: Positive = 0.01, floor: Positive = 1e-3) -> Tensor:
-    """Scale each row's gradient down to at most `ratio` times the row's weight norm: adaptive gradient clipping."""
+    """Clip the norm of each row of a gradient to a fraction of the norm of the same row of the parameter.
+
+    This is adaptive gradient clipping (AGC). A row is one index of the first dimension. A parameter with one dimension
+    counts as one row. Parameters that are sharded over ranks are refused.
+
+    Args:
+        ratio: Largest ratio of the norm of a gradient row to the norm of the parameter row.
+        floor: Smallest norm that is assumed for a parameter row, so that rows near zero can still learn.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: `ratio` or `floor` is not positive.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> _ = torch.nn.init.constant_(model.weight, 1.0)
+        >>> rig = th.attach(model, th.Hook("clip", on="weight", at="grad", do=th.clip_adaptive(ratio=0.5)))
+        >>> model(torch.tensor([[30.0, 40.0]])).sum().backward()
+        >>> model.weight.grad
+        tensor([[0.4243, 0.5657]])
+    """
     limit = _row_norms(ctx.value).clamp(min=floor) * ratio
     norm = _row_norms(x)
     return torch.where(norm > limit, x * (limit / norm.clamp(min=EPSILON)), x)
@@ -85,12 +171,40 @@ def clip_zscore(
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 25,
     over: Over = "target",
 ) -> Tensor:
-    """Scale down so that the norm is at most `z` deviations above its running mean, once `warmup` were seen."""
+    """Clip the norm of a gradient to `z` standard deviations above its running mean.
+
+    The running mean and variance are saved in checkpoints. They are updated with the clipped norm. A norm that is not
+    finite does not update them.
+
+    Args:
+        z: How many standard deviations above the running mean a norm may be.
+        alpha: Weight of the past in the running mean and variance, between 0 and 1.
+        warmup: How many finite norms are averaged before the first norm is clipped.
+        over: `"target"` clips each target by its own norm. `"hook"` clips all targets of the hook by their common norm
+            and is allowed at `grad_final` only.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: A parameter is outside its range, or `over` is unknown.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> rig = th.attach(model, th.Hook("clip", on="weight", at="grad", do=th.clip_zscore(z=2.0, warmup=3)))
+        >>> for x in (1.0, 1.1, 0.9, 100.0):
+        ...     model.weight.grad = None
+        ...     model(torch.tensor([[x]])).sum().backward()
+        >>> model.weight.grad
+        tensor([[1.1633]])
+    """
     norm = ctx.merged["norm"].double()
     mean, var, seen = ctx.state["mean"], ctx.state["var"], ctx.state["seen"]
     limit = torch.where(seen >= warmup, mean + z * var.sqrt(), torch.inf)
     clipped = torch.minimum(norm, limit)
-    keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first: an EMA from zero is too sure of itself
+    keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first, because an EMA from zero is biased
     step = clipped - mean
     finite = torch.isfinite(norm)
     ctx.state["var"] = torch.where(finite, keep * (var + (1 - keep) * step * step), var)
@@ -101,30 +215,134 @@ def clip_zscore(
 
 @action("mask", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
 def mask(x: Tensor, *, by: Tensor) -> Tensor:
-    """Multiply by the tensor that `by` names, given to attach(tensors=...)."""
+    """Multiply by a tensor, for example to freeze some elements.
+
+    Args:
+        by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. It must broadcast to the shape of
+            the value.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: `by` is missing or is not a name.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> handle = th.hook(x, th.mask(by="m"), tensors={"m": torch.tensor([1.0, 0.0])})
+        >>> x.sum().backward()
+        >>> x.grad
+        tensor([1., 0.])
+    """
     return x * by
 
 
 @action("reverse", registry=BUILTIN, at=GRADIENT_POINTS, modifies=True, elementwise=True)
 def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
-    """Multiply by `-by`: gradient reversal."""
+    """Multiply a gradient by `-by`, which is known as gradient reversal.
+
+    Args:
+        by: Factor before the change of sign.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: `by` is not a number.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> handle = th.hook(x, th.reverse())
+        >>> x.sum().backward()
+        >>> x.grad
+        tensor([-1., -1.])
+    """
     return x * -by
 
 
 @action("noise", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
 def noise(x: Tensor, ctx: Context, *, std: Positive, seed: int = 0) -> Tensor:
-    """Add normal noise from the hook's own generator; at forward points every call of one forward gets the same."""
+    """Add Gaussian noise from a random generator of the hook.
+
+    The generator is saved in checkpoints, and the global generators of PyTorch are not used. At forward points, all
+    calls of a target within one forward pass get the same noise.
+
+    Args:
+        std: Standard deviation of the noise.
+        seed: Seed of the generator.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: `std` is missing or is not positive.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> x = torch.zeros(1000, requires_grad=True)
+        >>> handle = th.hook(x, th.noise(0.1))
+        >>> x.sum().backward()
+        >>> 0.09 < x.grad.std().item() < 0.11
+        True
+    """
     generator = ctx.generator(seed, x.device)
     return x + torch.randn(x.shape, dtype=x.dtype, device=x.device, generator=generator) * std
 
 
 @action("nan_to_num", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
 def nan_to_num(x: Tensor, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """Replace NaN and infinities; by default infinities become the largest finite numbers."""
+    """Replace NaN and infinities, as `torch.nan_to_num` does.
+
+    Args:
+        nan: Number that replaces NaN.
+        posinf: Number that replaces positive infinity. By default it is the largest finite number of the dtype.
+        neginf: Number that replaces negative infinity. By default it is the smallest finite number of the dtype.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: A parameter is not a number.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> x = torch.zeros(2, requires_grad=True)
+        >>> handle = th.hook(x, th.nan_to_num())
+        >>> (x * torch.tensor([1.0, float("nan")])).sum().backward()
+        >>> x.grad
+        tensor([1., 0.])
+    """
     return torch.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
 
 
 @action("steer", registry=BUILTIN, at=FORWARD_POINTS, modifies=True)
 def steer(x: Tensor, *, by: Tensor, scale: float = 1.0) -> Tensor:
-    """Add `scale` times the tensor that `by` names, given to attach(tensors=...)."""
+    """Add a tensor to an activation, for example a steering vector.
+
+    Args:
+        by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. It must broadcast to the shape of
+            the value.
+        scale: Factor of the tensor.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: `by` is missing or is not a name, or `scale` is not a number.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Identity()
+        >>> hook = th.Hook("steer", on=".", at="output", do=th.steer(by="v", scale=2.0))
+        >>> rig = th.attach(model, hook, tensors={"v": torch.tensor([0.0, 1.0])})
+        >>> model(torch.ones(2))
+        tensor([1., 3.])
+    """
     return x + scale * by

@@ -1,4 +1,4 @@
-"""Actions that observe and change nothing."""
+"""Observers are actions that measure or copy the value and leave it unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,23 @@ from tenterhook.actions.stats import measure_norm
 
 @action("capture", registry=BUILTIN, at=TENSOR_POINTS)
 def capture(x: Tensor, ctx: Context) -> None:
-    """Keep a copy, for `rig.captured(hook)`: of the last step it was due in, every call and leaf."""
+    """Keep a copy of the value, which `rig.captured(id)` returns.
+
+    The copies of one step are kept: one for each call of the target and each tensor of the call. They are replaced when
+    the hook captures in a later step.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Sequential(torch.nn.ReLU())
+        >>> rig = th.attach(model, th.Hook("acts", on="0", at="output", do=th.capture()))
+        >>> y = model(torch.tensor([-1.0, 2.0]))
+        >>> rig.captured("acts")
+        {'0': tensor([0., 2.])}
+    """
     ctx.keep(x)
 
 
@@ -37,7 +53,23 @@ def _count_nonfinite(x: Tensor) -> dict[str, Tensor]:
     trigger=True,
 )
 def watch_nonfinite(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Count the elements that are NaN or infinite; trips at the first."""
+    """Count the elements that are NaN or infinite, and trip if there are any.
+
+    A trip makes the hooks with `When(after_trip=...)` due and makes a flight recorder write. The recorded number is
+    `nonfinite`.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> rig = th.attach(model, th.Hook("bad", on="**", at="grad", do=th.watch_nonfinite()))
+        >>> model(torch.tensor([[1.0, float("inf")]])).sum().backward()
+        >>> rig.values("bad")["weight"]
+        {'nonfinite': 1.0}
+    """
     return {"nonfinite": merged["nonfinite"], "trip": merged["nonfinite"] > 0}
 
 
@@ -75,16 +107,42 @@ def spike(
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 20,
     floor: Annotated[float, msgspec.Meta(ge=0)] = 0.0,
 ) -> dict[str, Tensor]:
-    """Measure how many deviations the norm lies above its running mean; trips above `z`, once `warmup` steps were seen.
+    """Compare the norm with its running mean, and trip if the norm is too large.
 
-    A deviation counts as larger by `floor` of the mean: a norm that hardly ever changes would trip at the least change.
+    The action trips if the norm is more than `z` standard deviations above its running mean, or if the norm is not
+    finite. A trip makes the hooks with `When(after_trip=...)` due and makes a flight recorder write. The recorded
+    numbers are `norm` and `score`, which is the number of standard deviations. The running mean and variance are saved
+    in checkpoints. A norm that trips does not update them.
+
+    Args:
+        z: Largest score that does not trip.
+        alpha: Weight of the past in the running mean and variance, between 0 and 1.
+        warmup: How many norms are averaged before the first trip is possible.
+        floor: Fraction of the mean that is added to the standard deviation. Without it, a norm that hardly changes
+            would trip at a tiny change.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Raises:
+        ActionError: A parameter is outside its range.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> rig = th.attach(model, th.Hook("leap", on="**", at="grad", do=th.spike(warmup=3)))
+        >>> for x in (1.0, 1.1, 0.9, 100.0):
+        ...     model(torch.tensor([[x]])).sum().backward()
+        >>> rig.values("leap")["weight"]["score"] > 6.0
+        True
     """
     norm, fired = merged["norm"], merged["fired"] > 0
     mean, var, seen = state["mean"], state["var"], state["seen"]
     score = (norm - mean) / (var.sqrt() + floor * mean + 1e-12)
     trip = fired & (seen >= warmup) & (((score > z) & (mean > 0)) | ~torch.isfinite(norm))
     learns = fired & ~trip & torch.isfinite(norm)
-    keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first: an EMA from zero is too sure of itself
+    keep = (seen / (seen + 1)).clamp(max=alpha)  # a plain average at first, because an EMA from zero is biased
     step = norm - mean
     var.copy_(torch.where(learns, keep * (var + (1 - keep) * step * step), var))
     mean.copy_(torch.where(learns, keep * mean + (1 - keep) * norm, mean))
@@ -108,7 +166,26 @@ def _measure_ratio(x: Tensor, value: Tensor) -> dict[str, Tensor]:
     partials={"norm": "norm", "weight": "norm"},
 )
 def ratio(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Measure the norm of the update, that of the parameter, and the first divided by the second."""
+    """Measure the size of an update relative to its parameter.
+
+    The action is allowed at the point `update` only. The recorded numbers are `norm` (the norm of the update), `weight`
+    (the norm of the parameter after the update) and `ratio` (`norm` divided by `weight`, or 0 if `weight` is 0).
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> _ = torch.nn.init.constant_(model.weight, 1.0)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        >>> rig = th.attach(model, th.Hook("moved", on="**", at="update", do=th.ratio()), optimizer=optimizer)
+        >>> model(torch.ones(1, 1)).sum().backward()
+        >>> optimizer.step()
+        >>> rig.values("moved")
+        {'weight': {'norm': 0.5, 'weight': 0.5, 'ratio': 1.0}}
+    """
     norm, weight = merged["norm"], merged["weight"]
     return {"norm": norm, "weight": weight, "ratio": torch.where(weight == 0, 0.0, norm / weight)}
 

@@ -1,4 +1,7 @@
-"""Registry: the names a plan may use, and the code behind them. Only the program fills one."""
+"""A registry maps the action names that a plan may use to their code.
+
+Only the program adds actions to a registry. A plan or a checkpoint names actions, but never brings code.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,42 @@ PARAMETER_POINTS = ("grad", "grad_accumulated", "grad_final")
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """One partial result of a two-phase action: how two of them merge, and how many numbers it has."""
+    """Declare one partial result of a two-phase action.
+
+    The `measure` function of the action returns partial results. tenterhook merges them over the calls of a step, over
+    shards and over ranks.
+
+    Args:
+        merge: How two partial results become one. `"sum"` adds them, `"max"` takes the larger one, and `"norm"` takes
+            the square root of the sum of their squares.
+        width: How many numbers the partial result has.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> registry = th.Registry()
+        >>> def count_signs(x):
+        ...     return {"signs": torch.stack([(x < 0).sum(), (x > 0).sum()])}
+        >>> @th.action("signs", registry=registry, measure=count_signs, partials={"signs": th.Partial("sum", width=2)})
+        ... def signs(merged, state):
+        ...     return {"signs": merged["signs"]}
+        >>> model = torch.nn.Linear(3, 1)
+        >>> rig = th.attach(model, th.Hook("signs", on=".", at="input", do=signs), actions=registry)
+        >>> with rig.step():
+        ...     y = model(torch.tensor([[1.0, -2.0, 3.0]]))
+        >>> rig.values("signs")
+        {'.': {'signs': [1.0, 2.0]}}
+    """
 
     merge: Merge
     width: int = 1
 
 
 class Definition:
-    """An action's code and contract. Calling it with parameters returns the Action that a plan holds."""
+    """Hold the code and the contract of an action.
+
+    Calling the definition with parameters returns the `Action` that a plan holds.
+    """
 
     def __init__(
         self,
@@ -62,25 +93,25 @@ class Definition:
         self.measure = measure
         self.partials = {k: p if isinstance(p, Partial) else Partial(p) for k, p in (partials or {}).items()}
         self.state = _check_state(name, state)
-        #: reports a "trip" that switches hooks with When(after_trip=...) on
+        #: True if the action returns a "trip", which starts hooks that have When(after_trip=...)
         self.trigger = trigger
-        #: a user's unnamed function, which may modify or not
+        #: True for a function that the user gave without @th.action; it may modify the value or not
         self.plain = plain
-        #: makes what measures the tensors of many sites at once
+        #: builds the object that measures the tensors of many sites in one call
         self.batched: Callable[[Sequence[TensorSpec]], BatchMeasure] | None = None
         self.__doc__ = fn.__doc__
         for point in self.at:
             if point not in POINTS:
                 close = nearest(point, list(POINTS))
                 raise ActionError(
-                    f"the action {name!r} names a point {point!r} that does not exist"
+                    f"the action {name!r} names the point {point!r}, which does not exist"
                     + (f"; the nearest is {close[0]!r}" if close else ""),
-                    remedy=f"at= is one or several of {', '.join(TENSOR_POINTS)}",
+                    remedy=f"set at= to one or more of {', '.join(TENSOR_POINTS)}",
                 )
         if bool(measure) != bool(self.partials):
             raise ActionError(
-                f"the action {name!r} has {'measure' if measure else 'partials'} alone",
-                remedy="a two-phase action gives measure= and partials= together",
+                f"the action {name!r} has {'measure= but not partials=' if measure else 'partials= but not measure='}",
+                remedy="give a two-phase action both measure= and partials=",
             )
         self.takes_ctx = False
         self._params: type[msgspec.Struct] | None = None
@@ -99,25 +130,25 @@ class Definition:
             if p.kind is not p.KEYWORD_ONLY:
                 if p.default is not p.empty:
                     raise ActionError(
-                        f"the parameter {p.name!r} of the action {self.name!r} is positional",
-                        remedy=f"make it keyword-only: def {self.name}(x, ctx, *, {p.name}: ... = {p.default!r})",
+                        f"the parameter {p.name!r} of the action {self.name!r} is positional, but must be keyword-only",
+                        remedy=f"write def {self.name}(x, ctx, *, {p.name}: ... = {p.default!r})",
                     )
                 continue
             if p.name not in hints:
                 raise ActionError(
-                    f"the parameter {p.name!r} of the action {self.name!r} has no type",
-                    remedy=f"write {p.name}: float",
+                    f"the parameter {p.name!r} of the action {self.name!r} has no type annotation",
+                    remedy=f"annotate it, for example {p.name}: float",
                 )
             kind = hints[p.name]
             if kind is Tensor:
                 tensors.append(p.name)
-                kind = str  # a plan names the tensor; attach(tensors=...) gives it
+                kind = str  # a plan holds the name of the tensor; attach(tensors=...) supplies the tensor
             fields.append((p.name, kind) if p.default is p.empty else (p.name, kind, p.default))
         self.takes_ctx = _count_positional(self.fn, self.name) == 2
         if self.measure is not None and not self.takes_ctx:
             raise ActionError(
-                f"the two-phase action {self.name!r} takes one argument",
-                remedy="write fn(value, ctx) to modify, with ctx.merged; fn(merged, state) to observe",
+                f"the two-phase action {self.name!r} takes one argument, but needs two",
+                remedy="write fn(value, ctx) and use ctx.merged to modify, or write fn(merged, state) to observe",
             )
         self.tensor_params = frozenset(tensors)
         self._params = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, frozen=True, kw_only=True)
@@ -128,14 +159,14 @@ class Definition:
         try:
             bound = self.__signature__.bind(*args, **params)
         except TypeError as error:
-            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.usage}") from None
+            raise ActionError(f"{self.name}: {error}", remedy=f"call it as {self.usage}") from None
         for name in self.tensor_params:
             if isinstance(bound.arguments.get(name), Tensor):
                 raise ActionError(
-                    f"{self.name}: {name} is a tensor, and a plan holds the names of tensors",
-                    remedy=f'{self.name}({name}="v"), and attach(..., tensors={{"v": ...}})',
+                    f"{self.name}: {name} is a tensor, but a plan holds only the names of tensors",
+                    remedy=f'write {self.name}({name}="v") and attach(..., tensors={{"v": ...}})',
                 )
-        self.convert(bound.arguments)  # raises for a wrong one
+        self.convert(bound.arguments)  # raises if a parameter has a wrong type or value
         return Action(self.name, dict(bound.arguments))
 
     def as_action(self) -> Action:
@@ -146,7 +177,7 @@ class Definition:
 
     @property
     def usage(self) -> str:
-        """The call with all its parameters, for messages."""
+        """Return the call with all parameters and defaults, for messages."""
         words = [
             p.name if p.default is p.empty else f"{p.name}={p.default!r}"
             for p in self.__signature__.parameters.values()
@@ -158,18 +189,18 @@ class Definition:
         return self.measure is not None
 
     def convert(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert parameters to their declared types, defaults filled in; raise an ActionError for a wrong one."""
+        """Convert parameters to their declared types and fill in defaults; raise an ActionError for a wrong value."""
         if self._params is None:
             return dict(params)
         try:
             typed = msgspec.convert(dict(params), self._params)
         except msgspec.ValidationError as error:
-            raise ActionError(f"{self.name}: {error}", remedy=f"its form is {self.usage}") from None
+            raise ActionError(f"{self.name}: {error}", remedy=f"call it as {self.usage}") from None
         return {f: getattr(typed, f) for f in self._params.__struct_fields__}
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the code objects: comments, line numbers and the docstring do not count."""
+        """Return a digest of the code, which does not depend on comments, line numbers or the docstring."""
         digest = hashlib.sha256()
         for fn in (self.fn, self.measure):
             if fn is not None:
@@ -179,7 +210,7 @@ class Definition:
 
 
 def _check_state(name: str, state: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the declared state, or raise an ActionError if a value of it is no number."""
+    """Return the declared state, or raise an ActionError if one of its values is not a number."""
     found = state or {}
     wrong = (
         next((v for v in found.values() if not isinstance(v, int | float)), None)
@@ -189,19 +220,22 @@ def _check_state(name: str, state: Mapping[str, float] | None) -> dict[str, floa
     if wrong is None:
         return dict(found)
     raise ActionError(
-        f"the action {name!r} declares its state with a {type(wrong).__name__}",
-        remedy='declared state is one number for each target, state={"mean": 0.0}; a tensor is put into ctx.state '
-        "without being declared",
+        f"the action {name!r} declares its state with a {type(wrong).__name__}, but declared state holds numbers",
+        remedy='declare one number for each name, as in state={"mean": 0.0}, and put tensors into ctx.state without '
+        "declaring them",
     )
 
 
 def plain_definition(fn: Callable[..., Any], *, at: str) -> Definition:
-    """Return a definition for a user's unnamed function, at this one point."""
+    """Return a definition for a function that the user gave without `@th.action`; it is valid at this point only."""
     return Definition(callable_name(fn), fn, at=(at,), modifies=POINTS[at].modifies, plain=True)
 
 
 def _count_positional(fn: Callable[..., Any], name: str) -> int:
-    """Return 1 for fn(value), 2 for fn(value, ctx); raise for anything else now, not in the middle of a backward."""
+    """Return 1 for fn(value) and 2 for fn(value, ctx).
+
+    Raise an ActionError for any other signature. Otherwise the call would fail later, in the middle of a backward pass.
+    """
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
@@ -215,7 +249,7 @@ def _count_positional(fn: Callable[..., Any], name: str) -> int:
     if not required and positional:
         return 1
     raise ActionError(
-        f"{name} at {callable_place(fn)} takes {len(required)} arguments",
+        f"{name} at {callable_place(fn)} takes {len(required)} arguments, but an action takes 1 or 2",
         remedy="write fn(value) or fn(value, ctx)",
     )
 
@@ -232,7 +266,7 @@ def _digest_callable(digest: Any, fn: Callable[..., Any]) -> None:
 
 
 def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
-    """Add a code object to the digest, without its docstring, which Python puts first among the constants."""
+    """Add a code object to the digest, without its docstring, which Python stores as the first constant."""
     digest.update(code.co_code)
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     digest.update(repr((code.co_names, arguments, code.co_freevars)).encode())
@@ -244,7 +278,7 @@ def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
 
 
 def _stable_text(value: Any) -> str:
-    """Return a text of a constant that is the same in every process: no addresses, no order of a set."""
+    """Return a text of a constant that is the same in every process: it has no addresses, and sets are sorted."""
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(_stable_text, value)))}}}"
     if isinstance(value, tuple | list):
@@ -255,47 +289,98 @@ def _stable_text(value: Any) -> str:
 
 
 class Registry:
-    """Names and their definitions; the built-in ones are in every registry."""
+    """Map names to actions.
+
+    Every registry also finds the built-in actions. `@th.action` adds to the default registry of the process. A registry
+    of your own keeps actions apart, for example in tests: pass it to `@th.action(registry=...)` and to
+    `th.attach(actions=...)`.
+
+    Example:
+        >>> import tenterhook as th
+        >>> registry = th.Registry()
+        >>> @th.action("half", registry=registry, modifies=True)
+        ... def half(x):
+        ...     return x / 2
+        >>> registry.get("half").name, registry.get("scale").name
+        ('half', 'scale')
+    """
 
     def __init__(self) -> None:
         self._definitions: dict[str, Definition] = {}
 
     def add(self, definition: Definition) -> Definition:
+        """Add an action under its name.
+
+        An action replaces another action of the same name if its code is the same or its `version` is higher.
+
+        Args:
+            definition: The action, as `@th.action` made it.
+
+        Returns:
+            The same `definition`.
+
+        Raises:
+            ActionError: A different action of this name is registered, and its version is not lower.
+        """
         have = self.find(definition.name)
         if have is not None and have.fingerprint != definition.fingerprint and have.version >= definition.version:
             raise ActionError(
-                f"another action {definition.name!r} is registered, from {callable_place(have.fn)}",
+                f"another action {definition.name!r} is already registered, from {callable_place(have.fn)}",
                 remedy="give it another name"
                 if have is BUILTIN.find(have.name)
-                else f"give it another name, or version={have.version + 1} if it takes the other's place",
+                else f"give it another name, or version={have.version + 1} to replace the registered action",
             )
         self._definitions[definition.name] = definition
         return definition
 
     def find(self, name: str) -> Definition | None:
+        """Find an action by its name.
+
+        Args:
+            name: The name of the action.
+
+        Returns:
+            The action, or None if no action of this name is registered.
+        """
         found = self._definitions.get(name)
         return found if found is not None or self is BUILTIN else BUILTIN.find(name)
 
     def names(self) -> list[str]:
+        """Return the sorted names of all actions, including the built-in actions.
+
+        Returns:
+            The names.
+        """
         return sorted({*BUILTIN._definitions, *self._definitions})
 
     def get(self, name: str) -> Definition:
+        """Get an action by its name, or raise an error.
+
+        Args:
+            name: The name of the action.
+
+        Returns:
+            The action.
+
+        Raises:
+            ActionError: No action of this name is registered. The error names the nearest action.
+        """
         found = self.find(name)
         if found is not None:
             return found
         close = nearest(name, self.names())
         raise ActionError(
-            f"there is no action {name!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
-            remedy=f'import the module that has @th.action("{name}") first (commands: --actions MODULE); a plan never '
-            "imports code",
+            f"the action {name!r} is not registered" + (f"; the nearest is {close[0]!r}" if close else ""),
+            remedy=f'first import the module that has @th.action("{name}"), or pass --actions MODULE to the command. '
+            "A plan never imports code",
         )
 
 
-#: what an action's contract may say
+#: the keyword arguments of @th.action
 CONTRACT = ("at", "modifies", "elementwise", "needs_value", "version", "measure", "partials", "state", "trigger")
 
 BUILTIN = Registry()
-#: the process's default registry, filled by @th.action
+#: the default registry of the process, to which @th.action adds
 DEFAULT = Registry()
 
 
@@ -308,12 +393,52 @@ def action(name: Callable[..., Any], **contract: Any) -> Definition: ...
 def action(
     name: str | Callable[..., Any] | None = None, *, registry: Registry | None = None, **contract: Any
 ) -> Definition | Callable[[Callable[..., Any]], Definition]:
-    """Give a function a name that plans and checkpoints can hold.
+    """Register a function as an action, with a name that plans, files and checkpoints can hold.
 
-    `at` is the points it may stand at (default: every tensor point it fits), `modifies` whether what it returns
-    replaces the value, `elementwise` whether each element depends on itself alone (so that shards may be taken one
-    by one), `needs_value` whether `ctx.value` is wanted, `measure` and `partials` make it two-phase, `state` declares
-    packed numbers with their first values. Without a name it has the function's.
+    The function is `fn(value)` or `fn(value, ctx)`, where `ctx` is a `Context`. Parameters of the action are
+    keyword-only and have type annotations. A parameter of type `Tensor` is given by name: the plan holds the name, and
+    `th.attach(tensors=...)` supplies the tensor.
+
+    A two-phase action has `measure` and `partials`. `measure(value)` returns partial results, which tenterhook merges.
+    If the action modifies, the function is `fn(value, ctx)` and reads `ctx.merged`. If the action observes, the
+    function is `fn(merged, state)`. It runs once at the end of a step and returns named numbers, with one element for
+    each target.
+
+    Args:
+        name: Name of the action. By default it is the name of the function.
+        registry: Registry to add the action to. By default it is the registry of the process.
+        **contract: Any of these keyword arguments:
+
+            - `at`: the point or points at which the action is allowed. By default these are all points of tensors, or
+              all points that can be modified if `modifies` is True.
+            - `modifies`: True if the returned tensor replaces the value.
+            - `elementwise`: True if each element of the result depends on the same element of the value only. Such an
+              action may run on one shard of a tensor.
+            - `needs_value`: True if the action reads `ctx.value` at a gradient point of modules. The value is then kept
+              until the backward pass, which costs memory.
+            - `version`: version of the code. An action with a higher version replaces the registered action, and a
+              checkpoint of another version is refused.
+            - `measure`: function that measures a value and returns a dict of partial results.
+            - `partials`: how each partial result is merged: `"sum"`, `"max"`, `"norm"` or a `Partial`.
+            - `state`: numbers that are kept for each target and saved in checkpoints, with their first values.
+            - `trigger`: True if a two-phase observer returns `"trip"`. A trip makes the hooks with
+              `When(after_trip=...)` due and makes the flight recorder write.
+
+    Returns:
+        The action, or a decorator that returns it. Call the action with its parameters and pass the result to
+        `Hook(do=...)`.
+
+    Raises:
+        ActionError: A keyword argument, a point, or the signature of the function is invalid, or the name is in use.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> @th.action("soft_clip", registry=th.Registry(), modifies=True, elementwise=True)
+        ... def soft_clip(x, *, limit: float = 1.0):
+        ...     return limit * torch.tanh(x / limit)
+        >>> soft_clip(limit=2.0)
+        Action(name='soft_clip', params={'limit': 2.0})
     """
     if callable(name):
         named: Callable[[Callable[..., Any]], Definition] = action(registry=registry, **contract)
@@ -327,8 +452,9 @@ def action(
         if word not in CONTRACT:
             close = nearest(word, CONTRACT)
             raise ActionError(
-                f"the action {name or ''!r} is given {word}=" + (f"; the nearest is {close[0]}=" if close else ""),
-                remedy=f"it takes {', '.join(CONTRACT)}",
+                f"the action {name or ''!r} does not accept {word}="
+                + (f"; the nearest is {close[0]}=" if close else ""),
+                remedy=f"use one of {', '.join(CONTRACT)}",
             )
 
     def register(fn: Callable[..., Any]) -> Definition:

@@ -1,6 +1,7 @@
-"""Measures of a matrix, row by row: sums and maxima of rows, and counts of bins, added up by site.
+"""Measure a matrix row by row, and add the results up by site.
 
-The rows of a matrix are pieces of tensors; `batched` lays them out and says which site each row belongs to.
+The rows of the matrix are pieces of tensors. `batched` lays out the rows and knows the site of each row. The results
+are sums, maxima and counts by bin.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-#: elements of a row
+#: number of elements in a row
 ROW_WIDTH = 1024
-#: rows that stay in a core's cache while they are read several times
+#: number of rows that fit into the cache of a core, so that reading them several times is fast
 CACHED_ROWS = 512
 
 
@@ -21,37 +22,37 @@ class RowMeasure(Protocol):
     """Measure each row of a matrix, and add the results up by site."""
 
     def kernel(self, x: Tensor) -> Any:
-        """Measure the rows; written to be compiled."""
+        """Measure the rows; this version is compiled."""
 
     def eager(self, x: Tensor) -> Any:
-        """Measure the rows, where nothing is compiled."""
+        """Measure the rows without compilation."""
 
     def start(self, sites: int, device: torch.device) -> Any:
-        """Return an empty accumulator for that many sites."""
+        """Return an empty accumulator for a number of sites."""
 
     def add_site(self, into: Any, made: Any, site: int) -> None:
-        """Add what `kernel` or `eager` returned; all rows belong to one site."""
+        """Add a result of `kernel` or `eager` whose rows all belong to one site."""
 
     def add_rows(self, into: Any, made: Any, sites: Tensor) -> None:
-        """Add what `kernel` or `eager` returned; `sites` has the site of each row."""
+        """Add a result of `kernel` or `eager`; `sites` holds the site of each row."""
 
     def finish(self, into: Any, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
-        """Return the partial results by site; `padding` is how many zeros were measured with each site."""
+        """Return the partial results of each site; `padding` is the number of zeros that were added to each site."""
 
 
 def widen(x: Tensor) -> Tensor:
-    """Return `x` in a precision that sums can be taken in."""
+    """Return `x` in a dtype that is precise enough for sums."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
-#: numbers of each row: those that add up, then the one of which the largest counts, if there is one
+#: numbers of each row: first those that are summed, then one whose maximum is taken, if the measure has one
 Rows = tuple[Tensor, ...]
-#: rows so far, the sites of each, and the table to add them up in
+#: the rows so far, their sites, and the table of totals
 TotalsSoFar = tuple[list[Rows], list[Tensor], Tensor]
 
 
 class RowTotals:
-    """Numbers of each row that add up over a site's rows, and perhaps one of which the largest counts."""
+    """Sum numbers over the rows of each site, and take the maximum of at most one more number."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class RowTotals:
         eager: Callable[[Tensor], Rows],
         finish: Callable[..., dict[str, Tensor]],
     ) -> None:
-        #: `finish` takes the sums, then padding and numel, then the largest ones
+        #: `finish` takes the sums, padding, numel and the maxima
         self._sums, self._kernel, self._eager, self._finish = sums, kernel, eager, finish
 
     def kernel(self, x: Tensor) -> Rows:
@@ -82,7 +83,7 @@ class RowTotals:
 
     def finish(self, into: TotalsSoFar, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
         rows, sites, totals = into
-        if not rows:  # no site has an element
+        if not rows:  # all sites are empty
             rows, sites = [(totals[0, :0],) * len(totals)], [torch.zeros(0, dtype=torch.int64, device=totals.device)]
         columns = [torch.cat(column) for column in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
         place = torch.cat(sites) if len(sites) > 1 else sites[0]
@@ -93,12 +94,12 @@ class RowTotals:
 
 
 class RowBins:
-    """Counts by bin: each element has one of 2^n keys, and a table says which bin a key belongs to."""
+    """Count elements by bin: each element has a small integer key, and a table maps each key to a bin."""
 
     def __init__(
         self, name: str, keys: Callable[[Tensor], Tensor], bin_of_key: Callable[[torch.dtype], list[int]]
     ) -> None:
-        #: a key of the bin -1 is not counted
+        #: elements whose key has the bin -1 are not counted
         self._name, self._keys, self._bin_of_key = name, keys, bin_of_key
 
     def kernel(self, x: Tensor) -> tuple[Tensor, torch.dtype]:
@@ -126,7 +127,7 @@ class RowBins:
         into["counts"][mine] += self._fold(counts, dtype, into["counts"].shape[1])
 
     def _fold(self, counts: Tensor, dtype: torch.dtype, bins: int) -> Tensor:
-        """Add up the counts of the keys of each bin; the last column takes what is not counted."""
+        """Add up the counts of all keys of each bin; an extra last column takes the elements that are not counted."""
         place = torch.tensor(self._bin_of_key(dtype), device=counts.device)
         wide = torch.zeros(len(counts), bins + 1, dtype=torch.float64, device=counts.device)
         return wide.index_add_(1, place % (bins + 1), counts.double())[:, :bins]

@@ -1,4 +1,8 @@
-"""Statistics: partial results that merge over calls, leaves and shards, and the numbers made of them."""
+"""Compute statistics of tensors.
+
+Partial results are merged over calls, over the tensors of a call and over shards. The statistics are made of the merged
+results.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,17 @@ from tenterhook.plan.histogram import BINS, LOWEST_EXPONENT
 
 
 def as_measurable(x: Tensor) -> Tensor:
-    """Return `x` in a precision that sums can be taken in, or raise for a complex or sparse tensor."""
+    """Return `x` in a dtype that is precise enough for sums, or raise for a complex or sparse tensor."""
     if x.is_complex() or x.layout is not torch.strided:
         raise unmeasurable(x)
     return widen(x)
 
 
 def unmeasurable(x: Tensor) -> ContractError:
-    """Return the error to raise for a tensor without statistics."""
+    """Return the error for a tensor that statistics do not support."""
     return ContractError(
-        f"statistics of a {'complex' if x.is_complex() else 'sparse'} tensor are not offered",
-        remedy="leave the target out, or hook it with a function of your own",
+        f"statistics do not support {'complex' if x.is_complex() else 'sparse'} tensors",
+        remedy="leave the target out, or hook it with your own function",
     )
 
 
@@ -56,14 +60,17 @@ def _stats_kernel(x: Tensor) -> Rows:
 
 def _stats_eager(x: Tensor) -> Rows:
     norms = torch.linalg.vector_norm(x, dim=1)
-    # Reading a number on the CPU waits for nothing; elsewhere it would.
+    # Only on the CPU: on another device, reading a number would wait for the device.
     all_finite = x.device.type == "cpu" and math.isfinite(norms.sum().item())
     nonfinite = torch.zeros_like(norms) if all_finite else ROW_WIDTH - torch.isfinite(x).sum(1)
     return x.sum(1), norms.square(), _zeros(x), nonfinite.to(norms.dtype), torch.maximum(x.amax(1), -x.amin(1))
 
 
 def _zeros(x: Tensor) -> Tensor:
-    """Count the zeros in each row: eight at a time are added, in the bytes of one number, which hold up to 255."""
+    """Count the zeros in each row.
+
+    The nonzero elements of a row are counted eight at a time: each byte of an int64 is a counter that holds up to 255.
+    """
     words = _scratch(x.device)[: len(x)].copy_(x).view(torch.int64).sum(1)
     return (ROW_WIDTH - words.view(torch.uint8).view(len(x), 8).sum(1)).to(x.dtype)
 
@@ -72,7 +79,7 @@ _threads = threading.local()
 
 
 def _scratch(device: torch.device) -> Tensor:
-    """Return a buffer of this thread, kept so that no memory is asked for in each step."""
+    """Return a buffer of this thread. It is reused, so that no step allocates memory for it."""
     kept: dict[torch.device, Tensor] = vars(_threads).setdefault("scratch", {})
     if device not in kept:
         kept[device] = torch.empty(CACHED_ROWS, ROW_WIDTH, dtype=torch.bool, device=device)
@@ -99,7 +106,24 @@ def _stats_finish(sums: Tensor, padding: Tensor, numel: Tensor, largest: Tensor)
     partials={"numel": "sum", "total": "sum", "norm": "norm", "abs_max": "max", "zeros": "sum", "nonfinite": "sum"},
 )
 def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Measure norm, rms, mean, abs_max, zeros (the fraction) and nonfinite (the count), over all calls of the step."""
+    """Measure statistics of the value over all calls of a step.
+
+    The recorded numbers are `norm`, `rms`, `mean`, `abs_max` (the largest magnitude), `zeros` (the fraction of elements
+    that are 0) and `nonfinite` (how many elements are NaN or infinite).
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> rig = th.attach(model, th.Hook("grads", on="**", at="grad", do=th.stats()))
+        >>> model(torch.tensor([[0.0, 2.0]])).sum().backward()
+        >>> numbers = rig.values("grads")["weight"]
+        >>> numbers["norm"], numbers["mean"], numbers["abs_max"], numbers["zeros"], numbers["nonfinite"]
+        (2.0, 1.0, 2.0, 0.5, 0.0)
+    """
     numel = merged["numel"].clamp(min=1)
     return {
         "norm": merged["norm"],
@@ -115,15 +139,15 @@ stats.batched = partial(PackedMeasure, RowTotals(4, _stats_kernel, _stats_eager,
 
 
 def _exponents(x: Tensor) -> Tensor:
-    """Return the bits of each number's exponent, without its sign."""
+    """Return the exponent bits of each number, without the sign bit."""
     if x.dtype == torch.float32:
-        return (x.view(torch.int32) >> 23).to(torch.uint8)  # which drops the sign
+        return (x.view(torch.int32) >> 23).to(torch.uint8)  # the conversion to 8 bits drops the sign
     return ((x.view(torch.int64) >> 52) & 0x7FF).to(torch.int16)
 
 
 @cache
 def _bin_of_exponent(dtype: torch.dtype) -> list[int]:
-    """Map each raw exponent to its bin; non-finite values, whose bits are all set, get -1."""
+    """Return the bin of each raw exponent; -1 stands for values that are not finite, whose exponent bits are all 1."""
     exponents, bias = (256, 127) if dtype == torch.float32 else (2048, 1023)
     return [min(max(raw - bias - LOWEST_EXPONENT, 0), BINS - 1) for raw in range(exponents - 1)] + [-1]
 
@@ -146,7 +170,24 @@ def _measure_histogram(x: Tensor) -> dict[str, Tensor]:
     partials={"bins": Partial("sum", BINS)},
 )
 def histogram(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Count magnitudes in 64 bins: bin i holds 2^(i-40) up to 2^(i-39); non-finite values are not counted."""
+    """Count the magnitudes of the elements in 64 bins, one for each power of two.
+
+    Bin `i` counts magnitudes from `2**(i - 40)` up to `2**(i - 39)`. The first bin also counts smaller magnitudes and
+    zeros, and the last bin also counts larger magnitudes. NaN and infinities are not counted. The recorded list is
+    `bins`.
+
+    Returns:
+        An action for `Hook(do=...)`.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> rig = th.attach(model, th.Hook("sizes", on="**", at="grad", do=th.histogram()))
+        >>> model(torch.tensor([[1.0, 3.0]])).sum().backward()
+        >>> rig.values("sizes")["weight"]["bins"][40:43]
+        [1.0, 1.0, 0.0]
+    """
     return {"bins": merged["bins"]}
 
 

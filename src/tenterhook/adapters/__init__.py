@@ -1,1 +1,1 @@
-"""Other frameworks' plug-in points, each to a few of our functions."""
+"""Connect tenterhook to the plug-in points of other frameworks: trainers, pytest, and unmodified scripts."""

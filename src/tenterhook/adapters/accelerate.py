@@ -1,4 +1,4 @@
-"""Accelerate: the hooks' state goes with `save_state` and `load_state`."""
+"""Save and load the state of hooks with Accelerate's `save_state` and `load_state`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,32 @@ FILE = "tenterhook.safetensors"
 
 
 def keep(accelerator: Accelerator, rig: Rig) -> Callable[[], None]:
-    """Save and load the rig's state with the accelerator's; call it after `accelerator.prepare` and `th.attach`.
+    """Save and load the state of a rig together with the state of an accelerator.
 
-    Returns a function that undoes it. A checkpoint that was saved without hooks leaves the rig as it is.
+    Call this function after `accelerator.prepare` and `th.attach`. `accelerator.save_state` then writes the file
+    `tenterhook.safetensors`, and `accelerator.load_state` reads it. A checkpoint without this file leaves the rig
+    unchanged.
+
+    Args:
+        accelerator: The accelerator that saves and loads.
+        rig: The rig whose state is kept.
+
+    Returns:
+        A function without arguments. Call it to remove the rig from the checkpoints of the accelerator.
+
+    Example:
+        >>> import os, tempfile
+        >>> import torch
+        >>> import tenterhook as th
+        >>> from accelerate import Accelerator
+        >>> from tenterhook.adapters.accelerate import keep
+        >>> accelerator = Accelerator(cpu=True)
+        >>> model = accelerator.prepare(torch.nn.Linear(2, 1))
+        >>> rig = th.attach(model, th.Hook("clip", on="**", at="grad", do=th.clip_norm(1.0)))
+        >>> undo = keep(accelerator, rig)
+        >>> folder = accelerator.save_state(tempfile.mkdtemp())
+        >>> os.path.exists(os.path.join(folder, "tenterhook.safetensors"))
+        True
     """
 
     def save(models: Any, weights: Any, output_dir: str) -> None:

@@ -1,4 +1,4 @@
-"""Attach to an unmodified script: each model that it trains gets a rig and a run folder."""
+"""Attach to the models of an unmodified script; each model that it trains gets a rig and a run folder."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tenterhook.record import FINDINGS, Flight, Store, last_step
 from tenterhook.resolve.targets import class_name, unwrapped
 from tenterhook.rig import Rig, attach
 
-#: the environment variable that names a plan file instead of the one asked for, say when a script resumes
+#: environment variable with the path of a plan file, which overrides the given plan, for example in a resumed script
 PLAN_VARIABLE = "TENTERHOOK_PLAN"
 
 
 def default_plan() -> Plan:
-    """Return the plan used if none is given.
+    """Return the plan that is used if the user gives no plan.
 
-    It records statistics of all gradients in every step, of outputs and updates in one of ten, magnitudes in one of
-    fifty; it has two triggers; after a trip it records outputs in every step for a while.
+    It records statistics of all gradients in every step, outputs and updates in one step in ten, and histograms in one
+    step in fifty. Two triggers watch the gradients. After a trip, outputs are recorded in each of the next ten steps.
     """
     seldom, everything = When(every=10, start=1), (".", "**")
     return Plan(
@@ -48,15 +48,15 @@ def default_plan() -> Plan:
 
 @dataclass(slots=True)
 class ModelRun:
-    """One model of the script: its rig, its sinks and what became of them."""
+    """Hold one model of the script, with its rig, its sinks and the results of the run."""
 
     name: str
     path: Path
-    #: on the first rank of each node: what is the same on all ranks is written by the first of all
+    #: empty except on the first rank of each node; numbers that are equal on all ranks are written by rank 0
     sinks: list[Store | Flight]
     optimizers: list[str] = field(default_factory=list)
     rig: Rig | None = None
-    #: hooks that could not be attached, and why
+    #: hooks that could not be attached, with the reason
     refused: dict[str, str] = field(default_factory=dict)
     steps: int = 0
     findings: Findings = field(default_factory=lambda: Findings([]))
@@ -73,10 +73,10 @@ class ModelRun:
 
 
 class AutoAttach:
-    """A context around a program: attach to every model that it trains, and list them in `models`.
+    """Attach to every model that a program trains inside the `with` block, and list the models in `models`.
 
-    A plan of one's own is attached as it is; of the default plan, hooks that do not fit a model are left out and
-    reported.
+    A given plan is attached completely or not at all. From the default plan, hooks that do not fit a model are left out
+    and reported.
     """
 
     def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None) -> None:
@@ -88,7 +88,7 @@ class AutoAttach:
         self._discovery = Discovery(self._on_model)
 
     def __enter__(self) -> AutoAttach:
-        # A script that makes another optimizer is followed, so nobody needs to hear that the first is gone.
+        # If the script makes a new optimizer, we attach to it, so the warning about the old optimizer is not needed.
         warnings.filterwarnings("ignore", message="tenterhook: the .* given to attach no longer exists")
         self._discovery.__enter__()
         return self
@@ -99,14 +99,14 @@ class AutoAttach:
             model.end(kind, error, tb)
 
     def _on_model(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        """Attach, inside the optimizer's step; whatever goes wrong, the script goes on."""
+        """Attach inside the step of the optimizer; an error becomes a warning, so that the script continues."""
         try:
             self._follow(model, optimizers)
         except Exception as error:
             warnings.warn(f"tenterhook run could not attach to {type(model).__name__}: {error}", stacklevel=2)
 
     def _follow(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        """Attach to a model, or attach anew if another optimizer steps it; the rig goes on where it stood."""
+        """Attach to a model, or attach again if a new optimizer steps it; the new rig continues the step count."""
         run = self._known.get(model) or self._run_named(class_name(type(unwrapped(model))))
         self._known[model] = run
         run.optimizers = [type(o).__name__ for o in optimizers]
@@ -124,7 +124,7 @@ class AutoAttach:
                 run.rig.load_state_dict(state, strict=False)
 
     def _attach(self, model: nn.Module, optimizers: list[Optimizer], run: ModelRun) -> Rig | None:
-        """Attach the plan; of the default plan, without the hooks that are refused."""
+        """Attach the given plan, or the default plan without the hooks that are refused."""
         plan = self.plan or default_plan()
         optimizer = optimizers if len(optimizers) > 1 else optimizers[0]
         while len(plan):
@@ -133,15 +133,18 @@ class AutoAttach:
             except TenterhookError as error:
                 run.refused[error.hook or "plan"] = str(error)
                 if self.plan is not None or error.hook is None:
-                    # At once: a script may run for days without what its plan was to change.
-                    warnings.warn(f"tenterhook run: {run.name} goes on without the plan: {error}", stacklevel=2)
+                    # Warn now and not at the end, because the script may run for days without the plan.
+                    warnings.warn(f"tenterhook run: {run.name} continues without the plan: {error}", stacklevel=2)
                     return None
                 plan = Plan(hook for hook in plan if hook.id != error.hook)
         return None
 
     def _run_named(self, name: str) -> ModelRun:
-        """Return a new run by that name, numbered if it is taken; or that of a model which was freed since, because
-        it was probably loaded into another object."""
+        """Return a new run of this name, with a number if the name is in use.
+
+        If the model of an earlier run of this name no longer exists, return that run, because the script has probably
+        loaded the model into a new object.
+        """
         number, free = 1, name
         while (there := next((m for m in self.models if m.name == free), None)) is not None:
             if there.rig is not None and there.rig._installer.environment.model.root() is None:
@@ -162,7 +165,7 @@ class AutoAttach:
         if not self.models:
             return (
                 "tenterhook: no optimizer stepped in this process, so there was nothing to attach to\n"
-                "  torchrun ... -m tenterhook run script.py  # for a script that starts processes of its own"
+                "  torchrun ... -m tenterhook run script.py  # if the script starts its own processes"
             )
         return "\n".join(line for model in self.models for line in _summary(model))
 
@@ -179,11 +182,11 @@ def _summary(model: ModelRun) -> list[str]:
 
 
 def _first_step(path: Path, optimizers: list[Optimizer]) -> int:
-    """Return the step that a script goes on from: its optimizer may know; or else, after what the folder has."""
+    """Return the first step of a script: the count of its optimizer, or the step after the last recorded step."""
     return _steps_counted(optimizers) or last_step(path) + 1
 
 
 def _steps_counted(optimizers: list[Optimizer]) -> int:
-    """Return the steps that optimizers count themselves, as Adam does; 0 if none does."""
+    """Return the number of steps that an optimizer such as Adam has counted, or 0 if no optimizer counts steps."""
     states = [state for o in optimizers for state in o.state.values() if isinstance(state, dict)]
     return max((int(state["step"]) for state in states if "step" in state), default=0)

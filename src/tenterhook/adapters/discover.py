@@ -1,4 +1,4 @@
-"""Find what a script trains: the optimizers that step, and the models that hold the parameters of each."""
+"""Find the optimizers that step in a script, and the models whose parameters they hold."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-#: called with a model and the optimizers that step it, in the order they step
+#: called with a model and the optimizers that step it, in the order in which they step
 OnModel = Callable[[nn.Module, list[Optimizer]], None]
 
 
 class Discovery:
-    """Call `on_model` for each model that is trained, from within an optimizer's step, before it.
+    """Call `on_model` for each model that is trained, at the beginning of a step of its optimizer.
 
-    That is once for each model, when all optimizers that hold its parameters have begun to step, or when the first
-    steps again; and once more for each optimizer that comes later.
+    The first call for a model happens when all optimizers that hold its parameters have started to step, or when one of
+    them steps for the second time. Each optimizer that steps the model later causes another call.
     """
 
     def __init__(self, on_model: OnModel) -> None:
@@ -28,9 +28,9 @@ class Discovery:
         self._handle: Any = None
         #: optimizers that have stepped
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        #: by model, those of its optimizers, in the order they first stepped
+        #: for each model, its optimizers that have stepped, in the order of their first steps
         self._models: weakref.WeakKeyDictionary[nn.Module, list[weakref.ref[Optimizer]]] = weakref.WeakKeyDictionary()
-        #: models of which an optimizer is still to come
+        #: models that have an optimizer that has not stepped yet
         self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     def __enter__(self) -> Discovery:
@@ -61,7 +61,7 @@ class Discovery:
                 self._waiting.add(model)
 
     def _stepping(self, model: nn.Module) -> list[Optimizer]:
-        """Return the optimizers of a model that have stepped, in order."""
+        """Return the optimizers of a model that have stepped, in the order of their first steps."""
         return [o for ref in self._models[model] if (o := ref()) is not None]
 
     def _report(self, model: nn.Module) -> None:
@@ -70,7 +70,10 @@ class Discovery:
 
 
 def roots(modules: Iterable[nn.Module], optimizer: Optimizer) -> Iterator[nn.Module]:
-    """Yield the outermost modules that hold what it steps; of two around the same parameters, the smaller."""
+    """Yield the outermost modules that hold the parameters of an optimizer.
+
+    If two modules hold the same parameters, yield the module with fewer submodules.
+    """
     modules = list(modules)
     inner = {id(child) for module in modules for child in module.children()}
     missing = _held_by([optimizer])
@@ -82,7 +85,7 @@ def roots(modules: Iterable[nn.Module], optimizer: Optimizer) -> Iterator[nn.Mod
 
 
 def _in_use(optimizers: list[Optimizer], trained: set[int]) -> Iterator[Optimizer]:
-    """Yield the optimizers whose parameters no later ones have taken over."""
+    """Yield the optimizers that hold parameters which no later optimizer holds."""
     for place, optimizer in enumerate(optimizers):
         mine = _held_by([optimizer]) & trained
         if mine and not mine <= _held_by(optimizers[place + 1 :]):
@@ -90,7 +93,10 @@ def _in_use(optimizers: list[Optimizer], trained: set[int]) -> Iterator[Optimize
 
 
 def _modules_and_optimizers() -> tuple[list[nn.Module], list[Optimizer]]:
-    """Find all of the process, by type: asking an object for its class may run code of its own."""
+    """Find all modules and optimizers of the process.
+
+    `type(o)` is used because `isinstance` may run code of the object.
+    """
     objects = gc.get_objects()
     modules = [o for o in objects if issubclass(type(o), nn.Module)]
     return modules, [o for o in objects if issubclass(type(o), Optimizer) and hasattr(o, "param_groups")]

@@ -1,4 +1,4 @@
-"""Lightning: a callback that attaches a plan, and keeps the hooks' state in Lightning's checkpoints."""
+"""Attach a plan in a Lightning training, and keep the state of the hooks in Lightning's checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-except ImportError:  # the same library under its older name
+except ImportError:  # the older name of the same library
     from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
@@ -18,8 +18,30 @@ from tenterhook.rig import Rig, attach
 
 
 class RigCallback(Callback):  # type: ignore[misc]
-    """`Trainer(callbacks=[RigCallback(plan)])`. The targets are those of the LightningModule; `rig` is the last fit's,
-    detached when that has ended."""
+    """Attach a plan when a Lightning training starts, and detach it when the training ends.
+
+    Pass the callback to the trainer: `Trainer(callbacks=[RigCallback(plan)])`. The names of targets are names inside
+    the LightningModule. Checkpoints of the trainer hold the state of the hooks.
+
+    Args:
+        plan: A plan, a hook or several hooks.
+        sinks: Sinks for the recorded rows, as in `th.attach`.
+        actions: Registry of the actions that the plan names.
+        tensors: Tensors that the plan names.
+
+    Attributes:
+        plan: The plan.
+        rig: The rig of the last training, or None before the first training. It is detached when the training ends.
+
+    Example:
+        >>> import tenterhook as th
+        >>> from lightning.pytorch import Trainer
+        >>> from tenterhook.adapters.lightning import RigCallback
+        >>> callback = RigCallback(th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0)))
+        >>> trainer = Trainer(callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False)
+        >>> callback.rig is None  # until trainer.fit(...) has started
+        True
+    """
 
     def __init__(
         self,
@@ -37,11 +59,20 @@ class RigCallback(Callback):  # type: ignore[misc]
 
     @property
     def state_key(self) -> str:
-        """The key in the checkpoint; the hooks' ids tell two plans in one checkpoint apart."""
+        """Return the key of this callback in a checkpoint; it holds the hook ids, so that two plans have two keys."""
         return str(self._generate_state_key(hooks=[hook.id for hook in self.plan]))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # Every strategy has wrapped the module and restored the checkpoint by now, in whatever order.
+        """Attach the plan and load the state of the hooks. Lightning calls this method.
+
+        Args:
+            trainer: The trainer.
+            pl_module: The module that is trained.
+
+        Raises:
+            TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit.
+        """
+        # At this point every strategy has wrapped the module and restored the checkpoint.
         optimizers = trainer.optimizers
         optimizer = optimizers[0] if len(optimizers) == 1 else optimizers or None
         self.rig = attach(pl_module, self.plan, optimizer=optimizer, **self._options)
@@ -49,20 +80,44 @@ class RigCallback(Callback):  # type: ignore[misc]
             self.rig.load_state_dict(self._state)
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state of the hooks for a checkpoint. Lightning calls this method.
+
+        Returns:
+            The state, which is empty if the plan cannot be saved.
+        """
         if self.rig is not None and self.rig.attached and self._saveable:
             self._state = self.rig.state_dict()
         return dict(self._state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep the state from a checkpoint until the training starts. Lightning calls this method.
+
+        Args:
+            state_dict: The state that `state_dict()` returned.
+        """
         self._state = state_dict
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Detach the plan after an error. Flight recorders write a report. Lightning calls this method.
+
+        Args:
+            trainer: The trainer.
+            pl_module: The module that is trained.
+            exception: The error.
+        """
         self._end(exception)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Detach the plan. Lightning calls this method when the training ends.
+
+        Args:
+            trainer: The trainer.
+            pl_module: The module that was trained.
+            stage: Name of the stage that ends.
+        """
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         if self.rig is not None and self.rig.attached:
-            self.state_dict()  # a checkpoint may still be saved after the fit
+            self.state_dict()  # a checkpoint may be saved after the training has ended
             self.rig.__exit__(type(error) if error is not None else None, error, None)

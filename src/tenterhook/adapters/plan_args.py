@@ -1,4 +1,4 @@
-"""The plan that a trainer's callback is given, and whether a checkpoint can hold it."""
+"""Convert the plan argument of a callback, and check that a checkpoint can hold the plan."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ PlanLike = Plan | Hook | Iterable[Hook]
 
 
 def as_plan(given: PlanLike) -> Plan:
-    """Return a plan, or the hooks given, as a Plan."""
+    """Return the given plan, hook or hooks as a Plan."""
     return given if isinstance(given, Plan) else Plan([given] if isinstance(given, Hook) else given)
 
 
 def check_saveable(plan: Plan) -> bool:
-    """Return True if a checkpoint can hold the plan; warn if not, before the training rather than at its first save."""
+    """Return True if a checkpoint can hold the plan, or warn and return False.
+
+    The warning comes before the training, and not at the first checkpoint.
+    """
     try:
         plan.to_json()
     except TenterhookError as error:
-        warnings.warn(f"tenterhook: checkpoints are saved without the hooks. {error}", stacklevel=3)
+        warnings.warn(f"tenterhook: checkpoints will not hold the state of the hooks. {error}", stacklevel=3)
         return False
     return True

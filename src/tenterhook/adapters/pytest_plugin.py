@@ -1,4 +1,4 @@
-"""For pytest: a test that asks for `hook_doctor` fails if the doctor finds something wrong with its hooks."""
+"""Provide the pytest fixture `hook_doctor`, which fails a test if the doctor finds a problem with its hooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,21 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def hook_doctor() -> Iterator[Exam]:
-    """Watch every hook that the test registers; errors and warnings of the doctor fail the test."""
+    """Watch every hook that the test registers, and fail the test if the doctor reports an error or a warning.
+
+    pytest finds the fixture when tenterhook is installed.
+
+    Yields:
+        The `Exam` that watches the hooks.
+
+    Example:
+        >>> import torch
+        >>> def test_hook(hook_doctor):
+        ...     x = torch.ones(2, requires_grad=True)
+        ...     x.register_hook(lambda grad: grad * 2)
+        ...     x.sum().backward()
+        ...     assert len(hook_doctor.hooks) == 1
+    """
     from tenterhook.doctor import examine
 
     with examine() as exam:

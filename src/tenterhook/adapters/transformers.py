@@ -1,4 +1,4 @@
-"""transformers: a callback that attaches a plan, and keeps the hooks' state in the Trainer's checkpoints."""
+"""Attach a plan in a transformers Trainer, and keep the state of the hooks in its checkpoints."""
 
 from __future__ import annotations
 
@@ -19,8 +19,29 @@ from tenterhook.rig import Rig, attach
 
 
 class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
-    """`Trainer(..., callbacks=[RigCallback(plan)])`. The state lies in `trainer_state.json`, wherever the checkpoint
-    is; a plan given as text is a plan file's."""
+    """Attach a plan when a transformers training starts, and detach it when the training ends.
+
+    Pass the callback to the trainer: `Trainer(..., callbacks=[RigCallback(plan)])`. The state of the hooks is saved in
+    the file `trainer_state.json` of each checkpoint.
+
+    Args:
+        plan: A plan, a hook, several hooks, or the JSON text of a plan.
+        sinks: Sinks for the recorded rows, as in `th.attach`.
+        actions: Registry of the actions that the plan names.
+        tensors: Tensors that the plan names.
+
+    Attributes:
+        plan: The plan.
+        rig: The rig of the last training, or None before the first training. It is detached when the training ends.
+        kept: The state of the hooks as text, as the checkpoint holds it.
+
+    Example:
+        >>> import tenterhook as th
+        >>> from tenterhook.adapters.transformers import RigCallback
+        >>> callback = RigCallback(th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0)))
+        >>> callback.rig is None  # until trainer.train() has started
+        True
+    """
 
     def __init__(
         self,
@@ -34,7 +55,7 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         self._saveable = check_saveable(self.plan)
         self.rig: Rig | None = None
         self._options: dict[str, Any] = {"sinks": sinks, "actions": actions, "tensors": tensors}
-        #: as it lies in the checkpoint
+        #: the state of the hooks, as the checkpoint holds it
         self.kept = ""
 
     def on_train_begin(
@@ -47,9 +68,22 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         optimizer: Any = None,
         **kwargs: Any,
     ) -> None:
-        if self.rig is not None:  # the Trainer calls nothing when a training ends with an error
+        """Attach the plan and load the state of the hooks. The Trainer calls this method.
+
+        Args:
+            args: Arguments of the training.
+            state: State of the trainer.
+            control: Control object of the trainer.
+            model: The model that is trained.
+            optimizer: The optimizer, which may be wrapped by Accelerate.
+            **kwargs: Other objects of the trainer, which are not used.
+
+        Raises:
+            TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit.
+        """
+        if self.rig is not None:  # if an error ends a training, the Trainer does not call on_train_end
             self.rig.detach()
-        while hasattr(optimizer, "optimizer"):  # accelerate wraps it
+        while hasattr(optimizer, "optimizer"):  # Accelerate wraps the optimizer
             optimizer = optimizer.optimizer
         self.rig = attach(model, self.plan, optimizer=optimizer, **self._options)
         kept = self.kept or self._from_checkpoint(state)
@@ -57,13 +91,21 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             self.rig.load_state_dict(safetensors.torch.load(base64.b64decode(kept)))
 
     def _from_checkpoint(self, state: TrainerState) -> str:
-        """Return the state that a checkpoint holds: the Trainer reads it, and gives it back only on request."""
+        """Return the state that a checkpoint holds.
+
+        The Trainer reads it into `state`, but restores callbacks from it only if the user asks for that.
+        """
         found = state.stateful_callbacks.get(type(self).__name__, [])
         several = found if isinstance(found, list) else [found]
         mine = [one for one in several if one["args"].get("plan") == self._plan_text()]
         return str((mine or several or [{"attributes": {}}])[0]["attributes"].get("kept", ""))
 
     def state(self) -> dict[str, Any]:
+        """Return the plan and the state of the hooks for a checkpoint. The Trainer calls this method.
+
+        Returns:
+            A dict with the arguments of the callback and its attributes.
+        """
         if self.rig is not None and self.rig.attached and self._saveable:
             self.kept = base64.b64encode(safetensors.torch.save(self.rig.state_dict())).decode()
         return {"args": {"plan": self._plan_text()}, "attributes": {"kept": self.kept}}
@@ -74,5 +116,13 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        """Detach the plan. The Trainer calls this method.
+
+        Args:
+            args: Arguments of the training.
+            state: State of the trainer.
+            control: Control object of the trainer.
+            **kwargs: Other objects of the trainer, which are not used.
+        """
         if self.rig is not None:
             self.rig.detach()

@@ -1,4 +1,7 @@
-"""Recording: rows go to sinks, run folders and the flight recorder. Knows no model."""
+"""Record the numbers of hooks as rows, and pass them to sinks, run folders and the flight recorder.
+
+This package does not know the model.
+"""
 
 from tenterhook.record.flight import Flight as Flight
 from tenterhook.record.flight import FlightReport as FlightReport

@@ -1,4 +1,4 @@
-"""Recorded rows as Arrow tables: one schema, built from tensors as they lie in memory."""
+"""Convert recorded rows to Arrow tables, directly from the memory of the tensors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tenterhook.record.rows import Batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: in this order a curve lies together
+#: sort order of a part: with it, the rows of a curve are next to each other
 ORDER = ("hook", "target", "name", "rank", "step")
 
 
 def schema() -> pa.Schema:
-    """Return the columns of a part."""
+    """Return the schema of a part."""
     import pyarrow as pa
 
     word = pa.dictionary(pa.int32(), pa.string())
@@ -37,7 +37,7 @@ def schema() -> pa.Schema:
 
 
 def sort_rows(table: pa.Table) -> pa.Table:
-    """Sort by ORDER; words are sorted by the place they have in their dictionary when that is sorted."""
+    """Sort rows by ORDER; a dictionary-encoded text is sorted by the rank of the text in its dictionary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -52,9 +52,9 @@ def sort_rows(table: pa.Table) -> pa.Table:
 
 
 def as_arrow(batches: Sequence[Batch]) -> pa.Table:
-    """Return all rows of some steps.
+    """Return all rows of the batches.
 
-    Tensors are taken as they lie: a writer that takes rows one by one would hold up the training's thread.
+    Arrow reads the memory of the tensors. A conversion row by row would delay the training thread.
     """
     import pyarrow as pa
 
@@ -72,7 +72,7 @@ def as_arrow(batches: Sequence[Batch]) -> pa.Table:
 
 
 def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
-    """Yield what actions emitted, then how many rows were dropped, in the order of the schema's columns."""
+    """Yield the emitted rows, then a row with the number of dropped rows, in the column order of the schema."""
     for batch in batches:
         for r in batch.emitted:
             yield r.step, r.rank, r.hook, r.target, r.name, r.value, None, r.call, r.leaf
@@ -83,7 +83,7 @@ def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
 
 
 class _Numbers(NamedTuple):
-    """One hook's numbers of one step, a row for each target that fired."""
+    """Hold the numbers of one hook in one step, with a row for each target that fired."""
 
     step: int
     targets: Sequence[str]
@@ -93,7 +93,7 @@ class _Numbers(NamedTuple):
 
 
 def _tables_as_arrow(hook: str, rank: int, found: Sequence[_Numbers]) -> pa.Table:
-    """Return the rows of one hook's tables of several steps, which have the same targets and names."""
+    """Return the rows of one hook in several steps; all steps have the same targets and names."""
     import pyarrow as pa
 
     widths, targets = found[0].widths, found[0].targets
@@ -138,7 +138,7 @@ def _tables_as_arrow(hook: str, rank: int, found: Sequence[_Numbers]) -> pa.Tabl
 
 
 def _array(tensor: Tensor, kind: pa.DataType) -> pa.Array:
-    """Return an Arrow array over a tensor's memory, which it keeps alive."""
+    """Return an Arrow array that uses the memory of a tensor and keeps the tensor alive."""
     import pyarrow as pa
 
     tensor = tensor.contiguous()

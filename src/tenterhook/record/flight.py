@@ -1,4 +1,4 @@
-"""The flight recorder: the last steps in memory, and written out when something goes wrong."""
+"""Keep the last steps in memory, and write them to a folder when something goes wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPORT = "flight.json"
 
 @dataclass(frozen=True, slots=True)
 class FlightReport:
-    """What a flight recorder wrote: where, why, and who is suspected, the likeliest first."""
+    """Describe what a flight recorder wrote: the folder, the reason, and the suspects, the most likely one first."""
 
     path: str
     step: int
@@ -40,8 +40,36 @@ class FlightReport:
 
 
 class Flight:
-    """A sink that keeps the last steps and writes nothing, until a trigger trips, an error ends the training, or
-    the process is told to end (SIGTERM). Then the steps are a run folder under `path`, with `flight.json`."""
+    """Record the last steps in memory, and write them to a folder when something goes wrong.
+
+    A flight recorder is a sink. It writes when a trigger trips, when an error ends the `with` block of the rig or the
+    program, and when the process receives SIGTERM. It then writes a run folder with the file `flight.json` below
+    `path`, and adds a report to `reports`. A report lists the suspects: the targets that probably caused the problem.
+
+    Args:
+        path: Folder for the run folders. It may be a URI that Arrow supports.
+        steps: How many steps are kept. After a trip, the next `steps` steps cannot cause another report by a trip.
+
+    Attributes:
+        path: The folder, as text.
+        steps: How many steps are kept.
+        reports: The reports so far, each with `path`, `step`, `reason` and `suspects`.
+
+    Raises:
+        StoreError: pyarrow is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> flight = th.Flight(tempfile.mkdtemp())
+        >>> hook = th.Hook("bad", on="**", at="grad", do=th.watch_nonfinite())
+        >>> with th.attach(model, hook, sinks=flight):
+        ...     model(torch.tensor([[float("nan")]])).sum().backward()
+        >>> flight.reports[0].reason
+        "watch_nonfinite 'bad' tripped at 'weight'"
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, steps: int = 64) -> None:
         self.path = os.fspath(path)
@@ -52,13 +80,17 @@ class Flight:
         #: the step of the last report
         self._written = -1
         self._writing: list[threading.Thread] = []
-        Folder(path)  # raises now if pyarrow is missing
+        Folder(path)  # raises here, and not at the first report, if pyarrow is missing
         self._process = os.getpid()
 
-    # -- as the rig calls it -----------------------------------------------------------------------------------------
+    # -- called by the rig -------------------------------------------------------------------------------------------
 
     def begin(self, snapshot: Callable[[], ModelSnapshot | None]) -> None:
-        """Start anew for a rig; `snapshot` returns what the rig knows, and must not hold the rig."""
+        """Start to record a rig, and forget the steps of an earlier rig. The rig calls this method.
+
+        Args:
+            snapshot: Function that returns facts about the model and its hooks. It must not keep the rig alive.
+        """
         self._snapshot = snapshot
         self._batches.clear()
         self._written = -1
@@ -67,11 +99,21 @@ class Flight:
         weakref.finalize(self, _restore_handler_if_unused)
 
     def record(self, batch: Batch) -> None:
-        """Keep a step; the oldest is dropped."""
+        """Keep the rows of a step, and drop the oldest step if there are too many. The rig calls this method.
+
+        Args:
+            batch: The rows of the step.
+        """
         self._batches.append(batch)
 
     def trip(self, reason: str) -> None:
-        """Write on a thread of its own, at most once in `steps` steps."""
+        """Write a report on a new thread, at most once in `steps` steps.
+
+        The rig calls this method when a trigger trips.
+
+        Args:
+            reason: Text for the report.
+        """
         step = self._batches[-1].step if self._batches else 0
         if self._written >= 0 and step < self._written + self.steps:
             return
@@ -82,20 +124,32 @@ class Flight:
         thread.start()
 
     def fail(self, reason: str) -> None:
-        """Write now: the process may end at any moment."""
-        # A forked process, such as a loader's worker, is terminated when nothing is wrong.
+        """Write a report before this method returns, because the process may end soon.
+
+        Args:
+            reason: Text for the report.
+        """
+        # A forked process, such as a worker of a data loader, gets SIGTERM although nothing is wrong.
         if self._batches and self._batches[-1].step != self._written and os.getpid() == self._process:
             self._written = self._batches[-1].step
             self._write(*self._evidence(reason))
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until what it began to write is written; return True if it is."""
+        """Wait until all reports that were started are written.
+
+        Args:
+            timeout: Seconds to wait for each report.
+
+        Returns:
+            True if all reports are written.
+        """
         for thread in self._writing:
             thread.join(timeout)
         self._writing = [thread for thread in self._writing if thread.is_alive()]
         return not self._writing
 
     def close(self) -> None:
+        """Wait up to two seconds for each unfinished report, and stop watching for SIGTERM."""
         self.catch_up(2.0)
         _flights.discard(self)
         if not _flights:
@@ -106,8 +160,11 @@ class Flight:
     def _evidence(self, reason: str) -> tuple[str, list[Batch], ModelSnapshot]:
         try:
             snapshot = self._snapshot()
-        except Exception as error:  # it must not break training
-            warnings.warn(f"tenterhook: the flight recorder knows less than it should: {error!r}", stacklevel=2)
+        except Exception as error:  # an error of the recorder must not stop the training
+            warnings.warn(
+                f"tenterhook: the flight recorder could not read the model, so suspects may be missing: {error!r}",
+                stacklevel=2,
+            )
             snapshot = None
         return reason, list(self._batches), snapshot or ModelSnapshot()
 
@@ -119,14 +176,14 @@ class Flight:
             store = Store(path)
             store.write(batches)
             Folder(path).write(REPORT, json.dumps(asdict(report), indent=1).encode())
-        except Exception as error:  # it must not break training
-            warnings.warn(f"tenterhook: the flight recorder could not write: {error!r}", stacklevel=2)
+        except Exception as error:  # an error of the recorder must not stop the training
+            warnings.warn(f"tenterhook: the flight recorder could not write its report: {error!r}", stacklevel=2)
             return
         self.reports.append(report)
 
     @staticmethod
     def _unused(path: str) -> str:
-        """Return a folder's path that is not in use: what an earlier run left is evidence, too."""
+        """Return the path of an unused folder, so that reports of earlier runs are kept."""
         number, free = 1, path
         while Folder(free).names():
             number += 1
@@ -135,7 +192,7 @@ class Flight:
 
 
 _flights: weakref.WeakSet[Flight] = weakref.WeakSet()
-#: the handler of SIGTERM that ours replaced, while ours is installed
+#: the SIGTERM handler that our handler replaced; empty if our handler is not installed
 _before: list[Any] = []
 
 
@@ -152,13 +209,13 @@ def _restore_handler() -> None:
 
 
 def _restore_handler_if_unused() -> None:
-    if not list(_flights):  # the set may not yet know that one is gone
+    if not list(_flights):  # list() skips recorders that were collected; bool(_flights) may still count them
         _restore_handler()
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
     for flight in list(_flights):
-        flight.fail("the process was told to end (SIGTERM)")
+        flight.fail("the process received SIGTERM")
     before = _before[-1] if _before else signal.SIG_DFL
     if callable(before):
         before(number, frame)
@@ -168,7 +225,7 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
 
 
 def _at_exit() -> None:
-    """Write if the program ended with an error that nobody caught; the interpreter still has it."""
+    """Write a report if an uncaught error ended the program; the interpreter keeps that error in `sys.last_value`."""
     error = getattr(sys, "last_value", None)
     for flight in list(_flights) if error is not None else ():
         flight.fail(f"the program ended with {type(error).__name__}: {error}")

@@ -1,4 +1,8 @@
-"""A run folder: Parquet parts, each written whole, that any reader of Parquet opens, and files beside them."""
+"""Read and write the files of a run folder.
+
+A run folder holds Parquet files, which are called parts, and a few JSON files. Each file is written completely or not
+at all. Any Parquet reader can open the parts.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +21,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = 1
-#: kept beside the parts
+#: JSON files of a run folder
 PLAN = "plan.json"
 LEDGER = "ledger.json"
 FINDINGS = "findings.json"
-#: rows of a row group: what is read to find one curve in a part
+#: rows of a row group, which is the smallest unit that a reader of one curve loads
 GROUP_ROWS = 2**17
-#: attempt, rank and number; of a merged one the first number and the last
+#: attempt, rank and number; a merged part has its first and its last number
 PART_NAME = re.compile(r"part-(\d{4,})-(\d+)-(\d{6,})(?:-(\d{6,}))?\.parquet")
 
 
 class Folder:
-    """Files of a run, on any filesystem that Arrow knows: whole under their names, or not there."""
+    """Access the files of a run on any filesystem that Arrow supports; a file is complete, or it does not exist."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         try:
             from pyarrow import fs
         except ImportError as error:
             raise StoreError(
-                "a store needs pyarrow, which is not installed", remedy="pip install 'tenterhook[record]'"
+                "a store needs pyarrow, which is not installed", remedy="run pip install 'tenterhook[record]'"
             ) from error
         self.path = os.fspath(path)
         remote = "://" in self.path
@@ -71,8 +75,8 @@ class Folder:
         return pq.read_schema(self.full(name), filesystem=self._fs).metadata or {}
 
     def write(self, name: str, data: bytes, *, new: bool = False) -> None:
-        """Write a file whole, or not at all; `new` raises FileExistsError instead of replacing one."""
-        if not self._local:  # an object appears when it is whole
+        """Write a file completely or not at all; with `new`, raise FileExistsError instead of replacing a file."""
+        if not self._local:  # an object store shows an object only when it is complete
             with self._fs.open_output_stream(self.full(name)) as stream:
                 stream.write(data)
             return
@@ -96,13 +100,13 @@ class Folder:
             os.close(directory)
 
     def delete(self, name: str) -> None:
-        if name in self.names():  # another rank may have swept it away
+        if name in self.names():  # another rank may have deleted it
             self._fs.delete_file(self.full(name))
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
     def parts(self) -> list[Part]:
-        """Return the parts in the order they were written, without those that another one replaces."""
+        """Return the parts in the order in which they were written, without the parts that a merged part replaces."""
         found = self._all_parts()
         replaced = {name for part in found for name in part.replaces}
         return sorted((p for p in found if p.name not in replaced), key=lambda p: (p.attempt, p.number))
@@ -111,18 +115,18 @@ class Folder:
         for _ in range(8):
             try:
                 return [Part(self, name) for name in self.names() if PART_NAME.fullmatch(name)]
-            except FileNotFoundError:  # merged into another one meanwhile
+            except FileNotFoundError:  # another process merged the part in the meantime
                 continue
-        raise StoreError(f"the parts in {self.path} come and go", remedy="read it when less is written")
+        raise StoreError(f"the parts in {self.path} change while they are listed", remedy="try again later")
 
     def sweep(self) -> None:
-        """Delete what an interrupted merge has left, before the part that names it is touched."""
+        """Delete the parts that an interrupted merge has left, before the merged part that names them is changed."""
         there = self._all_parts()
         for name in sorted({old for part in there for old in part.replaces} & {part.name for part in there}):
             self.delete(name)
 
     def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
-        """Write a part, sorted; its metadata names the format, its steps and the parts that it replaces."""
+        """Sort and write a part; its metadata holds the format, the first and last step, and the parts it replaces."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -146,7 +150,7 @@ class Folder:
 
 
 class Part:
-    """One file: which attempt at the run wrote it, for which rank, and the steps in it."""
+    """Describe one part: the attempt at the run and the rank that wrote it, and its first and last step."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         found = PART_NAME.fullmatch(name)
@@ -169,7 +173,7 @@ class Part:
 
 
 def superseded_from(parts: Iterable[Part]) -> dict[str, int | None]:
-    """Map each part's name to the first step that a later attempt wrote anew; None if none did."""
+    """Map the name of each part to the first step that a later attempt wrote again, or to None."""
     parts = list(parts)
     first: dict[tuple[int, int], int] = {}
     for part in parts:
@@ -184,14 +188,14 @@ def superseded_from(parts: Iterable[Part]) -> dict[str, int | None]:
 
 
 def last_step(path: str | os.PathLike[str]) -> int:
-    """Return the last recorded step of a run folder, or -1."""
+    """Return the last recorded step of a run folder, or -1 if the folder has no parts."""
     return max((part.last for part in Folder(path).parts()), default=-1)
 
 
 def merge_parts(folder: Folder, attempt: int | None = None, ranks: Iterable[int] | None = None) -> None:
-    """Merge the parts of each attempt and rank into one.
+    """Merge the parts of each attempt and rank into one part.
 
-    The new part names those that it replaces, so that at no moment a row is there twice or not at all.
+    The new part names the parts that it replaces. A reader therefore sees each row exactly once at any time.
     """
     import pyarrow as pa
 

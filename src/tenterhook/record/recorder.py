@@ -1,4 +1,7 @@
-"""The recorder: keeps what hooks measure and emit on its device until the step ends, then hands it to the sinks."""
+"""Collect the numbers of hooks during a step, and pass them to the sinks when the step ends.
+
+The numbers stay on their device until the step ends.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from tenterhook.record.rows import Batch, Row, StepTable, copy_to_host
 from tenterhook.record.sink_worker import Sink, SinkWorker
 from tenterhook.record.store import Store
 
-#: rows that actions may emit in one step; more are dropped and counted
+#: rows that actions may emit in one step; further rows are dropped and counted
 MAX_EMITTED = 65_536
-#: tensors that one hook may keep of one step; likewise
+#: tensors that one hook may capture in one step; further tensors are dropped and counted
 MAX_CAPTURED = 4096
 
 
 class Recorder:
-    """Collect tables and emitted numbers; when a step ends they go to the sinks, each of which has its own thread."""
+    """Collect tables and emitted numbers, and pass them to the sinks; each sink has its own thread."""
 
     def __init__(self, sinks: Sequence[Sink | Flight], rank: int) -> None:
         self.flights = [sink for sink in sinks if isinstance(sink, Flight)]
@@ -32,12 +35,12 @@ class Recorder:
         self.dropped = 0
         self._tables: dict[str, StepTable] = {}
         self._emitted: list[tuple[str, str, str, int, int, Tensor]] = []
-        #: the last step's numbers by hook
+        #: for each hook, its numbers of the last step in which it fired
         self.last: dict[str, StepTable] = {}
         self.last_emitted: dict[str, list[Row]] = {}
-        #: by hook, the step, and its tensors by target
+        #: for each hook, the step of the capture, and the tensors by target
         self._captured: dict[str, tuple[int, dict[str, list[Tensor]]]] = {}
-        #: by hook, how many tensors that are
+        #: for each hook, the number of captured tensors
         self._captures: dict[str, int] = {}
 
     @property
@@ -45,22 +48,22 @@ class Recorder:
         return bool(self.workers or self.flights)
 
     def add_table(self, hook: str, table: StepTable, *, shared: bool = False) -> None:
-        """Take a hook's numbers of this step; `shared` means that all ranks have the same, which the first writes."""
+        """Add the numbers of a hook in this step; if all ranks have the same (`shared`), only rank 0 records them."""
         if not shared or self.rank == 0:
             self._tables[hook] = table
         self.last[hook] = table
 
     def emit(self, hook: str, target: str, name: str, call: int, leaf: int, value: Tensor | float) -> None:
-        """Take one number that an action emitted."""
+        """Add one number that an action emitted."""
         if len(self._emitted) >= MAX_EMITTED:
             self.dropped += 1
             return
         number = value.detach() if isinstance(value, Tensor) else torch.tensor(float(value))
-        # A copy: what a hook is given may be written over before the step ends.
+        # Copy the number, because its memory may be overwritten before the step ends.
         self._emitted.append((hook, target, name, call, leaf, number.reshape(()).to(torch.float64, copy=True)))
 
     def capture(self, hook: str, target: str, step: int, tensor: Tensor) -> None:
-        """Keep a copy of a tensor until the hook captures in another step."""
+        """Keep a copy of a tensor until the hook captures in a later step."""
         kept = self._captured.get(hook)
         if kept is None or kept[0] != step:
             kept = self._captured[hook] = (step, {})
@@ -79,7 +82,10 @@ class Recorder:
             table.pop(hook, None)
 
     def flush(self, step: int) -> None:
-        """End a step: hand its rows to the sinks. Only what was emitted is read here; tables are read by the sinks."""
+        """End a step and pass its rows to the sinks.
+
+        Only emitted numbers are read here. The sinks read the tables on their own threads.
+        """
         rows: list[Row] = []
         if self._emitted:
             numbers = torch.stack([e[5].to(self._emitted[0][5].device) for e in self._emitted]).tolist()
@@ -99,19 +105,20 @@ class Recorder:
         self._tables = {}
 
     def write_sidecar(self, name: str, text: Callable[[], str]) -> None:
-        """Write a file beside the rows of each sink that is a Store."""
+        """Write a text file into the run folder of each Store."""
         for worker in self.workers:
             if isinstance(worker.sink, Store):
                 try:
                     worker.sink.keep(name, text())
-                except Exception as error:  # a sink must not break training
-                    warnings.warn(f"tenterhook: {name} could not be kept: {error!r}", stacklevel=2)
+                except Exception as error:  # an error of a sink must not stop the training
+                    warnings.warn(f"tenterhook: {name} could not be written: {error!r}", stacklevel=2)
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until the sinks have all there is, and the flights are written; return True if they are."""
+        """Wait until the sinks have written all rows and the flight recorders all reports; return True if they have."""
         until = time.monotonic() + timeout
         waits = [*(flight.catch_up for flight in self.flights), *(worker.catch_up for worker in self.workers)]
-        caught_up = [wait(max(0.0, until - time.monotonic())) for wait in waits]  # each is asked, to make it hurry
+        # Call every sink, even after a timeout: the call makes the sink write at once.
+        caught_up = [wait(max(0.0, until - time.monotonic())) for wait in waits]
         return all(caught_up)
 
     def close(self) -> None:
@@ -124,6 +131,6 @@ class Recorder:
 
 
 def _finish(workers: list[SinkWorker]) -> None:
-    """Let the sinks write what they have; the recorder is gone, and nobody waits for them."""
+    """Make the sinks write their queued rows, without waiting for them, when the recorder is garbage collected."""
     for worker in workers:
         worker.finish()

@@ -1,4 +1,4 @@
-"""What is recorded of a step: rows, kept as tables of tensors until somebody reads them."""
+"""Rows are the recorded numbers of a step; they stay tables of tensors until a sink or the user reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Number = float | list[float]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One recorded value."""
+    """Hold one recorded value: a number, or a list of numbers."""
 
     step: int
     rank: int
@@ -33,7 +33,10 @@ class Row:
 
 
 class StepTable:
-    """A hook's numbers of one step, a row for each target that fired; computed when somebody reads them."""
+    """Hold the numbers of a hook in one step, with a row for each target that fired.
+
+    The numbers are computed when they are read.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class StepTable:
         self.step = step
         self.targets = targets
         self.device = device
-        #: rows that it has
+        #: number of recorded values
         self.count = width * fired.count(1)
         self._fired = fired
         self._columns = columns
@@ -56,12 +59,12 @@ class StepTable:
 
     @property
     def fired(self) -> list[int]:
-        """The slots of the targets that fired."""
+        """Return the slots of the targets that fired."""
         return [slot for slot, fired in enumerate(self._fired) if fired and slot < len(self.targets)]
 
     @torch.no_grad()
     def collect(self) -> tuple[dict[str, int], Tensor]:
-        """Return how many numbers each name has, 0 for one that is no list, and all of them, a row for each site."""
+        """Return the width of each name, which is 0 for a single number, and all numbers, with a row for each site."""
         if self._collected is None:
             columns = self._columns()
             widths = {name: c.shape[1] if c.dim() == 2 else 0 for name, c in columns.items()}
@@ -70,7 +73,7 @@ class StepTable:
         return self._collected
 
     def read_from(self, host: Callable[[], Tensor]) -> None:
-        """Read the numbers from their copy on the host from now on; `host` waits until the copy is complete."""
+        """Use the copy on the host from now on; `host` waits until the copy is complete and returns it."""
         widths, _ = self.collect()
 
         def columns() -> dict[str, Tensor]:
@@ -80,7 +83,7 @@ class StepTable:
         self._collected, self._columns, self.device = None, columns, torch.device("cpu")
 
     def values(self) -> dict[str, dict[str, Any]]:
-        """Return the numbers of each target that fired, by name."""
+        """Return the numbers of each target that fired, as {target: {name: number}}."""
         widths, joined = self.collect()
         numbers = joined.tolist()
         found: dict[str, dict[str, Any]] = {}
@@ -94,7 +97,7 @@ class StepTable:
 
 
 def copy_to_host(tables: list[StepTable]) -> None:
-    """Start one copy to the host of all numbers that are elsewhere; nobody waits for it yet."""
+    """Start one copy to the host of all numbers that are on another device, without waiting for it."""
     there = [(t, t.collect()[1]) for t in tables if t.device.type != "cpu"]
     if not there:
         return
@@ -116,20 +119,20 @@ def _wait_for(sent: torch.Event, values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of one step, as sinks take them."""
+    """Hold the rows of one step for the sinks."""
 
     step: int
     rank: int
     tables: dict[str, StepTable] = field(default_factory=dict)
     emitted: list[Row] = field(default_factory=list)
-    #: rows that were dropped before it
+    #: rows that were dropped before this batch
     dropped: int = 0
 
     def __len__(self) -> int:
         return sum(table.count for table in self.tables.values()) + len(self.emitted)
 
     def rows(self) -> Iterator[Row]:
-        """Yield every row: those of the tables, then what actions emitted."""
+        """Yield the rows of the tables, then the emitted rows."""
         for hook, table in self.tables.items():
             for target, numbers in table.values().items():
                 for name, value in numbers.items():

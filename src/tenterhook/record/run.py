@@ -1,4 +1,4 @@
-"""Read a recorded run: curves and frames out of its parts, by DuckDB."""
+"""Read curves, frames and tables from recorded runs, with DuckDB."""
 
 from __future__ import annotations
 
@@ -16,28 +16,48 @@ if TYPE_CHECKING:
 
 
 class Curve(NamedTuple):
-    """One number over the steps."""
+    """Hold one recorded number over the steps."""
 
     steps: list[int]
     values: list[float]
 
 
 class Run:
-    """One run folder, or several in one query. `rows` is the table that `sql` asks: a Row each, and its `run`."""
+    """Read one or several run folders. `th.open_run` makes a `Run`.
+
+    Args:
+        *paths: Run folders, as paths or as URIs that Arrow supports.
+
+    Raises:
+        StoreError: DuckDB or pyarrow is not installed, a folder has no recorded run, or a part cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> import tenterhook as th
+        >>> folder = tempfile.mkdtemp()
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> hook = th.Hook("grads", on="**", at="grad", do=th.stats())
+        >>> with th.attach(model, hook, sinks=th.Store(folder)):
+        ...     model(torch.ones(1, 1)).sum().backward()
+        >>> run = th.Run(folder)
+        >>> run.sql("select name, value from rows where name = 'norm'").fetchall()
+        [('norm', 1.0)]
+    """
 
     def __init__(self, *paths: str | os.PathLike[str]) -> None:
         try:
             import duckdb
         except ImportError as error:
             raise StoreError(
-                "reading a run needs duckdb, which is not installed", remedy="pip install 'tenterhook[record]'"
+                "reading a run needs duckdb, which is not installed", remedy="run pip install 'tenterhook[record]'"
             ) from error
         self._folders = [Folder(path) for path in paths]
         self._connection = duckdb.connect()
         self._refresh()
 
     def _refresh(self) -> None:
-        """List the parts anew."""
+        """List the parts again."""
         self._retry(lambda: self._connection.execute(f"create or replace view rows as {self._rows_query()}"))
 
     def _query(self, query: str, parameters: list[Any]) -> duckdb.DuckDBPyConnection:
@@ -45,7 +65,7 @@ class Run:
 
     @staticmethod
     def _retry(act: Callable[[], Any], before: Callable[[], None] | None = None) -> Any:
-        """Try several times: parts may be merged between the moment they are listed and the moment they are read."""
+        """Try several times, because parts may be merged after they are listed and before they are read."""
         import duckdb
 
         for _ in range(8):
@@ -57,12 +77,12 @@ class Run:
         return act()
 
     def _rows_query(self) -> str:
-        """Return the query for the rows of all runs, without those that a later attempt wrote anew."""
+        """Return the query for the rows of all runs, without the rows that a later attempt wrote again."""
         selects = []
         for folder in self._folders:
             parts = folder.parts()
             if not parts:
-                raise StoreError(f"there is no recorded run in {folder.path}", remedy="give the folder of a th.Store")
+                raise StoreError(f"there is no recorded run in {folder.path}", remedy="pass the folder of a th.Store")
             limits = superseded_from(parts)
             for limit in set(limits.values()):
                 files = ", ".join(_quoted(folder.full(p.name)) for p in parts if limits[p.name] == limit)
@@ -72,11 +92,37 @@ class Run:
         return " union all ".join(selects)
 
     def sql(self, query: str, *parameters: Any) -> duckdb.DuckDBPyRelation:
-        """Run any query over `rows`: run, step, rank, hook, target, name, value, values, call, leaf."""
+        """Run an SQL query.
+
+        The table `rows` has the columns `run`, `step`, `rank`, `hook`, `target`, `name`, `value`, `values`, `call` and
+        `leaf`. `value` holds a single number, and `values` holds a list of numbers.
+
+        Args:
+            query: Query in the SQL of DuckDB. Use `?` for parameters.
+            *parameters: Values for the parameters.
+
+        Returns:
+            The result as a DuckDB relation, with methods such as `fetchall()` and `df()`.
+        """
         return self._connection.sql(query, params=list(parameters) or None)
 
     def curve(self, hook: str, target: str, name: str, *, rank: int = 0) -> Curve:
-        """Return one number of one target over the steps; of several runs, the last that has a step."""
+        """Return one number of one target over the steps.
+
+        If several runs have the same step, the value is that of one of these runs.
+
+        Args:
+            hook: Id of the hook.
+            target: Name of the target.
+            name: Name of the number, such as `"norm"`.
+            rank: Rank that recorded the number.
+
+        Returns:
+            A named tuple with the lists `steps` and `values`.
+
+        Raises:
+            StoreError: Nothing is recorded under these names. The error gives the nearest names.
+        """
         query = (
             "select step, last(value) from rows where hook = ? and target = ? and name = ? and rank = ? "
             "group by step order by step"
@@ -87,11 +133,29 @@ class Run:
         return Curve([step for step, _ in found], [value for _, value in found])
 
     def frame(self, hook: str | None = None, target: str | None = None, name: str | None = None) -> Any:
-        """Return rows as a pandas DataFrame; a `*` in a word stands for any letters."""
+        """Return rows as a pandas DataFrame.
+
+        Args:
+            hook: Id of the hook, or a pattern in which `*` matches any characters. By default, all hooks match.
+            target: Name of the target, or a pattern. By default, all targets match.
+            name: Name of the number, or a pattern. By default, all names match.
+
+        Returns:
+            A DataFrame with the columns of `rows`, sorted by run and step.
+        """
         return self.table(hook, target, name).to_pandas()
 
     def table(self, hook: str | None = None, target: str | None = None, name: str | None = None) -> pa.Table:
-        """Return the same rows as an Arrow table."""
+        """Return rows as an Arrow table.
+
+        Args:
+            hook: Id of the hook, or a pattern in which `*` matches any characters. By default, all hooks match.
+            target: Name of the target, or a pattern. By default, all targets match.
+            name: Name of the number, or a pattern. By default, all names match.
+
+        Returns:
+            A table with the columns of `rows`, sorted by run and step.
+        """
         asked = {"hook": hook, "target": target, "name": name}
         where = [f"{column} glob ?" for column, word in asked.items() if word is not None]
         query = "select * from rows" + (f" where {' and '.join(where)}" if where else "") + " order by run, step"
@@ -100,21 +164,21 @@ class Run:
 
     @property
     def plan(self) -> str | None:
-        """The text of the first run's plan, if it was kept."""
+        """Return the plan of the first run as JSON text, or None if the folder does not hold it."""
         return self._sidecar(PLAN)
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
-        """What became of each hook of the first run, if it was detached."""
+        """Return the counters of each hook of the first run; the list is empty until the rig is detached."""
         return self._listed(LEDGER, "ledger")
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """What the doctor found in the first run, if it was asked."""
+        """Return the findings of the doctor in the first run; the list is empty if the doctor did not check the run."""
         return self._listed(FINDINGS, "findings")
 
     def _listed(self, name: str, key: str) -> list[dict[str, Any]]:
-        """Read a list from a JSON file beside the parts; empty if there is no such file."""
+        """Read a list from a JSON file of the run folder; return an empty list if the file does not exist."""
         text = self._sidecar(name)
         listed: list[dict[str, Any]] = json.loads(text)[key] if text else []
         return listed
@@ -124,7 +188,14 @@ class Run:
         return folder.read(name).decode() if name in folder.names() else None
 
     def verify(self) -> int:
-        """Read every page with its checksum; return how many rows there are, or raise a StoreError."""
+        """Read all parts and verify their checksums.
+
+        Returns:
+            The number of rows in the parts.
+
+        Raises:
+            StoreError: A part is damaged.
+        """
         count = 0
         for folder in self._folders:
             for part in folder.parts():
@@ -132,12 +203,13 @@ class Run:
                     count += len(folder.table(part.name))
                 except (OSError, ValueError) as error:
                     raise StoreError(
-                        f"the part {part.name} is damaged: {error}", remedy="restore the file, or move it out"
+                        f"the part {part.name} is damaged: {error}",
+                        remedy="restore the file, or move it out of the folder",
                     ) from error
         return count
 
     def merge(self) -> None:
-        """Merge the parts of each attempt and rank into one."""
+        """Merge the parts of each attempt and rank into one part."""
         for folder in self._folders:
             merge_parts(folder)
         self._refresh()
@@ -149,8 +221,8 @@ class Run:
         keys = ["/".join(row) for row in there]
         close = nearest("/".join((hook, target, name)), keys)
         return StoreError(
-            f"nothing is recorded of {hook}/{target}/{name}",
-            remedy=f"the nearest is {close[0]}" if close else f"there are {', '.join(keys[:6])}",
+            f"nothing is recorded under {hook}/{target}/{name}",
+            remedy=f"use the nearest name, {close[0]}" if close else f"use a recorded name: {', '.join(keys[:6])}",
         )
 
 
@@ -159,5 +231,31 @@ def _quoted(word: str) -> str:
 
 
 def open_run(*paths: str | os.PathLike[str]) -> Run:
-    """Read what a `th.Store` wrote, while it writes or later; several folders are asked at once."""
+    """Open one or several run folders that a `th.Store` wrote.
+
+    A run can be opened while it is still recorded.
+
+    Args:
+        *paths: Run folders, as paths or as URIs that Arrow supports.
+
+    Returns:
+        A `Run`. If there are several folders, its queries read all of them.
+
+    Raises:
+        StoreError: DuckDB or pyarrow is not installed, a folder has no recorded run, or a part cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> import tenterhook as th
+        >>> folder = tempfile.mkdtemp()
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> hook = th.Hook("grads", on="**", at="grad", do=th.stats())
+        >>> with th.attach(model, hook, sinks=th.Store(folder)):
+        ...     for x in (1.0, 2.0):
+        ...         model.zero_grad()
+        ...         model(torch.tensor([[x]])).sum().backward()
+        >>> th.open_run(folder).curve("grads", "weight", "norm")
+        Curve(steps=[0, 1], values=[1.0, 2.0])
+    """
     return Run(*paths)

@@ -1,4 +1,7 @@
-"""A sink's worker: its queue and its thread. Whatever the sink does, the training goes on as without it."""
+"""Run each sink on its own thread, with its own queue.
+
+A sink may be slow, hang or raise. The training continues as if the sink did not exist.
+"""
 
 from __future__ import annotations
 
@@ -19,46 +22,55 @@ from tenterhook.record.flight import Flight
 from tenterhook.record.rows import Batch
 from tenterhook.record.sinks import adapt_tracker
 
-#: rows that wait for a sink; beyond it the newest step is dropped and counted
+#: rows that may wait for a sink; if there are more, the newest step is dropped and counted
 MAX_WAITING = 2**20
-#: seconds in which everything is closed
+#: seconds within which all sinks are closed
 CLOSE_TIMEOUT = 2.0
 
 
 @runtime_checkable
 class Writer(Protocol):
-    """A sink that takes batches, and has them safe when `write` returns. Called from a thread of its own."""
+    """Define a sink that takes batches.
+
+    When `write` returns, the batches are stored safely. A separate thread calls the methods.
+    """
 
     @property
     def linger(self) -> float:
-        """Seconds in which batches may be collected, to be written together."""
+        """Return the seconds during which batches are collected, so that they are written together."""
 
     def write(self, batches: Sequence[Batch]) -> None: ...
     def close(self) -> None: ...
 
 
-#: a Writer, or any log(dict, step)
+#: a Writer, or any function log(dict, step)
 Sink = Writer | Callable[[dict[str, Any], int], Any]
-#: one, a tracker's own object, or several of either: told apart by `as_sinks`
+#: a sink, the object of a tracker, or several of these; `as_sinks` makes a list of them
 Sinks = Any
 
 
 def as_sinks(given: Sinks) -> list[Sink | Flight]:
-    """Return sinks as a list, trackers' own objects wrapped; raise a StoreError for what is no sink."""
+    """Return a list of sinks, in which the objects of trackers are wrapped.
+
+    Raise a StoreError for an object that is not a sink.
+    """
     several = given if isinstance(given, list | tuple | set) else [given]
     sinks = [adapt_tracker(one) for one in several]
     for one in sinks:
         if isinstance(one, type) or (not isinstance(one, Writer | Flight) and not callable(one)):
             what = f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
             raise StoreError(
-                f"{what} is no sink",
-                remedy="give a th.Store, a th.Flight, a SummaryWriter, a W&B or MLflow run, or any log(dict, step)",
+                f"{what} is not a sink",
+                remedy="pass a th.Store, a th.Flight, a SummaryWriter, a W&B or MLflow run, or any log(dict, step)",
             )
     return sinks
 
 
 class SinkWorker:
-    """`emitted` = `written` + `dropped` + `waiting` at any moment; nothing waits once it is closed."""
+    """Queue batches for a sink, and pass them to the sink on a separate thread.
+
+    `emitted` = `written` + `dropped` + `waiting` at any time. After `close`, `waiting` is 0.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -67,13 +79,16 @@ class SinkWorker:
         self.dropped = 0
         self.error: BaseException | None = None
         self.closed = False
-        #: dropped rows that the sink was told of
+        #: dropped rows that were reported to the sink
         self._reported = 0
         self._reset()
         _open.add(self)
 
     def _reset(self) -> None:
-        """Start with an empty queue and no thread; a forked process has neither the thread nor what waited for it."""
+        """Start with an empty queue and no thread.
+
+        A forked process calls this as well: the thread and the queued batches belong to the parent.
+        """
         self._queue: deque[Batch] = deque()
         self.waiting = 0
         self._changed = threading.Condition()
@@ -88,7 +103,7 @@ class SinkWorker:
     # -- on the training thread --------------------------------------------------------------------------------------
 
     def enqueue(self, batch: Batch) -> None:
-        """Queue a step for the sink, or drop it if too much waits already."""
+        """Queue a step for the sink, or drop the step if too many rows are waiting."""
         rows = len(batch)
         with self._changed:
             self.emitted += rows
@@ -105,27 +120,27 @@ class SinkWorker:
         thread = threading.Thread(target=self._run, name=f"tenterhook: {self.name}", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the process may have no more of them
+        except RuntimeError as error:  # the process may be at its limit of threads
             self.error = error
             return
         self._thread = thread
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until nothing is queued; return True if so."""
+        """Wait until no rows are waiting; return True if that happens within the timeout."""
         with self._changed:
             self._flushing = True
             self._changed.notify_all()
             return self._changed.wait_for(lambda: not self.waiting, timeout)
 
     def finish(self) -> None:
-        """Take no more batches; what waits is still written."""
+        """Accept no more batches; queued batches are still written."""
         with self._changed:
             self.closed = self._finishing = True
             self._deadline = time.monotonic() + CLOSE_TIMEOUT
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Close the sink within two seconds; what it has not taken by then is dropped."""
+        """Close the sink within two seconds, and drop the rows that are not written by then."""
         if not self._finishing:
             self.finish()
         if self._thread is None and isinstance(self.sink, Writer) and self in _open:
@@ -155,11 +170,11 @@ class SinkWorker:
                 before = self.dropped
             rows = sum(map(len, taken))
             wrote = self._guard(partial(self._write, taken, before - self._reported))
-            taken.clear()  # or a step's numbers would be kept until there is another one
+            taken.clear()  # otherwise the numbers of a step would stay in memory until the next step
             linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
             with self._changed:
                 if self.waiting < rows:
-                    return  # it was closed meanwhile, and this counted as dropped
+                    return  # the worker was closed in the meantime, and these rows were counted as dropped
                 self.waiting -= rows
                 self.written += rows if wrote else 0
                 self.dropped += 0 if wrote else rows
@@ -169,7 +184,7 @@ class SinkWorker:
             self._guard(self.sink.close)
 
     def _must_write(self) -> bool:
-        """Return True if batches must not be collected any longer."""
+        """Return True if the collected batches must be written now."""
         return self._finishing or self._flushing or self.waiting > MAX_WAITING // 2
 
     def _write(self, batches: list[Batch], dropped: int) -> None:
@@ -182,10 +197,10 @@ class SinkWorker:
             self.sink(batch.entries(), batch.step)
 
     def _guard(self, act: Callable[[], None]) -> bool:
-        """Call what may raise; return True if it did not."""
+        """Call a function of the sink; return True if it did not raise."""
         try:
             act()
-        except Exception as error:  # a sink must not break training
+        except Exception as error:  # an error of a sink must not stop the training
             if self.error is None:
                 warnings.warn(f"tenterhook: the sink {self.name} raised {error!r}; its rows are dropped", stacklevel=2)
             self.error = error

@@ -1,4 +1,7 @@
-"""Trackers as sinks, through the writer or run that the program has anyway; they are recognised by their class."""
+"""Wrap experiment trackers as sinks.
+
+The user passes the writer or run object of the tracker. `adapt_tracker` recognizes the object by its class.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from typing import Any
 from tenterhook.plan.histogram import LOWEST_EXPONENT
 from tenterhook.record.rows import Batch, Row
 
-#: seconds in which batches are collected
+#: seconds during which batches are collected before they are written
 LINGER = 1.0
 #: metrics in one request to an MLflow server
 MAX_METRICS = 1000
 
 
 def adapt_tracker(given: Any) -> Any:
-    """Wrap a tracker's own object in a Writer; return anything else as it is."""
+    """Wrap the object of a tracker in a Writer; return any other object unchanged."""
     for kind in type(given).__mro__:
         wrap = _TRACKERS.get(f"{kind.__module__}.{kind.__name__}")
         if wrap is not None:
@@ -26,7 +29,7 @@ def adapt_tracker(given: Any) -> Any:
 
 
 class _Tracker:
-    """A Writer that logs the rows of each step."""
+    """Log the rows of each step; a base class of Writers."""
 
     linger = LINGER
 
@@ -43,7 +46,7 @@ class _Tracker:
 
 
 class TensorBoard(_Tracker):
-    """Scalars, and histograms over the exponent of two, in the user's SummaryWriter."""
+    """Write scalars and histograms to a SummaryWriter; the axis of a histogram is the exponent of two."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -76,7 +79,10 @@ class TensorBoard(_Tracker):
 
 
 class WandB(_Tracker):
-    """History rows in the user's run. They have an axis of their own: another thread cannot keep to the run's step."""
+    """Log history rows to a W&B run.
+
+    The rows have their own axis, because a sink thread cannot follow the step counter of the run.
+    """
 
     axis = "tenterhook/step"
 
@@ -92,7 +98,10 @@ class WandB(_Tracker):
 
 
 class MLflow(_Tracker):
-    """Metrics of the user's run, by a client: MLflow's active run is another in each thread. Histograms it has none."""
+    """Log metrics to an MLflow run.
+
+    A client logs them, because each thread has its own active run. MLflow has no histograms, so lists are left out.
+    """
 
     def __init__(self, run: Any) -> None:
         from mlflow import MlflowClient
@@ -110,7 +119,7 @@ class MLflow(_Tracker):
 
 
 def _mlflow_key(key: str) -> str:
-    """Return a name that MLflow accepts: it would take the root's for a path."""
+    """Return a name that MLflow accepts; the root module `.` becomes `root`, because MLflow reads names as paths."""
     return re.sub(r"[^\w\-. /:]", "_", "/".join("root" if part == "." else part for part in key.split("/")))
 
 

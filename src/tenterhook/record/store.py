@@ -1,4 +1,4 @@
-"""The store: a sink that writes a run's rows into a folder of Parquet parts."""
+"""Write the rows of a run into a folder of Parquet files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,36 @@ from tenterhook.record.arrow_tables import as_arrow
 from tenterhook.record.folder import PART_NAME, Folder, Part, merge_parts
 from tenterhook.record.rows import Batch
 
-#: rows that are merged within the time there is for closing
+#: number of rows that can be merged within the time limit for closing
 MERGED_ROWS = 2**20
 
 
 class Store:
-    """Write a run's rows; an existing run is continued, and its repeated steps replace the earlier ones."""
+    """Write the rows of a run into a folder of Parquet files.
+
+    A store is a sink. If the folder already holds a run, the store continues it, and steps that are recorded again
+    replace the earlier steps. `th.open_run` reads the folder. Any Parquet reader can read the files.
+
+    Args:
+        path: Run folder. It may be a URI that Arrow supports, such as `s3://...`.
+        linger: Seconds during which rows are collected before a file is written. The time grows with the number of
+            files.
+
+    Raises:
+        StoreError: pyarrow is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> import tenterhook as th
+        >>> folder = tempfile.mkdtemp()
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> hook = th.Hook("grads", on="**", at="grad", do=th.stats())
+        >>> with th.attach(model, hook, sinks=th.Store(folder)):
+        ...     model(torch.ones(1, 1)).sum().backward()
+        >>> th.open_run(folder).curve("grads", "weight", "norm")
+        Curve(steps=[0], values=[1.0])
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, linger: float = 1.0) -> None:
         self._folder = Folder(path)
@@ -28,28 +52,45 @@ class Store:
         self._rows = 0
         self._process = os.getpid()
         self._ranks: set[int] = set()
-        #: two rigs may have the same one
+        #: two rigs may write to the same store
         self._lock = threading.Lock()
         self._superseded = not names
 
     @property
     def path(self) -> str:
+        """Return the run folder as text."""
         return self._folder.path
 
     @property
     def linger(self) -> float:
-        """Seconds between parts: more as the run goes on, so that a week of training leaves some thousand parts."""
+        """Return the seconds between two parts.
+
+        The time grows during the run, so that a week of training writes only some thousand parts.
+        """
         return self._linger * (1.0 + self._number / 128)
 
     def keep(self, name: str, text: str) -> None:
-        """Write a file beside the parts: the plan, the ledger, findings."""
+        """Write a text file into the run folder, such as the plan, the ledger or findings.
+
+        Args:
+            name: Name of the file. A file of this name is replaced.
+            text: Content of the file.
+        """
         self._folder.write(name, text.encode())
 
     def write(self, batches: Sequence[Batch]) -> None:
+        """Write the rows of some steps as new parts. The thread of the sink calls this method.
+
+        Args:
+            batches: The rows of each step.
+
+        Raises:
+            StoreError: The store was made in another process, before this process was forked.
+        """
         if os.getpid() != self._process:
             raise StoreError(
-                "the store was opened before this process was forked, and its parts are the parent's",
-                remedy="open another one in this process",
+                "the store was opened before this process was forked, so only the parent process may write to it",
+                remedy="open another store in this process",
             )
         with self._lock:
             self._write(batches)
@@ -69,20 +110,20 @@ class Store:
                 self._number += 1
                 try:
                     self._folder.write_part(Part.file_name(self._attempt, rank, self._number), table, new=True)
-                except FileExistsError:  # another store writes into this folder, too
+                except FileExistsError:  # another store writes into the same folder
                     continue
                 self._rows += len(table)
                 break
-        pa.default_memory_pool().release_unused()  # it would keep what the largest part needed
+        pa.default_memory_pool().release_unused()  # otherwise Arrow keeps as much memory as the largest part needed
 
     def close(self) -> None:
-        """Merge small parts into one, if that takes little time."""
+        """Merge the parts of this store into one part, unless they have too many rows to merge quickly."""
         with self._lock:
             if self._number > 1 and self._rows <= MERGED_ROWS and os.getpid() == self._process:
                 merge_parts(self._folder, self._attempt, self._ranks)
 
     def _supersede(self, rank: int, step: int) -> None:
-        """Delete the steps that are about to be repeated from what earlier attempts wrote."""
+        """Delete the steps that are about to be recorded again from the parts of earlier attempts."""
         import pyarrow.compute as pc
 
         self._superseded = True

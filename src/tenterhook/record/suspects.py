@@ -1,4 +1,4 @@
-"""Suspects: which targets caused what went wrong, from the statistics of the last steps."""
+"""Find the targets that probably caused a problem, from the statistics of the last steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from tenterhook.record.rows import Batch
 
-#: suspects of one kind that are named
+#: largest number of suspects of one kind
 MAX_SUSPECTS = 8
-#: earlier steps that a deviation needs to mean something
+#: number of earlier steps that are needed to compute a deviation
 MIN_PAST = 5
-#: deviations from its past that make a number suspect
+#: a number is suspect if it is at least this many standard deviations above its past
 MIN_SCORE = 3.0
 
 #: by target, then by name
@@ -21,7 +21,11 @@ Numbers = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """`kind`: nonfinite (it made the first), ratio (its update is large beside it), score (far from its own past)."""
+    """Name a target that may have caused the problem, and why.
+
+    `kind` is `nonfinite` (the target made the first value that is not finite), `ratio` (its update is large compared
+    with its norm) or `score` (a number is far above its past).
+    """
 
     kind: str
     target: str
@@ -32,10 +36,10 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class ModelSnapshot:
-    """What the rig knows of its model and hooks, and the rows do not hold."""
+    """Hold facts about the model and its hooks that the rows do not contain."""
 
     step: int = -1
-    #: by hook, its point, and of each of its targets the order in which it last fired
+    #: for each hook, its point, and the order in which its targets last fired
     points: Mapping[str, str] = field(default_factory=dict)
     orders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: norms of the parameters
@@ -61,7 +65,7 @@ def _at(
 
 
 def _counts(step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str) -> list[tuple[int, str, float, bool]]:
-    """Return order, target, number of non-finite elements and whether a NaN is among them, in the order they fired."""
+    """Return order, target, number of non-finite elements, and True if one of them is NaN, in the order of firing."""
     found: dict[str, tuple[int, str, float, bool]] = {}
     for order, target, row in _at(step, snapshot, point):
         if "nonfinite" in row:
@@ -77,7 +81,7 @@ def _producers(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) 
     intended = {t for step in steps[:-1] for _, t, count, _ in _counts(step, snapshot, "output") if count}
     forward = [one for one in _counts(now, snapshot, "output") if one[1] not in intended]
     for place, (_, target, count, nan) in enumerate(forward):
-        # An infinity that does not spread to what comes after it is intended: a mask before a softmax.
+        # An infinity that the next output does not contain is intended, such as a mask before a softmax.
         later = forward[place + 1 :]
         if count and (nan or not later or later[0][2]):
             return [Suspect("nonfinite", target, "output", count, "the first output that is not finite")]
@@ -90,20 +94,21 @@ def _backward(now: Mapping[str, Numbers], snapshot: ModelSnapshot) -> list[Suspe
         if count and not incoming.get(target):
             inner = [t for t, bad in incoming.items() if bad and _inside(t, target)]
             if not inner:
-                why = "its backward gives what is not finite, and was given what is"
+                why = "its backward makes a gradient that is not finite from a gradient that is finite"
                 return [Suspect("nonfinite", target, "grad_input", count, why)]
     for _, target, count, _ in _counts(now, snapshot, "grad"):
         owner = target.rpartition(".")[0] or "."
         if count and not incoming.get(owner):
-            return [Suspect("nonfinite", target, "grad", count, "its own gradient is the first that is not finite")]
+            return [Suspect("nonfinite", target, "grad", count, "the first gradient that is not finite")]
     for _, target, count, _ in _counts(now, snapshot, "grad_output"):
         if count:
-            return [Suspect("nonfinite", target, "grad_output", count, "what comes after it, or the loss")]
+            return [Suspect("nonfinite", target, "grad_output", count, "caused by a later module or by the loss")]
     for point in ("grad_final", "grad_accumulated", "update"):
         bad = [(count, target) for _, target, count, _ in _counts(now, snapshot, point) if count]
         if bad:
             count, target = max(bad)
-            return [Suspect("nonfinite", target, point, count, "not finite; outputs were not recorded")]
+            why = "not finite; no recorded output or module gradient shows the cause"
+            return [Suspect("nonfinite", target, point, count, why)]
     return []
 
 
@@ -117,7 +122,8 @@ def _ratios(now: Mapping[str, Numbers], snapshot: ModelSnapshot) -> list[Suspect
         weight, norm = snapshot.weights.get(target), row.get("norm")
         if weight and norm is not None and math.isfinite(norm) and math.isfinite(weight):
             ratio = norm / weight
-            found.append(Suspect("ratio", target, "update", ratio, f"it moved by {ratio:.3g} of itself"))
+            why = f"the norm of its update is {ratio:.3g} times its own norm"
+            found.append(Suspect("ratio", target, "update", ratio, why))
     return sorted(found, key=lambda s: -s.value)[:MAX_SUSPECTS]
 
 
@@ -134,8 +140,8 @@ def _scores(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) -> 
             mean = sum(past) / len(past)
             spread = math.sqrt(sum((v - mean) ** 2 for v in past) / len(past)) + 1e-3 * abs(mean) + 1e-12
             score = (row[name] - mean) / spread
-            # Two hooks may look at one signal.
+            # Two hooks may observe the same signal.
             if score >= MIN_SCORE and (target, point) not in found:
-                why = f"{name} {row[name]:.3g} after {mean:.3g} ± {spread:.2g}"
+                why = f"{name} is {row[name]:.3g}, but was {mean:.3g} ± {spread:.2g} before"
                 found[target, point] = Suspect("score", target, point, score, why)
     return sorted(found.values(), key=lambda s: -s.value)[:MAX_SUSPECTS]

@@ -1,4 +1,4 @@
-"""Histograms over time: the counts of the targets of a block, added up."""
+"""Add up the histograms of all targets of a block, for each recorded step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from tenterhook.record import Run
 from tenterhook.view.series import Contents, natural_key
 
-#: blocks that are shown, besides all targets together
+#: largest number of blocks that are shown; the sum of all targets is shown as well
 MAX_BLOCKS = 64
 
 
-#: counts of each step, added up over the targets of a block, which is the first parts of their names
+#: sum of the counts over the targets of a block, for each step; a block is the first parts of a target's name
 _QUERY = """
 with flat as (
   select step, array_to_string(string_split(target, '.')[1:?], '.') as block,
@@ -25,7 +25,7 @@ group by all order by step
 
 
 def histograms(run: Run, contents: Contents) -> list[dict[str, Any]]:
-    """Return, for each hook that counted magnitudes and each block, the counts of each recorded step."""
+    """Return the counts of each recorded step, for each hook that recorded histograms and for each block."""
     return [_by_block(run, hook, targets) for hook, targets in sorted(contents.lists.items())]
 
 

@@ -4,7 +4,7 @@ const ROWS_MOST = 110;
 const CALM = { displayModeBar: false, responsive: true };
 const FONT = { family: "system-ui, sans-serif", size: 12, color: "#1d2430" };
 
-// What is drawn once the page is there.
+// Functions that draw the plots after the page is loaded.
 const drawings = [];
 
 function element(tag, attributes, ...children) {
@@ -43,7 +43,7 @@ function tree(targets) {
   return root;
 }
 
-// The rows to begin with: as deep as there is room for, everywhere alike.
+// The first rows: all branches are opened to the same depth, as deep as ROWS_MOST allows.
 function rowsOf(node) {
   let rows = [...node.below.values()];
   for (;;) {
@@ -53,14 +53,14 @@ function rowsOf(node) {
   }
 }
 
-// A hook that is due in one step of ten leaves the other columns empty.
+// A hook that is due in one step in ten leaves the other columns empty; they are not drawn.
 function recorded(cells, width) {
   const seen = new Uint8Array(width);
   for (let at = 0; at < cells.length; at++) if (cells[at]) seen[at % width] = 1;
   return Array.from(seen.keys()).filter(column => seen[column]);
 }
 
-// Of several targets the largest number counts; what is not finite outweighs all.
+// A row of several targets shows their largest number. If one of them is not finite, the cell is red.
 function rowValues(node, cells, matrix, columns) {
   const width = matrix.columns, best = new Uint16Array(width), bad = new Uint8Array(width);
   for (const leaf of node.leaves) {
@@ -83,7 +83,7 @@ function ticks(low, high) {
 
 function heatmap(run, title, why, matrices) {
   const card = element("section", { class: "card" }, element("h2", {}, title), element("p", {}, why));
-  const select = element("select", { "aria-label": "what is shown", onchange: () => show(matrices[select.value]) },
+  const select = element("select", { "aria-label": "number to show", onchange: () => show(matrices[select.value]) },
     ...matrices.map((m, i) => element("option", { value: i }, `${m.hook} · ${m.name}`)));
   const crumbs = element("span"), plot = element("div", { class: "heatmap" }), curve = element("div", { class: "curve" });
   card.append(element("div", { class: "bar" }, select, crumbs), plot, curve);
@@ -151,15 +151,15 @@ function heatmap(run, title, why, matrices) {
 
 function histogram(run) {
   const card = element("section", { class: "card" }, element("h2", {}, "Magnitudes over time"),
-    element("p", {}, "How many elements lie at which power of two."));
+    element("p", {}, "Number of elements in each power of two."));
   const plot = element("div");
-  const of = element("select", { "aria-label": "of which block", onchange: draw });
+  const of = element("select", { "aria-label": "block to show", onchange: draw });
   run.histograms.forEach((one, i) => Object.keys(one.blocks).forEach(block =>
     of.append(element("option", { value: `${i} ${block}` }, `${one.hook} · ${block}`))));
   card.append(element("div", { class: "bar" }, of), plot);
   function draw() {
     const cut = of.value.indexOf(" "), { steps, counts } = run.histograms[of.value.slice(0, cut)].blocks[of.value.slice(cut + 1)];
-    // The first bin holds zeros, too: it stands apart, just below what else there is.
+    // The first bin also holds zeros, so it is drawn as a separate row below the other bins.
     const used = counts[0].map((_, bin) => bin > 0 && counts.some(row => row[bin]));
     const first = Math.max(1, used.indexOf(true)), last = Math.max(first, used.lastIndexOf(true));
     const bins = [0, ...Array.from({ length: last - first + 1 }, (_, i) => first + i)];
@@ -189,12 +189,12 @@ function hooks(run) {
   const rows = run.ledger.map(h => [element("code", {}, h.hook), h.do, h.at, number(h.sites), number(h.due), number(h.fired),
     number(h.changed), [h.failed ? `${number(h.failed)} failed` : "", sums(h.skipped), sums(h.dormant)].filter(Boolean).join("; ")]);
   return element("section", { class: "card" }, element("h2", {}, "Hooks"),
-    table(["hook", "does", "at", "targets", "steps due", "fired", "changed", "besides"], rows, [3, 4, 5, 6]));
+    table(["hook", "action", "at", "targets", "steps due", "fired", "changed", "notes"], rows, [3, 4, 5, 6]));
 }
 
 function trips(run) {
   return element("section", { class: "card trips" }, element("h2", {}, "Trips"),
-    element("p", {}, "What the flight recorder wrote down, and whom it suspects, the likeliest first."),
+    element("p", {}, "Reports of the flight recorder. The most likely suspect comes first."),
     ...run.flights.map(flight => element("div", {}, element("p", {}, element("span", { class: "sign error" }, `step ${number(flight.step)}`), flight.reason),
       table(["suspect", "at", "target", "why"], flight.suspects.map(s => [s.kind, s.point, element("code", {}, s.target), s.why]), []))));
 }
@@ -211,7 +211,7 @@ function findings(run) {
 function plan(run) {
   return element("section", { class: "card" }, element("h2", {}, "Plan"),
     run.plan.digest ? element("p", {}, "digest ", element("code", {}, run.plan.digest)) : null,
-    element("details", {}, element("summary", {}, "as a file"), element("pre", {}, run.plan.text)));
+    element("details", {}, element("summary", {}, "show the file"), element("pre", {}, run.plan.text)));
 }
 
 function head(run) {
@@ -232,20 +232,20 @@ for (const run of RUNS) {
   page.append(head(run));
   if (run.flights.length) page.append(trips(run));
   if (run.findings.some(f => f.severity !== "note")) page.append(findings(run));
-  const each = run.steps.each > 1 ? `; a column is ${number(run.steps.each)} steps, and shows the largest` : "";
+  const each = run.steps.each > 1 ? `. A column is ${number(run.steps.each)} steps and shows their largest number` : "";
   const called = name => run.matrices.filter(m => m.name === name);
   if (run.matrices.length) page.append(heatmap(run, ["rms", "norm"].includes(run.matrices[0].name) ? "Gradient flow" : "Layer by step",
-    `Layer by step${each}. Click a row to open it, or to see its curve; red is not finite.`, run.matrices));
-  if (called("ratio").length) page.append(heatmap(run, "Updates beside weights",
-    "The size of each step's update in parts of the weight's. About 0.001 is usual.", called("ratio")));
-  if (called("change").length) page.append(heatmap(run, "What hooks changed",
-    "The size of what a hook changed, in parts of what it was given.", called("change")));
+    `Layer by step${each}. Click a row to open it or to see its curve. Red cells are not finite.`, run.matrices));
+  if (called("ratio").length) page.append(heatmap(run, "Updates relative to weights",
+    "Norm of each update divided by the norm of the weight. About 0.001 is usual.", called("ratio")));
+  if (called("change").length) page.append(heatmap(run, "Changes by hooks",
+    "Norm of the change that a hook made, divided by the norm of the value that it received.", called("change")));
   if (run.histograms.length) page.append(histogram(run));
   if (run.ledger.length) page.append(hooks(run));
   if (run.findings.length && run.findings.every(f => f.severity === "note")) page.append(findings(run));
   if (run.plan) page.append(plan(run));
 }
-// The words are read while the drawing code, five megabytes of it, is made ready.
+// The text is visible while the browser loads the drawing code, which has five megabytes.
 document.addEventListener("DOMContentLoaded", () => requestAnimationFrame(() => setTimeout(() => {
   document.head.append(element("script", {}, document.getElementById("plotly").textContent));
   for (const draw of drawings) draw();

@@ -1,4 +1,4 @@
-"""Write everything that a run folder holds into one file that needs nothing else."""
+"""Write the contents of a run folder into one HTML file, which needs no other files and no network."""
 
 from __future__ import annotations
 
@@ -20,16 +20,25 @@ Progress = Callable[[str], None]
 def report(
     path: str | os.PathLike[str], out: str | os.PathLike[str], *, progress: Progress = lambda what: None
 ) -> None:
-    """Write the report of a run folder, or of the run folders inside `path`, to the file `out`."""
+    """Write a report of one or several recorded runs as an HTML file.
+
+    Args:
+        path: A run folder, or a folder that contains run folders.
+        out: The HTML file to write.
+        progress: Function that receives a text for each stage of the work.
+
+    Raises:
+        StoreError: plotly is not installed, or `path` has no recorded run.
+    """
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise StoreError(
-            "a report needs plotly, which is not installed", remedy="pip install 'tenterhook[report]'"
+            "a report needs plotly, which is not installed", remedy="run pip install 'tenterhook[report]'"
         ) from error
     folders = list(_run_folders(Path(path)))
     if not folders:
-        raise StoreError(f"there is no recorded run in {path}", remedy="give a folder that `tenterhook run` wrote")
+        raise StoreError(f"there is no recorded run in {path}", remedy="pass a folder that `tenterhook run` wrote")
     runs = []
     for folder in folders:
         progress(f"reading {folder}")
@@ -56,7 +65,10 @@ def _asset(name: str) -> str:
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    """Yield the folder itself, or those in it; what a flight recorder wrote is shown with the run it belongs to."""
+    """Yield the folder itself, or the run folders inside it.
+
+    Folders of flight recorders are left out, because the report shows them with their run.
+    """
     if any(path.glob("part-*.parquet")):
         yield path
         return
@@ -66,7 +78,7 @@ def _run_folders(path: Path) -> Iterator[Path]:
 
 
 def _run_data(folder: Path, max_cells: int, progress: Progress) -> dict[str, Any]:
-    """Read all that the page shows of a run."""
+    """Read the data of one run that the page shows."""
     run = open_run(folder)
     contents = read_contents(run)
     bins = choose_bins(contents, max_cells)
@@ -97,7 +109,7 @@ def _plan(run: Run) -> dict[str, Any] | None:
 
     try:
         digest = Plan.from_json(run.plan).digest
-    except (PlanError, PlanFileError):  # it has functions, which no file holds
+    except (PlanError, PlanFileError):  # the plan has functions, which a file cannot hold
         digest = None
     return {"text": run.plan, "digest": digest}
 

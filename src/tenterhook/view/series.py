@@ -1,4 +1,4 @@
-"""Numbers over targets and steps, reduced to what a picture can show."""
+"""Reduce the numbers of a run to matrices of targets and steps that a page can show."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ import torch
 
 from tenterhook.record import Run
 
-#: cells of all matrices together; two bytes each
+#: largest number of cells in all matrices together; a cell has two bytes
 MAX_CELLS = 5_000_000
-#: columns that a screen shows
+#: largest number of columns that fit on a screen
 MAX_COLUMNS = 300
-#: codes of a cell: nothing was recorded; something was not finite; zero; the rest is a logarithm
+#: codes of a cell: no record, not finite, zero; FIRST and higher codes are a logarithm
 MISSING, NONFINITE, ZERO, FIRST = 0, 1, 2, 3
-#: in this order they are shown, if there are too many cells for all
+#: order in which the numbers are shown; if there are too many cells, the last ones are left out
 NAMES = ("rms", "norm", "ratio", "score", "change", "abs_max", "zeros", "nonfinite", "mean")
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The largest magnitude of one number in each bin of steps, a row for each target; by logarithm, in two bytes."""
+    """Hold the largest magnitude of one number in each bin of steps, with a row for each target.
+
+    A cell holds the logarithm of the magnitude in two bytes.
+    """
 
     hook: str
     name: str
@@ -36,7 +39,7 @@ class Matrix:
     cells: bytes
 
     def data(self) -> dict[str, Any]:
-        """Return it as the report's JSON has it."""
+        """Return the fields for the JSON of the report."""
         return {
             "hook": self.hook,
             "name": self.name,
@@ -50,7 +53,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class StepBins:
-    """The steps of a run, grouped into columns."""
+    """Describe how the steps of a run are grouped into columns."""
 
     first: int
     last: int
@@ -61,19 +64,19 @@ class StepBins:
         return math.ceil((self.last - self.first + 1) / self.columns)
 
     def data(self) -> dict[str, int]:
-        """Return it as the report's JSON has it."""
+        """Return the fields for the JSON of the report."""
         return {"first": self.first, "last": self.last, "columns": self.columns, "each": self.steps_per_column}
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a run holds, found in one pass over it."""
+    """List the hooks, names, targets and steps of a run."""
 
     first: int
     last: int
-    #: of each hook and name that has single numbers, the targets; the most useful ones first
+    #: for each hook and name with single numbers, the targets; the most useful names come first
     single: dict[tuple[str, str], list[str]]
-    #: of each hook that has lists, the targets
+    #: for each hook with lists of numbers, the targets
     lists: dict[str, list[str]]
     dropped: int
 
@@ -84,7 +87,7 @@ class Contents:
 
 
 def read_contents(run: Run) -> Contents:
-    """Find what a run holds."""
+    """Find the hooks, names, targets and steps of a run, in one pass."""
     query = "select hook, name, target, min(step), max(step), count(value) > 0, sum(value) from rows group by all"
     found = run.sql(query).fetchall()
     single: dict[tuple[str, str], list[str]] = {}
@@ -104,7 +107,7 @@ def read_contents(run: Run) -> Contents:
 
 
 def choose_bins(contents: Contents, max_cells: int = MAX_CELLS) -> StepBins:
-    """Choose as many columns as the largest matrix has cells for."""
+    """Choose the number of columns so that the largest matrix stays within the limit of cells."""
     most = max(map(len, contents.single.values()), default=1)
     span = contents.last - contents.first + 1
     columns = max(1, min(MAX_COLUMNS, max_cells // most, span))
@@ -112,7 +115,7 @@ def choose_bins(contents: Contents, max_cells: int = MAX_CELLS) -> StepBins:
 
 
 def matrices(run: Run, contents: Contents, bins: StepBins, *, max_cells: int = MAX_CELLS) -> Iterator[Matrix]:
-    """Yield a matrix for what was recorded as single numbers, until the cells are used up."""
+    """Yield a matrix for each hook and name with single numbers, as long as the limit of cells allows."""
     cells = max_cells
     for (hook, name), targets in contents.single.items():
         cells -= len(targets) * bins.columns
@@ -120,7 +123,7 @@ def matrices(run: Run, contents: Contents, bins: StepBins, *, max_cells: int = M
             yield _matrix(run, bins, hook, name, targets)
 
 
-#: the number of each cell, row by row, and the largest magnitude in it
+#: index of each cell, row by row, its largest magnitude, and true if a value in it is not finite
 _QUERY = """
 with places as (
   select unnest($1::varchar[]) as target, generate_subscripts($1::varchar[], 1) - 1 as place
