@@ -407,7 +407,9 @@ def test_notes_on_what_else_decides_the_bits(run: Run):
     ]
 
 
-# -- no state, or not where it is looked for --------------------------------------------------------------------------
+# -- no state, or state in an unexpected place ------------------------------------------------------------------------
+
+NO_STATE = "the checkpoint holds no state of hooks, so the hooks keep their present state"
 
 
 @pytest.mark.parametrize("given", [{}, {"model": {}}, {"embed.weight": torch.ones(2), 3: torch.ones(1)}])
@@ -417,9 +419,9 @@ def test_a_checkpoint_without_hooks_is_said_once(given):
     with pytest.warns() as warned:
         report = run.rig.load_state_dict(given)
     assert [(w.category, str(w.message), w.filename) for w in warned] == [
-        (RuntimeWarning, "tenterhook: the checkpoint holds no state of hooks: they stay as they are", __file__)
+        (RuntimeWarning, f"tenterhook: {NO_STATE}", __file__)
     ]
-    assert not report and report.notes == ["the checkpoint holds no state of hooks: they stay as they are"]
+    assert not report and report.notes == [NO_STATE]
     assert str(report).startswith("nothing was loaded\n  note: ") and run.rig.loaded is report
     same(run.rig.state_dict(), before)
 
@@ -437,7 +439,7 @@ def test_a_rig_that_was_taken_off_can_be_saved_but_not_loaded(run: Run):
     same(run.rig.state_dict(), state)
     with pytest.raises(th.AttachedError) as error:
         run.rig.load_state_dict(state)
-    assert str(error.value) == "the rig is on no model any more\n  remedy: attach the plan again"
+    assert str(error.value) == "the rig is no longer attached to a model\n  remedy: attach the plan again"
 
 
 def test_a_rig_whose_model_is_gone_is_not_saved_as_if_it_had_no_parameters():

@@ -157,7 +157,7 @@ def test_the_clock_is_the_optimizer_that_is_named():
     with pytest.raises(th.ResolveError) as error:
         th.restore(Net(), state, optimizer=optimizers, clock="tail", actions=ACTIONS)
     assert str(error.value) == (
-        "clock='tail' is none of the optimizers\n  remedy: name one of 'optimizer.head', 'optimizer.rest'"
+        "clock='tail' is not one of the optimizers\n  remedy: name one of 'optimizer.head', 'optimizer.rest'"
     )
 
 
@@ -167,8 +167,8 @@ def test_onto_a_model_that_has_the_hooks_already(run: Run):
         th.restore(run.model, state, optimizer=run.optimizer, actions=ACTIONS)
     assert error.value.hook in run.rig.ledger
     assert str(error.value) == (
-        f"hook {error.value.hook!r}: a hook of this id is on the model already\n"
-        "  remedy: attach(..., replace=True) swaps it; th.detach(model) removes all"
+        f"hook {error.value.hook!r}: the model already has a hook with this id\n"
+        "  remedy: pass replace=True to replace it, or call th.detach(model) to remove all hooks"
     )
     same(run.rig.state_dict(), state)
     twin = restored(run)
@@ -466,4 +466,4 @@ def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps
 def test_what_is_not_a_module(run: Run):
     with pytest.raises(th.ResolveError) as error:
         th.restore(run.optimizer, run.rig.state_dict(), optimizer=run.optimizer, actions=ACTIONS)
-    assert str(error.value).startswith("a AdamW is not a module\n")
+    assert str(error.value).startswith("the model is of type AdamW, not a module\n")
