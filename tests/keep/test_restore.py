@@ -87,7 +87,7 @@ def test_tensors_come_with_the_state_or_are_given(run: Run):
     shift = other.model(x) - run.model(x)
     torch.testing.assert_close(shift, torch.tensor([[6.5, 8.25]]))
     assert twin.rig.loaded.notes == []
-    assert other.rig.loaded.notes == ["the tensor 'v' is another than the saved one"]
+    assert other.rig.loaded.notes == ["the tensor 'v' differs from the saved tensor"]
     assert other.rig.state_dict()["tenterhook/rank0/tensor/v"].tolist() == [7.0, 8.0]
     assert "tenterhook/rank0/tensor/unused" not in other.rig.state_dict()
 
@@ -253,16 +253,16 @@ def test_tied_weights_are_one_target_under_any_of_their_names():
         th.restore(untied, rig.state_dict(), actions=ACTIONS)
     assert str(error.value) == (
         "the saved state does not fit: 1 difference\n"
-        "  hook 'n' on 'outer.weight': here, but not saved\n"
-        "  remedy: strict=False loads what fits"
+        "  hook 'n' on 'outer.weight': on this model, but not saved\n"
+        "  remedy: pass strict=False to load what fits"
     )
     apart = th.attach(untied, hook, actions=ACTIONS)
     with pytest.raises(th.MismatchError) as error:
         th.restore(Tied(), apart.state_dict(), actions=ACTIONS)
     assert str(error.value) == (
         "the saved state does not fit: 1 difference\n"
-        "  hook 'n' on 'outer.weight': saved, but not here\n"
-        "  remedy: strict=False loads what fits"
+        "  hook 'n' on 'outer.weight': saved, but not on this model\n"
+        "  remedy: pass strict=False to load what fits"
     )
 
 
@@ -298,7 +298,7 @@ def test_the_proposed_rename_settles_it(make, line, run: Run):
     model, optimizer = build(make)
     with pytest.raises(th.MismatchError) as error:
         th.restore(model, state, optimizer=optimizer, actions=ACTIONS)
-    assert error.value.remedy == f"{line}, or strict=False, which loads what fits"
+    assert error.value.remedy == f"pass {line}, or pass strict=False to load what fits"
     assert unhooked(model, optimizer)
     for mine, theirs in zip(model.parameters(), run.model.parameters(), strict=True):
         mine.data.copy_(theirs.data)
@@ -391,22 +391,22 @@ def test_every_kind_of_mismatch_is_in_one_report():
         th.restore(other, rig.state_dict(), actions=now)
     assert str(error.value).splitlines() == [
         "the saved state does not fit: 13 differences",
-        "  saved with 'optimizer', here it has no optimizer",
+        "  saved with 'optimizer', but this rig has no optimizer",
         "  hook 'nowhere': no module is named 'blocks.1'; the nearest names are 'blocks.0', 'blocks', 'blocks.0.lin'",
         "  hook 'expected': 1 targets match, 2 were expected: blocks.0.lin.bias; narrow `on`, or expect=1",
         "  hook 'unknown': there is no action 'unknown'; the nearest is 'unknow'; import the module that has "
         '@th.action("unknown") first (commands: --actions MODULE); a plan never imports code',
         "  hook 'final': there is no optimizer, so there is no such moment; give optimizer=optimizer, or use "
         "grad_accumulated",
-        "  hook 'missing' on 'head.bias': saved, but not here",
-        "  hook 'extra' on 'embed.scale': here, but not saved",
-        "  hook 'shape' on 'blocks.0.lin.weight': saved as float32[4, 4], here it is float32[5, 4]",
-        "  hook 'shape' on 'blocks.0.lin.bias': saved as float32[4], here it is float64[4]",
-        "  hook 'aged': saved with version 2 of 'aged', newer than the one here, 1",
-        "  hook 'grown': saved with version 2 of 'grown', older than the one here, 3",
-        "  hook 'edited': the code of 'edited' is not what it was when the state was saved",
+        "  hook 'missing' on 'head.bias': saved, but not on this model",
+        "  hook 'extra' on 'embed.scale': on this model, but not saved",
+        "  hook 'shape' on 'blocks.0.lin.weight': saved as float32[4, 4], but it is now float32[5, 4]",
+        "  hook 'shape' on 'blocks.0.lin.bias': saved as float32[4], but it is now float64[4]",
+        "  hook 'aged': saved with version 2 of 'aged', which is newer than this version, 1",
+        "  hook 'grown': saved with version 2 of 'grown', which is older than this version, 3",
+        "  hook 'edited': the code of 'edited' has changed since the state was saved",
         "  hook 'widened': the state 'm' was not saved",
-        "  remedy: give optimizer=optimizer, define the actions first, or strict=False, which loads what fits",
+        "  remedy: pass optimizer=optimizer, define the actions first, or pass strict=False to load what fits",
     ]
     assert {(d.kind, d.hook) for d in error.value.report.differences} == {
         ("target", "nowhere"), ("target", "expected"), ("action", "unknown"), ("hook", "final"), ("target", "missing"),
@@ -419,7 +419,9 @@ def test_every_kind_of_mismatch_is_in_one_report():
         again = th.restore(other, rig.state_dict(), optimizer=optimizer, actions=now, strict=False)
     (said,) = warned
     assert said.filename == __file__
-    assert str(said.message).startswith("tenterhook restores what fits: 17 differences\n  hook 'nowhere': no module")
+    assert str(said.message).startswith(
+        "tenterhook restores only the state that fits: 17 differences\n  hook 'nowhere': no module"
+    )
     left = ["missing", "extra", "shape", "aged", "grown", "edited", "widened", "final", "steer"]
     assert list(again.ledger) == left == [hook.id for hook in again.plan] and again.step_count == 2
     fired = {(hook, target): count[1] for (hook, target), count in counters(again).items() if hook != "final"}
@@ -437,7 +439,7 @@ def test_of_a_plan_that_does_not_fit_at_all_the_rest_is_not_looked_at():
     with pytest.raises(th.MismatchError) as error:
         th.restore(run.model, run.rig.state_dict(), optimizer=run.optimizer)
     assert len(error.value.report.differences) == MAX_DIFFERENCES + 1
-    assert str(error.value.report.differences[-1]) == "10 more hooks were not looked at"
+    assert str(error.value.report.differences[-1]) == "10 more hooks were not compared"
 
 
 def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps():
@@ -452,7 +454,7 @@ def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps
         "the saved state does not fit: 1 difference\n"
         "  hook 'named' on 'head.bias': it cannot fire: frozen; set requires_grad, or name it by a pattern: then it "
         "sleeps until it is unfrozen\n"
-        "  remedy: strict=False loads what fits"
+        "  remedy: pass strict=False to load what fits"
     )
     run.rig.remove("named")
     rig = th.restore(model, run.rig.state_dict(), optimizer=optimizer, actions=ACTIONS)

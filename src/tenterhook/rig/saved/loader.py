@@ -230,7 +230,7 @@ def _moves(
             others.append(f"{name!r} was {then} and is now {now}")
         moves[slot] = name
     if others:
-        more = f"; the class of {len(others) - 1} more targets has also changed" if len(others) > 1 else ""
+        more = f", and {len(others) - 1} more changed class" if len(others) > 1 else ""
         report.notes.append(f"hook {hook.id!r}: {others[0]}{more}")
     new_here = [t.name for t in targets if t.name not in taken] if lost or len(taken) < len(targets) else []
     report.missing(hook.id, lost, new_here, list(taken))
