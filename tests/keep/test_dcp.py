@@ -1,4 +1,4 @@
-"""In containers: torch.save, safetensors, and distributed checkpoints, where what would be dropped is an error."""
+"""Test states in torch.save, safetensors and distributed checkpoints, where dropped entries must cause an error."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_a_rig_that_has_run_as_the_saved_one_has_every_place(tmp_path: Path):
 
 
 def test_a_stateless_rig_that_was_never_due_has_every_place(tmp_path: Path):
-    """The one case in which a fresh rig is as large as the saved one: then it is loaded, not passed over."""
+    """Check the only case in which a new rig has all entries of the saved one, so that `dcp.load` loads it."""
 
     def idle(steps: int) -> Run:
         hook = th.Hook("n", on="**", at="grad", do=th.scale(2.0), when=th.When(start=100))
@@ -324,7 +324,7 @@ def test_a_stateless_rig_that_was_never_due_has_every_place(tmp_path: Path):
 
 
 def test_a_saved_rig_of_equal_header_and_other_entries_is_not_passed_over(tmp_path: Path):
-    """Headers of one length, of which one vouches for entries that the other has no place for."""
+    """Check headers of equal length, where the saved one lists entries that the new rig does not have."""
     saved = count(3)
     state: dict[str, Tensor] = saved.rig.state_dict()
     save(tmp_path, hooks=saved.rig)

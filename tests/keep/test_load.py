@@ -1,4 +1,4 @@
-"""`rig.load_state_dict()`: the code's plan stays, the state comes by hook id and target, every difference is said."""
+"""Test `rig.load_state_dict()`: the rig keeps its plan, and every difference from the saved state is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.keep.conftest import (
 
 
 def loaded(run: Run, state: dict[str, Tensor], plan: Any = PLAN) -> Run:
-    """A new process: new model, new optimizer, the code's plan, then the saved state."""
+    """Make a new model and optimizer, attach the program's plan, and load the saved state, as a new process does."""
     model, optimizer = fresh(run)
     rig = th.attach(model, plan, optimizer=optimizer, actions=ACTIONS, tensors=TENSORS)
     report = rig.load_state_dict(state)
@@ -40,11 +40,11 @@ def loaded(run: Run, state: dict[str, Tensor], plan: Any = PLAN) -> Run:
 
 
 def changed(**changes: th.Hook) -> th.Plan:
-    """The plan with other hooks under some of its ids."""
+    """Return the plan with other hooks under some of its ids."""
     return th.Plan(changes.get(hook.id, hook) for hook in PLAN)
 
 
-# -- going on ---------------------------------------------------------------------------------------------------------
+# -- continuing a run -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5])
@@ -155,7 +155,7 @@ def test_the_same_state_can_be_loaded_again_and_again(run: Run):
 
 def test_by_id_and_name_whatever_the_order(run: Run):
     class Reversed(Net):
-        """The same parameters, found the other way round."""
+        """Have the same parameters in reverse order."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -178,7 +178,7 @@ def test_by_id_and_name_whatever_the_order(run: Run):
     assert identical(theirs[key], mine[key])
 
 
-# -- counters, sleep and silence --------------------------------------------------------------------------------------
+# -- counters, dormant and muted sites --------------------------------------------------------------------------------
 
 
 def test_every_counter_is_exact():
@@ -289,7 +289,7 @@ def test_a_site_falls_silent_and_speaks_again_with_the_state():
 
 @pytest.mark.parametrize("step", [3, 4, 5, 6])
 def test_when_goes_on(step):
-    """A trigger that trips in step 3 switches a hook on for two steps; another is due in every third."""
+    """Check a hook that a trigger enables for two steps in step 3, and a hook that is due in every third step."""
 
     def attach() -> tuple[nn.Module, torch.optim.Optimizer, th.Rig, list[int]]:
         model, seen = nn.Linear(1, 1), []
@@ -321,7 +321,7 @@ def test_when_goes_on(step):
     assert {at.split()[0] for at in before} <= set("0123456"[:step])
 
 
-# -- the code's plan stays --------------------------------------------------------------------------------------------
+# -- the rig keeps its plan -------------------------------------------------------------------------------------------
 
 
 def test_the_plan_of_the_code_stays_and_what_it_changed_is_noted(run: Run):
@@ -450,7 +450,7 @@ def test_a_rig_whose_model_is_gone_is_not_saved_as_if_it_had_no_parameters():
         rig.state_dict()
 
 
-# -- what would be lost without a word --------------------------------------------------------------------------------
+# -- state that would be lost silently --------------------------------------------------------------------------------
 
 
 def test_a_hook_that_was_not_saved_begins_anew_in_a_rig_that_has_run():

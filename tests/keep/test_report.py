@@ -1,4 +1,4 @@
-"""What does not fit, in words: one report of everything, before anything is loaded."""
+"""Test the report of all differences, which is complete before anything is loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenterhook.rig.saved.load_report import ALSO, MOST, Difference, LoadReport
 from tenterhook.rig.saved.renaming import Renaming
 from tests.keep.conftest import ACTIONS, HEADER, Net, Run, build, canonical, copied, header, raw, resealed, same
 
-# -- how it reads -----------------------------------------------------------------------------------------------------
+# -- the text ---------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_differs():
@@ -92,7 +92,7 @@ def test_the_error_has_the_report():
 
 
 def kept_names(*names: str) -> list[tuple[str, str]]:
-    """Not renamed."""
+    """Return each name twice, since it is not renamed."""
     return [(name, name) for name in names]
 
 
@@ -193,11 +193,11 @@ def test_the_nearest_is_looked_for_only_while_it_would_be_shown():
     assert facts[20:] == ["saved, but not on this model"] * 10 + ["on this model, but not saved"] * 30
 
 
-# -- what a rig differs in --------------------------------------------------------------------------------------------
+# -- differences of a rig ---------------------------------------------------------------------------------------------
 
 
 def counting(code: Callable[..., None] | None = None, **contract: Any) -> th.Registry:
-    """A registry with its own `count`."""
+    """Return a registry with its own `count`."""
     actions = th.Registry()
     th.action("count", registry=actions, **{"state": {"n": 0.0}, **contract})(code or ACTIONS.get("count").fn)
     return actions
@@ -234,7 +234,7 @@ class Double(Net):
 
 
 class Shifted(Net):
-    """The last bias has another name."""
+    """Give the last bias another name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,20 +257,20 @@ def crowded(said: dict[str, Any], entries: dict[str, Tensor]) -> None:
 
 
 class Case(NamedTuple):
-    #: how the rig was made that was saved after three steps, and how the one that is here
+    #: how the rig that was saved after three steps was made, and how the rig that loads it was made
     then: dict[str, Any]
     here: dict[str, Any]
     lines: list[str]
-    #: with strict=False: firings of each target, and its `n`
+    #: results with strict=False: how often each target fired, and its `n`
     fired: list[int]
     n: list[int] | None
     remedy: str = "pass strict=False to load what fits"
     change: Callable[..., None] = lambda said, entries: None
-    #: what the rig here has run before
+    #: how many steps the loading rig has run before
     steps: int = 1
 
 
-#: held by an optimizer that never steps
+#: a parameter of an optimizer that never steps
 BESIDE = torch.zeros(1, requires_grad=True)
 ALL, NONE = [6, 6, 6, 6], [0, 0, 0, 0]
 NOISY = {"plan": [hook(), hook("r", do=th.noise(0.1))]}
@@ -353,7 +353,7 @@ def test_a_difference_is_refused_and_nothing_is_loaded(name):
     assert (None if kept is None else kept.tolist()) == case.n
 
 
-# -- what cannot be read ----------------------------------------------------------------------------------------------
+# -- states that cannot be read ---------------------------------------------------------------------------------------
 
 N = "tenterhook/rank0/state/n/n"
 
@@ -374,19 +374,19 @@ def put(key: str, make: Callable[[Tensor], Any]) -> Callable[[dict[str, Tensor]]
 
 
 def sealed_with(change: Callable[..., object]) -> Callable[[dict[str, Tensor]], object]:
-    """Something else is true, and every digest in order."""
+    """Return a change of a state after which all digests are valid."""
     return lambda state: [made := resealed(state, change), state.clear(), state.update(made)]
 
 
 def reworded(tensor: Tensor, old: str, new: str) -> Tensor:
-    """The header in other words, with its digest in order."""
+    """Return the header with a replaced text and a valid digest."""
     inner = canonical(header({HEADER: tensor})).replace(old, new, 1)
     digest = hashlib.blake2b(inner.encode(), digest_size=16).hexdigest()
     return torch.tensor(list(f'{{"digest":"{digest}","state":{inner},"tenterhook":1}}'.encode()), dtype=torch.uint8)
 
 
 def of_format(tensor: Tensor, number: int) -> Tensor:
-    """The last thing a header says is its format."""
+    """Return the header with another format number, which is at its end."""
     text = raw(tensor).decode().removesuffix("1}") + f"{number}}}"
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
@@ -426,7 +426,7 @@ DAMAGE = {
     "an entry of another shape": (put(N, lambda t: t.reshape(2, 2)),
         f"the entry '{N}' is float64[2, 2], not float64[4]"),
     "an entry of strides": (put(N, lambda t: t[:1].expand(4)), f"the entry '{N}' is not a plain, contiguous tensor"),
-    "an entry that is no tensor": (put(N, Tensor.tolist), f"the entry '{N}' is a list, not a tensor"),
+    "an entry that is not a tensor": (put(N, Tensor.tolist), f"the entry '{N}' is a list, not a tensor"),
     "a ledger more": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/ledger/n/more": torch.ones(1)})),
         "the entry 'ledger/n/more' is unknown"),
     "an entry of no kind, named": (
@@ -437,13 +437,13 @@ DAMAGE = {
 }  # fmt: skip
 DAMAGED = {name: (change, f"the saved state is damaged: {fact}\n  remedy: load an earlier checkpoint")
            for name, (change, fact) in DAMAGE.items()}  # fmt: skip
-#: what has its digest and is still not to be believed
+#: entries that have a valid digest and invalid content
 MEANINGLESS = {
     "firings below zero": ("ledger", ledger(1, -1)),
     "a first step below none": ("ledger", ledger(5, -2)),
     "a kind that is not listed": ("ledger", ledger(7, 2)),
     "a reason that is not listed": ("ledger", ledger(8, 0)),
-    "a reason that is no silence": ("ledger", lambda said, _: said["hooks"]["n"].update(reasons=["frozen"])),
+    "a reason that is not about muting": ("ledger", lambda said, _: said["hooks"]["n"].update(reasons=["frozen"])),
     "a ledger of a row more": ("ledger", lambda said, _: said["hooks"]["n"].update(skipped=["why"])),
     "two targets of one name": ("list of targets", lambda _, entries: entries.update(
         {"tenterhook/rank0/targets/n": torch.tensor(list(b"a\0b\0b\0c"), dtype=torch.uint8)})),

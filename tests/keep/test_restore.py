@@ -1,4 +1,4 @@
-"""`th.restore()`: the saved plan and its state on a new model, all of it, or nothing and every reason at once."""
+"""Test `th.restore()`, which restores the saved plan and its state completely, or raises one error with all reasons."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unhooked(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -
     return not th.inventory(model, optimizer=optimizer)
 
 
-# -- going on ---------------------------------------------------------------------------------------------------------
+# -- continuing a run -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 6])
@@ -198,7 +198,7 @@ WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_under_another_wrapper(wrapper, way):
-    """Saved on the plain model and restored on the wrapped one, or the other way round."""
+    """Save on the plain model and restore on the wrapped model, or the other way round."""
     at_parameters = [hook for hook in PLAN if hook.at.startswith("grad")]
     plan = th.Plan(at_parameters if wrapper == "compiled" else PLAN)
 

@@ -1,4 +1,4 @@
-"""What `rig.state_dict()` hands out: which tensors, under which keys, of which bytes; and that taking it is free."""
+"""Test the tensors, keys and bytes that `rig.state_dict()` returns, and that calling it changes nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = ("ledger", "targets", "tensor", "state", "pending", "partial", "fired", 
          "pending_index", "generator")  # fmt: skip
 
 ROW, COLUMN, BYTES = torch.float64, torch.int64, torch.uint8
-#: of the run between two backwards: what follows "tenterhook/rank0/", dtype and shape
+#: entries of the run between two backwards: the key after "tenterhook/rank0/", dtype and shape
 ENTRIES = {
     "tensor/v": (torch.float32, 2),
     "targets/zscore": (BYTES, 121), "ledger/zscore": (COLUMN, 9, 8), "state/zscore/mean": (ROW, 8),
@@ -193,7 +193,7 @@ def test_a_target_that_is_gone_is_left_out(run: Run):
             self.blocks = nn.ModuleList([self.blocks[1]])
             self.head.register_parameter("bias", None)
 
-    # The run's optimizer still holds what has gone, so only the gradients of the next step can be compared.
+    # The run's optimizer still has the removed parameters, so only the gradients of the next step can be compared.
     model = Less()
     model.load_state_dict(run.model.state_dict())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -228,7 +228,7 @@ def test_two_calls_give_the_same_bytes_in_the_same_order(midway: Run):
     assert safetensors.torch.save(one) == safetensors.torch.save(other)
 
 
-# -- taking it changes nothing ----------------------------------------------------------------------------------------
+# -- calling state_dict changes nothing -------------------------------------------------------------------------------
 
 
 def test_a_run_that_is_saved_at_every_step_is_the_same_run():
@@ -308,7 +308,7 @@ def test_one_function_without_a_name():
 
 
 class Named(nn.Module):
-    """A tap of any name."""
+    """Define a tap with any name."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
