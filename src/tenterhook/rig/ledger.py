@@ -12,9 +12,10 @@ from tenterhook.text_table import MOST, TextTable
 
 
 class Account(Mapping[str, Site]):
-    """A mapping from the targets of one hook to its sites. `rig.ledger[id]` returns it.
+    """Map the targets of one hook to its sites.
 
-    A site is the hook at one target. A target can also be looked up by another name of the same tensor or module.
+    `rig.ledger[id]` returns an account. A site is the hook at one target, with its counts. If a tensor or module has
+    several names, each of them finds the site.
 
     Args:
         attached: The hook on the model.
@@ -122,7 +123,9 @@ class Account(Mapping[str, Site]):
 
 
 class Ledger(Mapping[str, Account]):
-    """A mapping from hook id to the hook's `Account`, in plan order. `rig.ledger` returns it.
+    """Map the id of each hook to its `Account`, in plan order.
+
+    `rig.ledger` returns a ledger.
 
     Args:
         hooks: The hooks on the model, by id.

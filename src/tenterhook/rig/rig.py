@@ -76,7 +76,7 @@ class RigStatus(Enum):
 
 
 class Rig:
-    """A plan that is installed on a model.
+    """Represent a plan that is installed on a model.
 
     `attach`, `watch`, `flight` and `restore` return a rig; do not create one yourself. The model keeps its rig alive; a
     rig does not keep its model alive. `detach()` leaves the model as if it had never been touched. A rig is also a
@@ -211,13 +211,13 @@ class Rig:
         return last_values(self._recorder, id)
 
     def rows(self, id: str) -> list[Row]:
-        """Return the values that a hook's action emitted with `ctx.emit` in the last step, each with its call and leaf.
+        """Return the values that a hook's action last emitted with `ctx.emit`, each with its step, call and leaf.
 
         Args:
             id: Id of the hook.
 
         Returns:
-            One `Row` for each value, in the order in which they were emitted.
+            One `Row` for each value of the last finished step in which the action emitted values.
 
         Raises:
             AttachedError: The rig has no hook with this id.
@@ -667,7 +667,7 @@ class Rig:
         self._clock.step = step
         for hook in self._installer.hooks.values():
             if hook.hook.point.side != "step":
-                hook.counted = step  # the forward and backward of this step are over, so the hook is not due in it
+                hook.counted = step  # the forward and the backward of this step are over, so do not count it as due
         self._apply_schedule()
 
     @property

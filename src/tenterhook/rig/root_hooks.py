@@ -37,7 +37,7 @@ class RootEvents(NamedTuple):
 
 
 class RootHooks:
-    """Stay registered as long as the rig is attached. They also keep the rig alive as long as the model."""
+    """Watch the root's forward and backward as long as the rig is attached. The model keeps the rig alive by them."""
 
     def __init__(
         self, owner: object, model: nn.Module, passes: ForwardPasses, graphs: GraphTracker, events: RootEvents
@@ -144,7 +144,7 @@ def _gradient_passed(ticket: Tensor, grad: Tensor) -> Tensor:
 
 
 class RootEndCallback(EntryCallback):
-    """Called from compiled code that runs the root: at the end of the forward and at the beginning of the backward."""
+    """Report the end of a forward and the beginning of a backward from compiled code that runs the root."""
 
     def __init__(self, root: RootHooks) -> None:
         super().__init__(self._ended)

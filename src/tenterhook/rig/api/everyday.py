@@ -28,9 +28,9 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Handle:
-    """A hook that `hook` registered.
+    """Count the firings of a hook that `hook` registered, and remove it.
 
-    `remove()` removes the hook. As a context manager, a handle removes the hook at the end of the block.
+    As a context manager, a handle removes the hook at the end of the block.
 
     Args:
         sites: The sites of the hook.

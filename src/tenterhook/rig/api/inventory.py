@@ -21,7 +21,7 @@ from tenterhook.torch_internals.code_owner import owner_of
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A hook that is registered on a module, a parameter or an optimizer.
+    """Describe a hook that is registered on a module, a parameter or an optimizer.
 
     Args:
         target: Name of the module, the parameter or the optimizer.
@@ -29,7 +29,8 @@ class Found:
         function: Name of the function.
         place: File and line of the function.
         owner: The library that registered the hook (DDP, FSDP, accelerate, wandb, ...), or the program.
-        ours: Ids of the tenterhook hooks that the function calls; empty if tenterhook did not register it.
+        ours: Ids of the tenterhook hooks that the function calls, or its purpose, such as `the rig's root`; empty if
+            tenterhook did not register it.
     """
 
     target: str
@@ -41,7 +42,7 @@ class Found:
 
 
 class Inventory(Sequence[Found]):
-    """A sequence of all hooks that `inventory` found. It prints as a table.
+    """List the hooks that `inventory` found. The list prints as a table.
 
     Args:
         found: The hooks.

@@ -25,7 +25,7 @@ RULES = 4
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between a saved state and the rig.
+    """Describe one difference between a saved state and the rig.
 
     Args:
         kind: What differs: `"hook"`, `"action"`, `"target"`, `"tensor"`, `"state"` or `"clock"`.
@@ -50,9 +50,10 @@ class Difference:
 
 @dataclass(slots=True)
 class LoadReport:
-    """The differences between a saved state and the rig that loads it. It is true if there is a difference.
+    """List the differences between a saved state and the rig that loads it.
 
-    `rig.load_state_dict()` returns it, `rig.loaded` keeps it, and `MismatchError.report` has it.
+    A report is true if it has a difference. `rig.load_state_dict()` returns the report, `rig.loaded` keeps it, and a
+    `MismatchError` has it in `report`.
 
     Args:
         differences: Differences by which state is lost or missing. With `strict=True` they are an error.

@@ -372,7 +372,7 @@ def _is_ignored(optimizer: Optimizer, kwargs: Any) -> bool:
     GradScaler lets a fused optimizer skip a step. DCP runs a step without effect to create the optimizer's state.
     """
     skipped = private.found_inf(optimizer)
-    if skipped is not None and skipped.item():  # GradScaler too waits for the device here
+    if skipped is not None and skipped.item():  # this waits for the device, as GradScaler does for other optimizers
         return True
     fake = set(kwargs) == {"closure"} and kwargs["closure"] is None and not optimizer.state
     return fake and all(float(g["lr"]) == 0.0 for g in optimizer.param_groups)
