@@ -140,12 +140,12 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.RefusedError,
         lambda m, o: th.hook(torch.ones(2), th.scale(2.0)),
         "hook 'scale(by=2.0)' at value_grad: the tensor does not require a gradient, so it never gets one\n"
-        "  remedy: call requires_grad_() on it before it is used",
+        "  remedy: call requires_grad_() on the tensor before you use it",
     ),
     "which targets": (
         th.RefusedError,
         lambda m, o: th.hook(m, th.scale(2.0), at="grad"),
-        'at grad: which targets is not said\n  remedy: give on="...", or on="**" for all',
+        'at grad: the targets are missing\n  remedy: pass on="...", or on="**" for all targets',
     ),
     "changed its own input in place": (
         th.RefusedError,
@@ -156,18 +156,18 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "clock": (
         th.ResolveError,
         lambda m, o: th.attach(m, [], optimizer=o, clock="other"),
-        "clock='other' is none of the optimizers\n  remedy: name one of 'optimizer'",
+        "clock='other' is not one of the optimizers\n  remedy: name one of 'optimizer'",
     ),
     "already attached": (
         th.AttachedError,
         lambda m, o: [attach(m, on="head", at="output", do=th.stats()) for _ in range(2)],
-        "hook 'h': a hook of this id is on the model already\n"
-        "  remedy: attach(..., replace=True) swaps it; th.detach(model) removes all",
+        "hook 'h': the model already has a hook with this id\n"
+        "  remedy: pass replace=True to replace it, or call th.detach(model) to remove all hooks",
     ),
     "not attached": (
         th.AttachedError,
         lambda m, o: attach(m, on="head", at="output", do=th.stats()).mute("g"),
-        "hook 'g': no hook of this id is on the rig\n  remedy: it has h",
+        "hook 'g': the rig has no hook with this id\n  remedy: use one of h",
     ),
     "the action raised": (
         th.HookError,
@@ -245,17 +245,18 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "not a module": (
         th.ResolveError,
         lambda m, o: th.attach(o, []),
-        "a SGD is not a module\n  remedy: th.attach(model, plan, optimizer=...)",
+        "the model is of type SGD, not a module\n"
+        "  remedy: pass the model first: th.attach(model, plan, optimizer=...)",
     ),
     "a path for a plan": (
         th.ResolveError,
         lambda m, o: th.attach(m, "plan.json"),
-        "the plan is the text 'plan.json'\n  remedy: read the file: th.Plan.load(path)",
+        "the plan is the text 'plan.json'\n  remedy: load the file with th.Plan.load(path)",
     ),
     "neither tensor nor module": (
         th.RefusedError,
         lambda m, o: th.hook(3, print),
-        "a int cannot be hooked\n  remedy: give a tensor or a module first: th.hook(y, fn)",
+        "an object of type int cannot be hooked\n  remedy: pass a tensor or a module first: th.hook(y, fn)",
     ),
     "a word the contract does not know": (
         th.ActionError,
@@ -308,8 +309,8 @@ def test_an_optimizer_that_is_gone_is_said(mlp, sgd):
     with pytest.warns(RuntimeWarning) as warned:
         backward(mlp)
     assert str(warned[0].message) == (
-        "tenterhook: the 'optimizer' given to attach no longer exists, so its steps are not seen\n"
-        "  remedy: attach again with the optimizer that is used now"
+        "tenterhook: the 'optimizer' given to attach no longer exists, so hooks cannot see its steps\n"
+        "  remedy: attach again with the optimizer that the training uses now"
     )
     backward(mlp)
     assert rig.step_count == 0

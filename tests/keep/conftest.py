@@ -1,4 +1,4 @@
-"""A run whose plan has every kind of state, and what to hold two runs against each other with."""
+"""Build a run whose plan has every kind of state, and compare two runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIONS = th.Registry()
 
 @th.action("momentum", registry=ACTIONS, at=["grad"], modifies=True)
 def momentum(g: Tensor, ctx: th.Context, *, beta: float = 0.9) -> Tensor:
-    """Free state, of the gradient's shape."""
+    """Keep free state that has the shape of the gradient."""
     before = ctx.state.get("velocity")
     ctx.state["velocity"] = g if before is None else beta * before + g
     return ctx.state["velocity"]
@@ -29,7 +29,7 @@ def momentum(g: Tensor, ctx: th.Context, *, beta: float = 0.9) -> Tensor:
 
 @th.action("drift", registry=ACTIONS, at=["output"], modifies=True, state={"calls": 0.0})
 def drift(x: Tensor, ctx: th.Context, *, by: float = 0.01) -> Tensor:
-    """Declared and free state at a forward point: what it writes waits for the end of the step."""
+    """Keep declared and free state at a forward point, where new state is pending until the step ends."""
     ctx.state["calls"] = ctx.state["calls"] + 1
     ctx.state["last"] = x[0]
     return x + by * ctx.state["calls"].float()
@@ -81,7 +81,7 @@ TENSORS = {"v": torch.tensor([0.5, -0.25])}
 
 @dataclass
 class Run:
-    """A model in training, with its rig; step `i` sees the same data in every run."""
+    """Train a model with a rig. Step `i` has the same data in every run."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -100,7 +100,7 @@ class Run:
         self.model(x).square().mean().backward()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that a run is: weights, gradients, the optimizer's state and the rig's."""
+        """Return the whole state of the run: weights, gradients, and the states of the optimizer and the rig."""
         parts = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
         parts |= {f"grad/{name}": p.grad for name, p in self.model.named_parameters() if p.grad is not None}
         for index, entries in self.optimizer.state_dict()["state"].items():
@@ -121,7 +121,7 @@ def attached(plan: th.Plan | th.Hook | Iterable[th.Hook] = PLAN, make: Callable[
 
 
 def fired(fn: Callable[..., None]) -> Run:
-    """A rig whose one action, an observer, has fired at two targets."""
+    """Return a run whose rig has one observer, which has fired at two targets."""
     actions, model = th.Registry(), nn.Linear(2, 2)
     own = th.action("own", registry=actions, at=["grad"])(fn)
     rig = th.attach(model, th.Hook("h", on="**", at="grad", do=own), actions=actions)
@@ -130,7 +130,7 @@ def fired(fn: Callable[..., None]) -> Run:
 
 
 def fresh(run: Run, make: Callable[[], nn.Module] = Net) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """A new model and optimizer with the run's weights, gradients and optimizer state, as after a restart."""
+    """Return a new model and optimizer with the run's weights, gradients and optimizer state, as after a restart."""
     model, optimizer = build(make)
     saved = through_torch({"model": run.model.state_dict(), "optimizer": run.optimizer.state_dict()})
     model.load_state_dict(saved["model"])
@@ -148,7 +148,7 @@ def through_torch(state: Any) -> Any:
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
-    """To the bit."""
+    """Assert that two states are equal bit for bit."""
     assert one.keys() == other.keys()
     different = [key for key in one if not identical(one[key], other[key])]
     assert not different
@@ -171,7 +171,7 @@ def header(state: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def sealed(said: dict[str, Any], entries: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict of a header and its entries, written by hand as the format says."""
+    """Return the state dict of a header and its entries, written as the format requires but without the package."""
     said["entries"] = {
         key.removeprefix("tenterhook/rank0/"): {
             "dtype": str(tensor.dtype).removeprefix("torch."),
@@ -191,7 +191,7 @@ def canonical(value: Any) -> str:
 
 
 def resealed(state: Mapping[str, Tensor], change: Callable[[dict[str, Any], dict[str, Tensor]], object]) -> Any:
-    """A state of which something else is true, in order otherwise: `change` edits its header and its entries."""
+    """Return a state whose header and entries `change` has edited, with valid digests."""
     said, entries = header(state), copied({key: t for key, t in state.items() if key != HEADER})
     change(said, entries)
     return sealed(said, entries)
@@ -209,13 +209,13 @@ def counters(rig: th.Rig) -> dict[tuple[str, str], tuple[Any, ...]]:
 
 @pytest.fixture
 def run() -> Run:
-    """Six steps in."""
+    """Return a run after six steps."""
     return attached().train(range(6))
 
 
 @pytest.fixture
 def midway(run: Run) -> Run:
-    """Between the two backwards of the seventh step, in which every hook is due that can be."""
+    """Return a run between the two backwards of step 7, in which as many hooks as possible are due."""
     assert run.rig.step_count == 6
     run.train([6])
     run.optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""The containers a run is saved in: torch.save, safetensors, a distributed checkpoint."""
+"""Save a run in different containers: torch.save, safetensors, a distributed checkpoint."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torch import Tensor
 import tenterhook as th
 from tests.keep.training import Run
 
-#: where the shape of a flattened tree is kept among its tensors
+#: key of the tensor that holds the structure of a flattened tree
 SHAPE = "shape"
 
 
 class Container(Protocol):
-    """A saved run, opened."""
+    """Open a saved run."""
 
     run: Mapping[str, Any]
 
@@ -32,11 +32,11 @@ class Container(Protocol):
     def save(run: Run, path: Path) -> None: ...
 
     def hooks(self) -> Mapping[str, Tensor]:
-        """What th.restore takes."""
+        """Return the state for `th.restore`."""
         ...
 
     def load(self, rig: th.Rig) -> None:
-        """Into a rig that is attached."""
+        """Load the state into an attached rig."""
         ...
 
 
@@ -57,7 +57,7 @@ class TorchSave:
 
 
 class Safetensors:
-    """The hooks' entries lie beside the run's own, in one flat file."""
+    """Store the entries of the hooks and of the run in one flat file."""
 
     def __init__(self, path: Path) -> None:
         self._all = safetensors.torch.load_file(path)
@@ -75,7 +75,7 @@ class Safetensors:
 
 
 class Distributed:
-    """The rig itself is saved, as a Stateful, and DcpState reads it; the rest of the run is one tensor, to be fast."""
+    """Save the rig itself, as a Stateful, and read it with DcpState. The rest of the run is one tensor, for speed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -112,14 +112,14 @@ def _single_process() -> Iterator[None]:
 
 
 CONTAINERS: dict[str, type[Container]] = {"torch": TorchSave, "safetensors": Safetensors, "dcp": Distributed}
-#: the saved plan on a bare model, or the saved state in a rig of the program's own plan
+#: restore the saved plan on a bare model, or load the saved state into a rig that has the program's plan
 WAYS = ("restore", "load")
 
 
 def resume(path: Path, container: str, way: str, *, without: str = "", **options: Any) -> Run:
-    """A run built anew, with other weights and seeds, that goes on where the saved one stood.
+    """Return a new run, made with other weights and seeds, that continues from the saved state.
 
-    `without` one component of it, to see that it is missed.
+    `without` names a component that is not restored, to test that its absence is detected.
     """
     saved = CONTAINERS[container](path)
     run = Run(seed=1)
@@ -129,7 +129,7 @@ def resume(path: Path, container: str, way: str, *, without: str = "", **options
     else:
         saved.load(run.attach())
     if without != "rng":
-        torch.set_rng_state(saved.run["rng"])  # last, because whatever is built before may draw
+        torch.set_rng_state(saved.run["rng"])  # last, because the code above may draw random numbers
     return run
 
 
@@ -137,14 +137,14 @@ def resume(path: Path, container: str, way: str, *, without: str = "", **options
 
 
 def flat(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a tree by number, and the tree without them as bytes of JSON."""
+    """Return the tensors of a tree by number, and the tree without them as JSON bytes."""
     tensors: list[Tensor] = []
     shape = json.dumps(_shape(state, tensors)).encode()
     return {str(i): t for i, t in enumerate(tensors)} | {SHAPE: torch.frombuffer(bytearray(shape), dtype=torch.uint8)}
 
 
 def tree(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What `flat` was given."""
+    """Rebuild the tree that was passed to `flat`."""
     return _filled(json.loads(bytes(tensors[SHAPE].tolist())), tensors)
 
 

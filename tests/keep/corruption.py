@@ -1,4 +1,4 @@
-"""Damage to a saved state, in memory and in the files of its containers: none of it may go unnoticed."""
+"""Damage a saved state in memory and in files. The reader must detect all damage."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ State = dict[str, Tensor]
 RANK = PREFIX + "rank0/"
 ROOM = SizeLimits(1000, torch.nn.Module())
 HEADER = RANK + "header"
-#: so wide that there are more than 25,000 bytes
+#: wide enough for a state of more than 25,000 bytes
 WIDTH = 400
 BLOCK = 512
 
 
 def whole_state(*, steps: int = 3, width: int = WIDTH, seed: int = 0) -> State:
-    """Of a rig with packed, free and pending state, a generator, a tensor, taps and partial results."""
-    made = specimen(width=width, steps=steps, seed=seed)  # the rig alone would not keep its model
+    """Return the state of a rig with packed, free and pending state, a generator, a tensor, taps and partials."""
+    made = specimen(width=width, steps=steps, seed=seed)  # a rig does not keep its model alive
     return made.rig.state_dict()
 
 
@@ -40,7 +40,7 @@ def size(state: Mapping[str, Tensor]) -> int:
 
 
 def verdict(state: Mapping[str, Tensor]) -> str:
-    """What reading says of a state: noticed, silent, or an exception that is not ours."""
+    """Read a state and return "noticed", "silent", or the name of an exception that is not from tenterhook."""
     try:
         read(state, ROOM)
     except th.StateError:
@@ -54,13 +54,13 @@ def verdict(state: Mapping[str, Tensor]) -> str:
 
 
 def bits(state: State) -> Iterator[tuple[str, int, int]]:
-    """Every bit: its entry, byte and place in the byte."""
+    """Yield every bit of a state as key, byte and bit in the byte."""
     for key, tensor in state.items():
         yield from ((key, byte, bit) for byte in range(tensor.nbytes) for bit in range(8))
 
 
 def unnoticed_flips(state: State, places: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
-    """The flips, one at a time, that are not noticed."""
+    """Flip one bit at a time, and yield the bits whose change the reader did not detect."""
     views = {key: tensor.reshape(-1).view(torch.uint8).numpy() for key, tensor in state.items()}
     for key, byte, bit in places:
         views[key][byte] ^= 1 << bit
@@ -70,7 +70,7 @@ def unnoticed_flips(state: State, places: Iterable[tuple[str, int, int]]) -> Ite
 
 
 def damages(state: State, others: Mapping[str, State]) -> Iterator[tuple[str, State]]:
-    """Every other damage, by its kind; `others` are states of other steps and runs."""
+    """Yield every other kind of damage; `others` are states of other steps and runs."""
     for made in (removed, swapped, foreign, cut, zeroed, retyped):
         yield from ((made.__name__, damaged) for damaged in made(state))
     for name, other in others.items():
@@ -96,7 +96,7 @@ def foreign(state: State) -> Iterator[State]:
 
 
 def derive_seed(state: State, other: State) -> Iterator[State]:
-    """Each entry, and all but each entry, from another state."""
+    """Yield states in which one entry, or all entries but one, come from another state."""
     for key in state.keys() & other.keys():
         if not same({key: state[key]}, {key: other[key]}):
             yield {**state, key: other[key]}
@@ -105,7 +105,7 @@ def derive_seed(state: State, other: State) -> Iterator[State]:
 
 
 def cut(state: State) -> Iterator[State]:
-    """Shorter and longer, the header by every number of bytes."""
+    """Yield states in which one tensor is shorter or longer; the header is cut at every length."""
     for key, tensor in state.items():
         flat = tensor.reshape(-1)
         count = len(flat)
@@ -124,7 +124,7 @@ def zeroed(state: State) -> Iterator[State]:
 
 
 def retyped(state: State) -> Iterator[State]:
-    """The same bytes under another dtype or shape."""
+    """Yield states in which one tensor has the same bytes, but another dtype or shape."""
     for key, tensor in state.items():
         for dtype in DTYPES.values():
             if dtype.itemsize == tensor.dtype.itemsize and (dtype != torch.bool or int(tensor.max()) < 2):
@@ -134,7 +134,7 @@ def retyped(state: State) -> Iterator[State]:
 
 
 def verdicts(state: State, damaged: Iterable[tuple[str, State]]) -> Counter[tuple[str, str]]:
-    """By kind of damage; what changes nothing is no damage."""
+    """Count the verdicts by kind of damage. A state that did not change is left out."""
     return Counter((kind, verdict(one)) for kind, one in damaged if not same(one, state))
 
 
@@ -181,10 +181,10 @@ CONTAINERS: Mapping[str, Callable[[State, Path], InSafetensors | InTorchSave | I
 
 
 def flipped_files(container: str, state: State, directory: Path, r: Random, count: int) -> Counter[str]:
-    """What came of flipping one bit of the file, somewhere, `count` times."""
+    """Flip one random bit of the file, `count` times, and count the outcomes."""
     outcomes: Counter[str] = Counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # DCP says that there is one process only
+        warnings.simplefilter("ignore")  # DCP warns that there is only one process
         made = CONTAINERS[container](state, directory)
         assert same(made.load(), state)
         for _ in range(count):
@@ -198,7 +198,7 @@ def flipped_files(container: str, state: State, directory: Path, r: Random, coun
 def _outcome(made: InSafetensors | InTorchSave | InDcpShard, state: State) -> str:
     try:
         found = made.load()
-    except (Exception, CheckpointException):  # which is none
+    except (Exception, CheckpointException):  # CheckpointException does not derive from Exception
         return "refused by the container"
     said = verdict(found)
     own = {key: tensor for key, tensor in found.items() if key.startswith(PREFIX)} if said == "silent" else {}

@@ -1,4 +1,4 @@
-"""The doors: how data from elsewhere comes to a reader, and the readers that take it."""
+"""List the readers of untrusted data, and the ways by which data reaches them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.keep.specimen import specimen
 
 
 class Victim:
-    """A model without hooks, and one with a rig; neither may be changed by a refusal."""
+    """Hold a model without hooks and a model with a rig. A refusal must change neither."""
 
     def __init__(self) -> None:
-        # Further on than any state that is carried to it, so that whatever is taken of one is seen.
+        # The rig is ahead of every state that is loaded into it, so that a partly loaded state shows.
         self._bare, self._rigged = specimen(), specimen(steps=5)
         self._bare.rig.detach()
         self._before = self._everything()
@@ -79,7 +79,7 @@ READERS: dict[str, Callable[[Victim, Any], None]] = {
 
 # -- carriers ----------------------------------------------------------------------------------------------------------
 
-#: how something is carried: calls of ours on the way are yielded to be watched, and get their results; the rest is not
+#: a way by which data reaches a reader: it yields each call of tenterhook, to be watched, and receives its result
 Way = Generator[Callable[[], Any], Any, Any]
 
 
@@ -114,7 +114,7 @@ def by_safetensors(state: Any, place: Path) -> Way:
 
 
 class Reader(dcp.FileSystemReader):
-    """Its metadata was read before: unpickling it is DCP's own."""
+    """Read the metadata in advance, since DCP, not tenterhook, unpickles it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -133,7 +133,7 @@ def _checkpoint(state: Any, place: Path) -> Reader:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """DCP warns that there is one process."""
+    """Ignore the warning of DCP that there is only one process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -148,7 +148,7 @@ def by_dcp(state: Any, place: Path) -> Way:
 
 
 def by_metadata(change: Callable[[Metadata], None], place: Path) -> Way:
-    """A checkpoint whose metadata is honest pickle, and says what is not so."""
+    """Write a checkpoint whose metadata is a harmless pickle with false content."""
     yield from ()
     kept = specimen()
     reader = _checkpoint(kept.rig.state_dict(), place)
@@ -164,7 +164,7 @@ CARRIERS: dict[str, Callable[[Any, Path], Way]] = {
 _FILES = ("torch.load", "safetensors", "DCP")
 _BOTH = ("restore", "load_state_dict")
 
-#: what form an artefact has, who carries it, who reads it
+#: for each form of an artefact: the carriers, and the readers of each
 FORMS: dict[str, Mapping[str, tuple[str, ...]]] = {
     "json": {"memory": ("Plan.from_json",), "json file": ("Plan.load",)},
     "toml": {"memory": ("Plan.from_toml",), "toml file": ("Plan.load",)},

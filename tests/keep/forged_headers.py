@@ -1,4 +1,4 @@
-"""Saved states whose header is sealed and says what cannot be."""
+"""Make saved states whose header has a valid digest and impossible content."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from tests.keep.forger import Change, Forger, lie, new_hook, put, say, together, unsay
 from tests.keep.hostile_plans import CODE, PATHS
 
-#: what no name, reason or version may have
+#: characters that no name, reason or version may contain
 CONTROLS = ("\0", "\x1b[2J", "\x07", "\x7f", "\x85", "\u202e", "\n")
-#: past what JSON's readers agree on
+#: an integer above the limit that all JSON readers support
 PAST = (1 << 53) + 1
 
 
@@ -42,12 +42,12 @@ def _fields() -> Iterator[tuple[str, Change]]:
 
 
 def _plans() -> Iterator[tuple[str, Change]]:
-    """Plans that are none, and plans that are not of these hooks."""
+    """Yield values that are not plans, and plans of other hooks."""
     for name, plan in {"a text": "{}", "a number": 1, "empty": {}, "of no version": {"hooks": []}}.items():
         yield f"plan is {name}", say("plan", to=plan)
     yield "plan of no hooks", say("plan", "hooks", to=[])
     yield "plan of one hook less", unsay("plan", "hooks", 0)
-    yield "plan with defaults said", say("plan", "hooks", 0, "expect", to=None)
+    yield "plan with explicit defaults", say("plan", "hooks", 0, "expect", to=None)
     yield "plan of a later format", say("plan", "tenterhook", to=2)
     yield "plan of another id", say("plan", "hooks", 0, "id", to="zz")
     yield "plan with an unknown point", say("plan", "hooks", 0, "at", to="nowhere")
@@ -94,7 +94,7 @@ def _hooks() -> Iterator[tuple[str, Change]]:
         yield f"a hook called {id!r}", say("hooks", id, to=new_hook("scale"))
 
 
-#: keys of entries that are of no hook or no kind, or of one by a name that it has not
+#: keys with an unknown hook, an unknown kind, or a name that the kind does not have
 MEANINGLESS = (
     "", "x", "state", "state/", "state/nobody/mean", "ledger/nobody", "tensor", "tensor/", "code/m",
     "free", "free/nobody/float32/1/x", "rank0/state/z/mean", "../../etc/passwd", "state/../m/x", "ledger/m/",
@@ -104,7 +104,7 @@ MEANINGLESS = (
 
 
 def _entries() -> Iterator[tuple[str, Change]]:
-    """What the header says of its entries, and entries that have no meaning."""
+    """Yield headers that describe their entries wrongly, and states with unknown entries."""
     for field, values in {
         "dtype": ("", "int32", "INT64", "torch.int64", "object", "long", 1, None, *CODE[:5]),
         "digest": ("", "0" * 32, "0" * 64, 1, None, CODE[0], "\0" * 32),
@@ -121,7 +121,7 @@ def _entries() -> Iterator[tuple[str, Change]]:
 
 
 def _controls() -> Iterator[tuple[str, Change]]:
-    """Characters that do something to whoever prints them; and texts of half a megabyte, each beside a difference."""
+    """Yield headers with control characters or texts of half a megabyte, most together with a difference to report."""
     differs = say("hooks", "m", "version", to=2)
     for text in (*CONTROLS, "a" * 500_000):
         shown = repr(text)[:20]

@@ -1,4 +1,4 @@
-"""Saved states whose entries have every digest right, and absurd content."""
+"""Make saved states whose entries have valid digests and absurd content."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _packed() -> Iterator[tuple[str, Change]]:
 
 
 def _free(free: str, index: str, hook: str) -> Iterator[tuple[str, Change]]:
-    """Tensors that lie end to end, and the index that cuts them apart."""
+    """Yield wrong joined tensors, and wrong indexes that split them."""
     group = next(key for key in honest() if f"/{free}/{hook}/float32/1/" in key).partition(f"/{free}/")[2]
     flat, cuts = f"{free}/{group}", f"{index}/{group}"
     values, places = _honest(flat), _honest(cuts)
@@ -174,7 +174,7 @@ def _partials() -> Iterator[tuple[str, Change]]:
 
 
 def parameters() -> Iterator[tuple[str, Change]]:
-    """A tensor parameter is the rig's own; a state that is loaded into it may not bring another."""
+    """Yield states with another tensor parameter, which must not replace that of the rig."""
     true = _honest("tensor/v")
     for name, other in {
         "another": true + 1, "in float64": true.double(), "in integers": true.int(), "longer": torch.cat([true, true]),
@@ -184,7 +184,7 @@ def parameters() -> Iterator[tuple[str, Change]]:
 
 
 def crowds() -> Iterator[tuple[str, Change]]:
-    """Much of something that would be right if it were less."""
+    """Yield states that would be valid if they were smaller."""
     for count in (4097, 100_000, 10**6):
         yield f"{count} targets", together(put("ledger/m", _ledger(count)), put("targets/m", _names(count)))
     for count in (1000, 4096):
@@ -216,7 +216,7 @@ def crowds() -> Iterator[tuple[str, Change]]:
 def _ledger(sites: int, rows: int = 9) -> Callable[[], Tensor]:
     def make() -> Tensor:
         made = torch.zeros(rows, sites, dtype=torch.int64)
-        made[8] = -1  # none is muted
+        made[8] = -1  # no target is muted
         return made
 
     return make
@@ -227,7 +227,7 @@ def _names(count: int) -> Callable[[], Tensor]:
 
 
 def _aliased(forger: Forger) -> None:
-    """500 entries of 1 MiB are one in the file; copied, they are 500 MiB."""
+    """Add 500 entries of 1 MiB that share one storage in the file, but take 500 MiB when copied."""
     shared = torch.zeros(1 << 18)
     for i in range(500):
         forger.tensors[f"{PREFIX}free/m/float32/1/x{i}"] = shared

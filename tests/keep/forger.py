@@ -1,6 +1,6 @@
-"""The forger: a saved state that was tampered with by somebody who knows the format, and sealed anew.
+"""Change saved states and give them valid digests, as an attacker who knows the format could.
 
-Written from the description of the format, not with the package's own writer.
+This module follows the description of the format and does not use the package's writer.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from torch import Tensor
 
 from tests.keep.specimen import specimen
 
-#: of the one rank that there is
+#: prefix of the keys of the only rank
 PREFIX = "tenterhook/rank0/"
 HEADER = PREFIX + "header"
 
 
 @functools.cache
 def honest(*, steps: int = 3, width: int = 2) -> Mapping[str, Tensor]:
-    """A state that is loaded, with entries of every kind; of another step or another run if you like."""
+    """Return a valid state with entries of every kind; `steps` and `width` select another step or another run."""
     kept = specimen(steps=steps, width=width)
     return kept.rig.state_dict()
 
 
 class Forger:
-    """A state taken apart: change `said` and `tensors`, then `seal()`."""
+    """Take a state apart, so that its header and its tensors can be changed; `seal()` puts it together again."""
 
     def __init__(self, state: Mapping[str, Tensor] | None = None) -> None:
         state = honest() if state is None else state
-        #: what the header says, without its entries
+        #: the content of the header, without its entries
         self.said: dict[str, Any] = json.loads(data_of(state[HEADER]))["state"]
         self.said.pop("entries")
         self.tensors = {key: tensor.clone() for key, tensor in state.items() if key != HEADER}
-        #: said of entries in place of the truth
+        #: false descriptions of entries
         self.lies: dict[str, dict[str, Any]] = {}
 
     def seal(self) -> dict[str, Tensor]:
         return {HEADER: as_bytes(sealed(self.text())), **self.tensors}
 
     def text(self) -> str:
-        """The header's inner text, with an honest entry for each tensor unless there is a lie."""
+        """Return the inner text of the header, which describes each tensor correctly unless `lies` has its key."""
         entries = {key.removeprefix(PREFIX): truth_of(tensor) for key, tensor in self.tensors.items()}
         for key, lie in self.lies.items():
             entries[key] = {**entries.get(key, {}), **lie}
@@ -57,7 +57,7 @@ Change = Callable[[Forger], None]
 
 
 def say(*path: Any, to: Any) -> Change:
-    """Let the header say this at that place."""
+    """Set the value at a path in the header."""
 
     def change(forger: Forger) -> None:
         place = forger.said
@@ -79,7 +79,7 @@ def unsay(*path: Any) -> Change:
 
 
 def put(key: str, tensor: Tensor | Callable[[], Tensor]) -> Change:
-    """Keys are without what all of them begin with. What is large is made when it is wanted."""
+    """Set a tensor; `key` has no prefix. A function makes a large tensor only when it is needed."""
 
     def change(forger: Forger) -> None:
         forger.tensors[PREFIX + key] = tensor if isinstance(tensor, Tensor) else tensor()
@@ -95,7 +95,7 @@ def leave_out(key: str) -> Change:
 
 
 def lie(key: str, **said: Any) -> Change:
-    """Let the header say this of an entry."""
+    """Describe an entry falsely in the header."""
 
     def change(forger: Forger) -> None:
         forger.lies[key] = said
@@ -124,7 +124,7 @@ def forged(change: Change) -> Callable[[], dict[str, Tensor]]:
 
 
 def state_of_plan(plan: Any) -> dict[str, Tensor]:
-    """A fresh state of this plan, which may be any text or tree."""
+    """Return a new state of a plan, which may be any text or tree."""
     hooks = plan.get("hooks") if isinstance(plan, dict) else None
     ids = {h["id"]: h for h in hooks or () if isinstance(h, dict) and isinstance(h.get("id"), str)}
     forger = Forger()
@@ -144,7 +144,7 @@ def new_hook(do: Any) -> dict[str, Any]:
 
 
 def truth_of(tensor: Tensor) -> dict[str, Any]:
-    """What a header says of a tensor, of which only as much is read as fits into memory."""
+    """Describe a tensor as a header does; the digest of a huge or odd tensor is not computed."""
     small = tensor.numel() <= 1 << 27 and tensor.device.type == "cpu" and tensor.layout is torch.strided
     digest = digest_of(data_of(tensor)) if small and not tensor.is_quantized else "0" * 32
     return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "digest": digest}
@@ -155,7 +155,7 @@ def canonical(value: Any) -> str:
 
 
 def sealed(text: str | bytes, version: Any = 1) -> bytes:
-    """A header of this inner text, which need not be JSON."""
+    """Return a header with this inner text, which need not be JSON."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     return b'{"digest":"%b","state":%b,"tenterhook":%b}' % (digest_of(raw).encode(), raw, json.dumps(version).encode())
 

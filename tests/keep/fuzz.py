@@ -1,6 +1,6 @@
-"""Fuzzing the readers of plans and of saved states: a mutant is read, or refused by name; nothing else may happen.
+"""Fuzz the readers of plans and of saved states. A mutant must be read, or refused with an error of tenterhook.
 
-A run is cut into chunks. What a chunk does follows from its kind, the seed and its number, so it can be replayed.
+A run is divided into chunks. A chunk depends only on its kind, the seed and its number, so it can be replayed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tests.keep.plan_mutants import PlanMutants
 from tests.keep.state_mutants import StateMutants
 
 KINDS = ("json", "toml", "state")
-#: inputs of a chunk
+#: how many inputs a chunk has
 SIZE = 5000
 
 
 @dataclass
 class Tally:
-    """What came of the inputs of one kind."""
+    """Count the outcomes of the inputs of one kind."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     #: processor time of the slowest input, its size, and the input
     slowest: tuple[float, int, bytes] = (0.0, 0, b"")
-    #: the first input for each place that raised what is not ours, with the traceback
+    #: for each place that raised another exception: the first input and the traceback
     found: dict[str, tuple[bytes, str]] = field(default_factory=dict)
 
     @property
@@ -49,20 +49,20 @@ def chunk(kind: str, seed: int, number: int, size: int = SIZE) -> Tally:
     mutants: Any = StateMutants(r) if kind == "state" else PlanMutants(r, kind)
     tally = Tally()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a state without hooks, a hook that is muted: said, and no harm
+        warnings.simplefilter("ignore")  # a state without hooks and a muted hook cause harmless warnings
         for _ in range(size):
             one = mutants.mutant()
             outcome, taken = _try(mutants, one, tally)
             tally.outcomes[outcome] += 1
             if taken > tally.slowest[0]:
-                # The least of three: the machine may have been busy with something else.
+                # Take the least of three times, since the machine may have been busy.
                 taken = min(taken, _time(mutants, one), _time(mutants, one))
                 tally.slowest = max(tally.slowest, (taken, mutants.size(one), mutants.written(one)))
     return tally
 
 
 def _try(mutants: Any, one: Any, tally: Tally) -> tuple[str, float]:
-    """What came of an input, and the time of reading it; asking for the processor's takes longer than to read."""
+    """Return the outcome of an input and the wall time of reading it; asking for the processor time is too slow."""
     taken, before = 0.0, time.perf_counter()
     try:
         try:

@@ -1,6 +1,6 @@
-"""The guard: watches one call for what a reader of data must never do, and measures what it costs.
+"""Watch a call for operations that a reader of data must not do, and measure its cost.
 
-An audit hook cannot be taken out again, so this runs in a process of its own.
+An audit hook cannot be removed, so this must run in a separate process.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ import tenterhook
 
 SECONDS = 0.05
 MEMORY = 16 << 20
-#: characters of a message, which goes to a log
+#: limit of the characters of a message, since it goes to a log
 MESSAGE = 8192
-#: a call that has not come back after as many seconds is given up, and the process with it
+#: the process ends if a call takes more than this many seconds
 HANG = 60
 
-#: events of reading what is in memory: an object's address, a function's code
+#: audit events that only read memory: an object's address, a function's code
 HARMLESS = ("builtins.id", "object.__getattr__")
 
 PACKAGE = Path(tenterhook.__file__).parent
 
-#: what the audit hook does not see: it knows of no import of what is loaded already, and of no file that C++ opens
+#: functions that the audit hook does not see: imports of loaded modules, and files that C++ code opens
 TRAPS: list[tuple[Any, str]] = [
     (importlib, "import_module"), (importlib, "reload"), (pickle, "load"), (pickle, "loads"), (torch, "load"),
     (torch, "save"), (torch, "from_file"), (torch.jit, "load"), (torch.hub, "load"), (operator, "attrgetter"),
@@ -48,21 +48,21 @@ TRAPS: list[tuple[Any, str]] = [
 
 @dataclass
 class Outcome:
-    """What one call did."""
+    """Describe the result of one call."""
 
     value: Any = None
     error: BaseException | None = None
     said: str = ""
-    #: of this thread's processor time
+    #: processor time of this thread
     seconds: float = 0.0
-    #: the most that was resident, above what was before
+    #: increase of the peak resident memory, in bytes
     memory: int = 0
-    #: code that ran, modules imported, files and sockets opened, warnings
+    #: executed code, imported modules, opened files and sockets, warnings
     breaches: list[str] = field(default_factory=list)
 
 
 class Guard:
-    """Watches calls, one after the other. Made once in a process."""
+    """Watch calls, one after the other. Create only one guard in a process."""
 
     def __init__(self) -> None:
         self._watching = False
@@ -77,14 +77,14 @@ class Guard:
             setattr(owner, name, self._trap(f"{owner.__name__}.{name}", getattr(owner, name)))
         sys.addaudithook(self._audit)
         gc.collect()
-        gc.freeze()  # so that collecting before each call is quick
+        gc.freeze()  # makes the collection before each call fast
 
     def watch(self, call: Callable[[], Any], *, reading: Path | None = None) -> Outcome:
-        """Make the call; `reading` is the one file it may open, to read."""
+        """Make the call. It may open only the file `reading`, and only to read it."""
         found = Outcome()
         self._breaches, self._readable = found.breaches, reading
         gc.collect()
-        self._libc.malloc_trim(0)  # what was freed before must not be handed out again unseen
+        self._libc.malloc_trim(0)  # otherwise the call could reuse freed memory without being measured
         before = self._peak(reset=True)
         faulthandler.dump_traceback_later(HANG, exit=True)
         with warnings.catch_warnings(record=True) as warned:
@@ -103,7 +103,7 @@ class Guard:
         return found
 
     def _peak(self, *, reset: bool = False) -> int:
-        """The most that was resident since the last reset, in bytes."""
+        """Return the peak resident memory since the last reset, in bytes."""
         if reset:
             os.write(self._reset, b"5")
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -122,7 +122,7 @@ class Guard:
         return self._readable is not None and path == str(self._readable) and flags & os.O_ACCMODE == os.O_RDONLY
 
     def _importing(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        """An import inside a function is no breach if the source says it in so many words and it is loaded already."""
+        """Allow an import inside a function if the source names the module and the module is already loaded."""
         if self._watching and not level:
             by = (globals or {}).get("__name__", "")
             ours = by.partition(".")[0] == tenterhook.__name__
@@ -140,7 +140,7 @@ class Guard:
 
 
 def _literal_imports() -> set[str]:
-    """Every module that the package's source imports by a name written there."""
+    """Return every module that an import statement in the package's source names."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -152,7 +152,7 @@ def _literal_imports() -> set[str]:
 
 
 def faults(found: Outcome) -> list[str]:
-    """What is wrong with the way in which something hostile was refused; empty if nothing is."""
+    """List what is wrong with the way in which hostile data was refused."""
     said = list(found.breaches)
     if found.error is None:
         said.append("accepted")

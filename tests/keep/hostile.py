@@ -1,4 +1,4 @@
-"""Every hostile artefact through every door that it fits, under the guard."""
+"""Pass every hostile artefact to every reader that accepts its form, under the guard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.keep.guard import MEMORY, SECONDS, Guard, Outcome, faults
 from tests.keep.hostile_plans import CANARY, Artefact, plans
 from tests.keep.hostile_states import states
 
-#: a call is made as often until it is quick and small enough: the machine has other work
+#: how often a call is repeated if it was too slow or used too much memory, since the machine may be busy
 TRIES = 3
 
 
@@ -42,7 +42,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Each artefact with each of its doors."""
+    """Yield each artefact with each of its forms and carriers."""
     for artefact in artefacts():
         for form in artefact.forms:
             for carrier, readers in FORMS[form].items():
@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
 
 
 def slice_of_cases() -> Iterator[Case]:
-    """A quick look: one in seven artefacts that are not heavy, each with one of its doors in turn, seldom with DCP."""
+    """Yield a small sample: one in seven artefacts that are not heavy, each with one carrier and one reader."""
     found: dict[str, list[Case]] = {}
     for case in cases():
         if not case.artefact.heavy:
@@ -63,23 +63,23 @@ def slice_of_cases() -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one reader did with one artefact. JSON."""
+    """Describe, as JSON, what one reader did with one artefact."""
 
     artefact: str
     carrier: str
     reader: str
-    #: empty if it was refused as it should be
+    #: empty if the reader refused the artefact correctly
     faults: tuple[str, ...] = ()
     error: str = ""
     said: str = ""
     seconds: float = 0.0
     memory: int = 0
-    #: why the container would not carry it
+    #: why the container did not accept the artefact
     undelivered: str = ""
 
 
 class Trial:
-    """Runs cases; one in a process, and in a directory of its own."""
+    """Run cases. Create only one trial in a process; it uses its own directory."""
 
     def __init__(self, place: Path) -> None:
         self._place, self._marker, self._work = place, place / "ran", place / "work"
@@ -94,7 +94,7 @@ class Trial:
         self._guard = Guard()
 
     def _warm(self) -> None:
-        """Once through everything, so that no first use is mistaken for an artefact's doing."""
+        """Use everything once, so that the cost of a first use is not attributed to an artefact."""
         for state in (honest(), {**honest(), HEADER: honest()[HEADER][:-1]}, {}, honest(steps=4), honest(width=3)):
             for read in (self._victim.restore, self._victim.load_state):
                 with contextlib.suppress(th.TenterhookError), warnings.catch_warnings():
@@ -122,7 +122,7 @@ class Trial:
                     call = way.send(found.value)
             except StopIteration as arrived:
                 thing = arrived.value
-            except BaseException as error:  # DCP's own is no Exception
+            except BaseException as error:  # the exception of DCP does not derive from Exception
                 if isinstance(error, KeyboardInterrupt | AssertionError):
                     raise
                 yield Verdict(
@@ -155,7 +155,7 @@ class Trial:
                        found.seconds, found.memory)  # fmt: skip
 
     def _traces(self) -> list[str]:
-        """What a refusal left behind, which is taken away."""
+        """List what a refusal left behind, and remove it."""
         said = self._victim.changes()
         if self._marker.exists() or CANARY in sys.modules:
             said.append("the canary was imported")
@@ -168,7 +168,7 @@ class Trial:
 
 
 def main(arguments: list[str]) -> None:
-    """Print one verdict a line, as JSON: all of them, or `--slice`, or those whose name has the words given."""
+    """Print one verdict per line, as JSON: all, a sample with `--slice`, or those whose name has the given words."""
     torch.set_num_threads(1)
     words = [a for a in arguments if not a.startswith("--")]
     with tempfile.TemporaryDirectory() as place:

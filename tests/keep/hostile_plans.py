@@ -1,4 +1,4 @@
-"""Plans that nobody may be able to load: as JSON, as TOML, and inside a saved state."""
+"""Make plans that must be refused: as JSON, as TOML, and inside a saved state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import torch
 
 from tests.keep.forger import state_of_plan
 
-#: a module that is there to be imported, and tells on whoever does it
+#: a module that leaves a trace if it is imported
 CANARY = "tenterhook_canary"
 
 Forms = Mapping[str, Callable[[], Any]]
@@ -28,16 +28,16 @@ Forms = Mapping[str, Callable[[], Any]]
 
 @dataclass(frozen=True)
 class Artefact:
-    """One hostile thing, in every form that it can take; a form says which doors it goes to."""
+    """Hold one hostile object in every possible form. The form decides which readers receive it."""
 
     name: str
     forms: Forms
-    #: too big for a quick look
+    #: True if it is too large for the small sample
     heavy: bool = False
 
 
 class Payload:
-    """Runs code when it is unpickled."""
+    """Run code when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return exec, (f"import {CANARY}",)
@@ -51,13 +51,13 @@ CODE = (
     f"entry_points:{CANARY}", "file:///etc/passwd", f"!!python/object/apply:{CANARY}.boom",
 )  # fmt: skip
 
-#: ids that are paths, or would be something else than a name to a shell, a file system or a format string
+#: ids that are paths, or that have a special meaning to a shell, a file system or a format string
 PATHS = (
     "../../etc/passwd", "..", ".", "/etc/passwd", "a/b", "a\\b", "C:\\x", "C:x", "~root", "~", "-rf", "$HOME", "`id`",
     "$(id)", "a;b", "a|b", "a b", "", "a" * 65, "a\tb", "{a}", "%s", ".hidden", "é", "e\u0301", "\u202ea", "ａ",
 )  # fmt: skip
 
-#: regular expressions that never end, and patterns that look as if they would not
+#: regular expressions that take forever, and patterns that look like it
 SELECTORS = (
     "(a+)+$", "re:(a+)+$", "^(([a-z])+.)+[A-Z]([a-z])+$", "(x+x+)+y", "a{1,65535}{1,65535}", "(?P<x>a)(?P=x)",
     "[" * 200, "\\", "***", "a***b", "*a" * 100 + "!", "**a" * 60, "**.**." * 40 + "a", "*." * 120 + "a",
@@ -70,7 +70,7 @@ def plan(*hooks: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def hook(**fields: Any) -> dict[str, Any]:
-    """An honest hook but for these fields."""
+    """Return a valid hook with some fields replaced."""
     return {"id": "a", "on": "**", "at": "grad", "do": {"scale": {"by": 2}}, **fields}
 
 
@@ -88,7 +88,7 @@ def plans() -> Iterator[Artefact]:
 
 
 def containers() -> Iterator[tuple[str, bytes]]:
-    """Formats that run code, or swell, when something opens them."""
+    """Yield files in formats that run code, or grow, when a program opens them."""
     honest = json.dumps(plan(hook())).encode()
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         yield f"pickle {protocol}", pickle.dumps(Payload(), protocol)
@@ -138,7 +138,7 @@ def _saved(value: Any) -> bytes:
 
 
 def _code() -> Iterator[tuple[str, Any]]:
-    """Names of code, wherever a plan has room for a string."""
+    """Yield plans with names of code wherever a plan can have a string."""
     places: dict[str, Callable[[str], Any]] = {
         "an action": lambda s: plan(hook(do={s: {}})),
         "a bare action": lambda s: plan(hook(do=s)),
@@ -180,7 +180,7 @@ def _selectors() -> Iterator[tuple[str, Any]]:
 
 
 def _crowds() -> Iterator[tuple[str, Any]]:
-    """Much of something, within the size that a text may have."""
+    """Yield plans with very many items, but within the allowed size of a text."""
     yield "1025 hooks", plan(*(hook(id=f"a{i}", do="x") for i in range(1025)))
     yield "600 hooks of unknown actions", plan(*(hook(id=f"a{i}", do={f"scal{i}": {}}) for i in range(600)))
     yield "600 hooks that name nothing", plan(*(hook(id=f"a{i}", on=f"first.weigh{i}") for i in range(600)))
@@ -203,7 +203,7 @@ def _nested(depth: int) -> Any:
 
 
 def _ill_formed() -> Iterator[tuple[str, Any]]:
-    """Unknown fields, wrong types, numbers out of range, versions of another time."""
+    """Yield plans with unknown fields, wrong types, numbers out of range or other versions."""
     wrong: dict[str, tuple[Any, ...]] = {
         "id": (1, None, [], {}, True, ["a"]),
         "on": (1, None, {}, True, [1], [["**"]], [None], {"**": 1}),
@@ -238,7 +238,7 @@ def _ill_formed() -> Iterator[tuple[str, Any]]:
 
 
 def _texts() -> Iterator[tuple[str, bytes]]:
-    """What is wrong with the text, before it means anything."""
+    """Yield texts that are not valid JSON."""
     honest = json.dumps(plan(hook()), sort_keys=True, separators=(",", ":")).encode()
     for cut in range(0, len(honest), 7):
         yield f"JSON cut at {cut}", honest[:cut]
@@ -291,7 +291,7 @@ def _texts() -> Iterator[tuple[str, bytes]]:
 def _toml_texts() -> Iterator[tuple[str, bytes]]:
     honest = b'tenterhook = 1\n[[hook]]\nid = "a"\non = "**"\nat = "grad"\ndo = {scale = {by = 2}}\n'
     for cut in range(1, len(honest) - 1, 9):
-        if cut != 15:  # a plan without hooks is one
+        if cut != 15:  # this is a valid plan, without hooks
             yield f"TOML cut at {cut}", honest[:cut]
     for value in (b"nan", b"inf", b"-inf", b"1e999", b"9007199254740993", b"0x" + b"f" * 300, b"1" * 5000, b"[1", b"{",
                   b"{a.b", b"1979-05-27", b"1979-05-27T07:32:00Z", b"07:32:00", b'"""a"""', b"'''a'''"):  # fmt: skip
@@ -333,12 +333,12 @@ def _forms(tree: Any) -> Forms:
 
 
 def toml(tree: Mapping[str, Any]) -> str:
-    """A plan's tree in TOML, where the hooks are called `hook`."""
+    """Convert the tree of a plan to TOML, where the key of the hooks is `hook`."""
     return "\n".join(f"{_key('hook' if k == 'hooks' else k)} = {_toml(v)}" for k, v in tree.items())
 
 
 def _speakable(tree: Any) -> bool:
-    """Whether TOML has words for it: it has no null."""
+    """Return True if TOML can express a value; it has no null."""
     if isinstance(tree, dict):
         return all(_speakable(v) for v in tree.values())
     return all(_speakable(v) for v in tree) if isinstance(tree, list) else tree is not None

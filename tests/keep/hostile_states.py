@@ -1,4 +1,4 @@
-"""Saved states that nobody may be able to load: damaged, mixed up, swollen, of other kinds of tensor."""
+"""Make saved states that must be refused: damaged, mixed up, too large, or with odd tensors."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def states() -> Iterator[Artefact]:
         yield Artefact(f"bomb: {name}", {"torch": make}, heavy=True)
 
 
-# -- damage, with no digest mended -------------------------------------------------------------------------------------
+# -- damage, with the old digests --------------------------------------------------------------------------------------
 
 
-#: keys of no rank; DCP gives them no place, so that they are not read
+#: keys that do not belong to a rank; DcpState does not read them
 STRAY = ("", "header", "x", "rank", "rank/x", "rank-1/x", "rank00/x", "rank\u0660/x", "rank0x/x", "rank1.0/x",
          "Rank1/x", "rank 1/x", "../rank0/x", "rank0", "state/z/mean")  # fmt: skip
 
@@ -86,7 +86,7 @@ def _flipped(tensor: Tensor) -> Tensor:
 
 
 def _mixed() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Parts of another step, another run, another hook, another rank."""
+    """Yield states with parts of another step, another run, another hook or another rank."""
     for key, tensor in honest().items():
         for name, other in (("step", honest(steps=4)), ("run", honest(width=3))):
             if key in other and not torch.equal(tensor, other[key]):
@@ -126,7 +126,7 @@ def _header_bytes() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _header_texts() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Sealed texts that say what an honest one says, otherwise, or twice, or in numbers that are none."""
+    """Yield headers with a valid digest that are not canonical, repeat keys, or have invalid numbers."""
     text = Forger().text()
     step = '"step":3'
     assert step in text
@@ -164,7 +164,7 @@ def _header_texts() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 class Other(Tensor):
-    """A subclass could answer anything."""
+    """Derive from Tensor, since a subclass could return anything."""
 
 
 def _odd_tensors() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -195,7 +195,7 @@ def _compressed(t: Tensor) -> Tensor:
 
 def _with_odd(key: str, make: Callable[[Tensor], Any]) -> dict[str, Any]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that these kinds are in beta
+        warnings.simplefilter("ignore")  # PyTorch warns that these kinds are in beta
         odd = make(honest()[key])
         if key == HEADER:
             return {**honest(), HEADER: odd}
@@ -211,7 +211,7 @@ def _with_odd(key: str, make: Callable[[Tensor], Any]) -> dict[str, Any]:
 
 
 def _bombs() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Much of everything. What the container does with it is its own affair."""
+    """Yield states that are far too large. The container may refuse them too."""
     one = torch.zeros(1)
     for size in (1 << 20, 1 << 23, 1 << 26):
         yield f"a header of {size >> 20} MiB", lambda size=size: {**honest(), HEADER: as_bytes(b" " * (size + 1))}
@@ -226,11 +226,11 @@ def _bombs() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"a sealed header of 1 MiB, number {i}", lambda inner=inner: {HEADER: as_bytes(sealed(inner))}
 
 
-# -- metadata of DCP, which is honest pickle and says what is not so ---------------------------------------------------
+# -- metadata of DCP: a harmless pickle with false content -------------------------------------------------------------
 
 
 def _metadata() -> Iterator[tuple[str, Callable[[Metadata], None]]]:
-    """What has no place in memory, or none that is sensible."""
+    """Yield metadata of entries that do not fit into memory, or that are not tensors."""
     for key in (HEADER, _some("ledger"), _some("free")):
         yield f"{key} in bytes", _stored(key, BytesStorageMetadata())
         yield f"{key} in nothing", _stored(key, None)

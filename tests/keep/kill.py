@@ -1,4 +1,4 @@
-"""A child trains, is killed at any moment and started again; what comes out is the run that nobody killed."""
+"""Kill a training process at random moments and restart it. The result must equal that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.keep.containers import CONTAINERS, WAYS, resume
 from tests.keep.resume import undisturbed
 from tests.keep.training import Run
 
-#: what a child was doing when it was killed; it writes the number into memory that it shares with the parent
+#: what a child is doing; it writes the number into memory that it shares with the parent
 DOING = ("starting", "training", "writing")
 _doing = mmap.mmap(-1, 1)
 
@@ -29,7 +29,7 @@ _doing = mmap.mmap(-1, 1)
 
 
 def train(folder: Path, steps: int, container: str, way: str) -> None:
-    """From the newest checkpoint to the end, with a checkpoint at every step; then the digest."""
+    """Train from the newest checkpoint to the end with a checkpoint at every step, then write the digest."""
     found = sorted(folder.glob("step*"))
     if found:
         run = resume(found[-1], container, way)
@@ -47,7 +47,7 @@ def train(folder: Path, steps: int, container: str, way: str) -> None:
 
 
 def _commit(folder: Path, name: str, write: Callable[[Path], object]) -> None:
-    """Written elsewhere, made durable, then given its name: there is all of it or nothing."""
+    """Write a file or folder atomically: write it under another name, sync it to disk, then rename it."""
     unfinished = folder / "unfinished"
     _remove(unfinished)
     write(unfinished)
@@ -72,13 +72,13 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# -- the parent: it has imported everything and run no step, so that a fork is a quick and clean start -----------------
+# -- the parent: it has imported everything but run no step, so that a fork starts fast and clean ----------------------
 
 
 @dataclass
 class Outcome:
     runs: int = 0
-    #: children that were killed while they ran, by what they were doing
+    #: number of children that were killed, by what they were doing
     kills: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
@@ -88,12 +88,12 @@ class Outcome:
 
 
 def harass(kills: int, *, steps: int = 40, seed: int = 0) -> Iterator[Outcome]:
-    """Runs of so many steps, until so many kills have hit a running child; after each run what is known so far."""
+    """Run trainings of `steps` steps until `kills` children were killed; yield the outcome so far after each run."""
     _warm_up()
     chance, outcome = random.Random(seed), Outcome()
     began = time.monotonic()
     expected = _reference(steps)
-    # A run is hit about ten times; now and then a child is spared for long, so that every run comes to its end.
+    # A run is killed about ten times. Now and then a child runs for long, so that every run ends.
     patience = (time.monotonic() - began) / 10
     while outcome.kills.total() < kills:
         container = list(CONTAINERS)[outcome.runs % len(CONTAINERS)]
@@ -112,7 +112,7 @@ def harass(kills: int, *, steps: int = 40, seed: int = 0) -> Iterator[Outcome]:
 
 
 def _warm_up() -> None:
-    """Whatever is imported late is imported now."""
+    """Import every module now that would otherwise be imported later."""
     run = Run()
     run.attach()
     with TemporaryDirectory() as folder:
@@ -123,12 +123,12 @@ def _warm_up() -> None:
 
 
 def _attempt(folder: Path, after: float | None, steps: int, container: str, way: str) -> str | None:
-    """Start a child, and kill it after some seconds. How it ended; None if the kill hit it."""
+    """Start a child, kill it after some seconds, and return how it ended; None if it was killed."""
     _doing[0] = DOING.index("starting")
     child = _fork(lambda: train(folder, steps, container, way), folder)
     if after is not None:
         time.sleep(after)
-        os.kill(child, signal.SIGKILL)  # not waited for yet, so the number is still its own
+        os.kill(child, signal.SIGKILL)  # the parent has not waited yet, so the id still belongs to the child
     return _ended(child, folder)
 
 
@@ -155,7 +155,7 @@ def _fork(work: Callable[[], object], folder: Path) -> int:
 
 
 def _ended(child: int, folder: Path) -> str | None:
-    """The digest that a child left, or its error; None if it was killed."""
+    """Return the digest that a child wrote, or its error; None if it was killed."""
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return None

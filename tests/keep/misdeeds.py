@@ -1,4 +1,4 @@
-"""What the guard must notice: readers that do what no reader may. Run as a module, it prints what was said of each."""
+"""Do everything that the guard must detect. Run as a module, it prints what the guard reported for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.keep.guard import MEMORY, MESSAGE, SECONDS, Guard, faults
 
 
 class Loud(th.StateError):
-    """Ours are brief and printable; this one is not."""
+    """Have a message that may be long or not printable, unlike the errors of tenterhook."""
 
     def __str__(self) -> str:
         return self.fact
@@ -57,7 +57,7 @@ def _write(path: str) -> None:
     Path(path).write_text("x")
 
 
-#: what the guard must say, and of what; each refuses afterwards, as if nothing had been
+#: forbidden operations, each with the text that the guard must report; each is followed by a normal refusal
 DONE: list[tuple[str, Callable[[], Any]]] = [
     ("exec ", lambda: eval("1 + 1")),
     ("compile ", lambda: compile("1", "x", "eval")),
@@ -81,7 +81,7 @@ DONE: list[tuple[str, Callable[[], Any]]] = [
     (" MiB", lambda: torch.ones(MEMORY).sum()),
 ]
 
-#: what the guard must say of the way something ends
+#: wrong ways to end, each with the text that the guard must report
 ENDED: list[tuple[str, Callable[[], Any]]] = [
     ("accepted", lambda: None),
     *((f"untyped: {type(e).__name__}", lambda e=e: _raise(e)) for e in (

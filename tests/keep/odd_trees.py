@@ -1,4 +1,4 @@
-"""Trees of dicts and lists with something odd in them: what plans and headers are made of."""
+"""Put odd values into trees of dicts and lists, such as plans and headers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _grow(tree: Any, r: Random, value: Any) -> None:
 
 
 def _fresh(value: Any) -> Any:
-    """A copy, so that no part of a tree stands in two places."""
+    """Copy a value, so that no object appears twice in a tree."""
     if isinstance(value, dict):
         return {key: _fresh(inner) for key, inner in value.items()}
     return [_fresh(inner) for inner in value] if isinstance(value, list) else value

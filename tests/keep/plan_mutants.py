@@ -1,4 +1,4 @@
-"""Mutants of plans as JSON and TOML: of bytes, of tokens, of the tree, and made up by the schema."""
+"""Mutate plans in JSON and TOML: bytes, tokens, trees, and plans generated from the schema."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[-+.\w]++|[ \t]++|.', re.DOTALL)
 
 
 def invented(r: Random) -> dict[str, Any]:
-    """A plan by the schema, with something odd in every few places."""
+    """Generate a plan from the schema, with an odd value now and then."""
 
     def some(*usual: Any) -> Any:
         return r.choice(ODD) if r.random() < 0.04 else r.choice(usual)
@@ -68,7 +68,7 @@ def _inline(value: Any) -> str:
 
 
 class PlanMutants:
-    """Texts made from the corpus."""
+    """Make texts from the corpus."""
 
     def __init__(self, r: Random, kind: str) -> None:
         self._random = r
@@ -136,7 +136,7 @@ class PlanMutants:
         return self._reader(text)
 
     def use(self, text: str | bytes, plan: th.Plan) -> None:
-        """It comes back from its canonical text as it was; one in four is asked, and none so long that it may not."""
+        """Check, for one plan in four, that writing and reading it returns an equal plan; long texts are left out."""
         if self._random.random() < 0.75 or len(text) > 20_000:
             return
         try:

@@ -1,4 +1,4 @@
-"""Resuming is exact, by induction over every point of a run; and whatever is left out is missed."""
+"""Prove that resuming is exact at every point of a run, and that leaving out any part of the state is detected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAIRS = tuple(product(CONTAINERS, WAYS))
 
 @contextmanager
 def resumed(path: Path, container: str, way: str, **options: Any) -> Iterator[Run]:
-    """For a while, beside a run that goes on afterwards with its own random numbers."""
+    """Resume a saved run for a while, and restore the random numbers of the run that continues afterwards."""
     rng = torch.get_rng_state()
     run = resume(path, container, way, **options)
     try:
@@ -43,9 +43,9 @@ class Proof:
 
 
 def prove(steps: int, *, by_turns: bool = False) -> Proof:
-    """At each point: what is saved and restored is the same, and one part later it still is, to the bit.
+    """Check at each point that a restored run equals the saved one bit for bit, and still does one part later.
 
-    Through every container and way back at each point, or `by_turns` through one of them.
+    Each point uses every container and way to restore, or with `by_turns` one of them.
     """
     live, proof = Run(), Proof()
     live.attach()
@@ -67,12 +67,12 @@ def prove(steps: int, *, by_turns: bool = False) -> Proof:
                 proof.wrong += [f"{where}, {container}, {way}: {name}" for name in wrong]
         proof.points += 1
     if live.digest() != undisturbed(steps):
-        proof.wrong.append("the run that was saved is not the run that was not")
+        proof.wrong.append("the run that was saved differs from a run that was not")
     return proof
 
 
 def undisturbed(steps: int) -> str:
-    """The digest of a run that was never saved."""
+    """Return the digest of a run that was never saved."""
     run = Run()
     run.attach()
     while run.step < steps:
@@ -85,21 +85,21 @@ def undisturbed(steps: int) -> str:
 
 @dataclass(frozen=True)
 class Ablation:
-    """One thing that is left out of what is restored, and must be missed."""
+    """Leave out one part of the state that is restored. The run must then differ."""
 
     what: str
-    #: tried at the first point of which this is true, once every hook is under way
+    #: the ablation is tried at the first point for which this is true, after all hooks have started
     where: Callable[[Run], bool]
-    #: the component of the run that must come to differ
+    #: the component of the run that must differ
     shows_in: str
-    #: what of the hooks goes back to what a fresh attach has
+    #: sets a part of the hooks' state back to that of a new rig
     drop: Callable[[th.Rig], object] | None = None
-    #: what else is done otherwise
+    #: other options for `resume`
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def between(before: str, after: str) -> Callable[[Run], bool]:
-    """After one part of a step and before another."""
+    """Return a test for the point after one part of a step and before another."""
     return lambda run: (run.last, run.next) == (before, after)
 
 
@@ -112,7 +112,7 @@ def _partials(hook: str) -> Callable[[th.Rig], object]:
 
 
 def _clock(**fresh: Any) -> Callable[[th.Rig], object]:
-    """Sets attributes of whichever part of the clock has them."""
+    """Return a function that sets attributes of the part of the clock that has them."""
 
     def drop(rig: th.Rig) -> None:
         parts = (rig._clock, rig._clock.passes, rig._installer.environment.gradients)
@@ -178,7 +178,7 @@ ABLATIONS = [
 
 
 class Trail:
-    """A run that was saved at every point of its first steps."""
+    """Save a run at every point of its first steps."""
 
     def __init__(self, folder: Path, *, start: int = 4, steps: int = 12) -> None:
         live = Run()
@@ -204,7 +204,7 @@ class Trail:
         return self.folder / f"{point}.safetensors"
 
     def first_difference(self, one: Ablation) -> int | None:
-        """How many parts later the ablation is seen where it must be; None if it never is."""
+        """Return after how many parts the ablation shows in the expected component; None if it never does."""
         point = self.places[one.what]
         for later, wrong in self.follow(point, one):
             if any(name.split("/")[0] == one.shows_in for name in wrong):
@@ -212,7 +212,7 @@ class Trail:
         return None
 
     def follow(self, point: int, one: Ablation | None = None) -> Iterator[tuple[int, list[str]]]:
-        """What differs at each point after this one, to the end."""
+        """Yield the differences at each later point."""
         with resumed(self.path(point), "safetensors", "restore", **(one.options if one else {})) as run:
             if one is not None and one.drop is not None:
                 one.drop(run.rig)

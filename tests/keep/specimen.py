@@ -1,4 +1,4 @@
-"""Small rigs that keep something of every kind, stopped in the middle of a step."""
+"""Build small rigs with every kind of state, stopped in the middle of a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Net(nn.Module):
 
 @th.action("specimen_momentum", at=["grad"], modifies=True)
 def momentum(grad: Tensor, ctx: th.Context) -> Tensor:
-    """Free state, of several shapes and dtypes."""
+    """Keep free state of several shapes and dtypes."""
     before = ctx.state.get("momentum")
     ctx.state["momentum"] = grad if before is None else 0.9 * before + grad
     ctx.state["seen"] = torch.tensor(ctx.step)
@@ -33,7 +33,7 @@ def momentum(grad: Tensor, ctx: th.Context) -> Tensor:
 
 @th.action("specimen_drift", at=["output", "value"], modifies=True, state={"mean": 0.0})
 def drift(x: Tensor, ctx: th.Context) -> Tensor:
-    """State of a forward point: what it writes is pending until the step ends."""
+    """Keep state at a forward point, where new state is pending until the step ends."""
     ctx.state["mean"] = 0.9 * ctx.state["mean"] + 0.1 * x.detach().mean()
     ctx.state["last"] = x.detach().sum(0)
     return x - ctx.state["mean"].to(x.dtype)
@@ -62,7 +62,7 @@ PARTS = {
 
 
 class Specimen(NamedTuple):
-    """The model and the optimizer live as long as it does."""
+    """Hold a rig, and keep its model and its optimizer alive."""
 
     model: Net
     optimizer: torch.optim.Optimizer
@@ -80,7 +80,7 @@ class Specimen(NamedTuple):
         self.model(torch.randn(3, wide, generator=torch.Generator().manual_seed(step))).square().sum().backward()
 
     def stop_midway(self) -> None:
-        """Gradients cleared once without a step, then half of the next one."""
+        """Run a backward whose gradients are cleared without a step, then the backward of the next step."""
         self.backward(100)
         self.optimizer.zero_grad()
         self.backward(101)
@@ -93,7 +93,7 @@ def specimen(*parts: str, width: int = 2, steps: int = 3, seed: int = 0) -> Spec
     plan = th.Plan(hook for part in parts or PARTS for hook in PARTS[part])
     made = Specimen(model, optimizer, plan, attached(model, optimizer, plan))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the part that is muted says so
+        warnings.simplefilter("ignore")  # tenterhook warns when it mutes a hook
         made.run(range(steps))
     made.stop_midway()
     return made
@@ -104,7 +104,7 @@ def attached(model: Net, optimizer: torch.optim.Optimizer, plan: th.Plan) -> th.
 
 
 def same(one: Mapping[str, Any], other: Mapping[str, Tensor]) -> bool:
-    """Whether these are the same tensors, to the bit."""
+    """Return True if both have the same tensors, bit for bit."""
     if one.keys() != other.keys() or not all(isinstance(value, Tensor) for value in one.values()):
         return False
     pairs = [(one[key].detach(), other[key].detach()) for key in one]

@@ -1,4 +1,4 @@
-"""Mutants of saved states: damaged as they lie, or with a header that vouches for what was changed."""
+"""Mutate saved states: damage them, or change them and update the header."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADER = RANK + "header"
 
 
 class Seed:
-    """A rig and its saved state, taken apart."""
+    """Hold a rig and its saved state, taken apart."""
 
     def __init__(self, name: str, made: Specimen) -> None:
         self.name = name
@@ -44,17 +44,17 @@ _seeds: dict[str, Seed] = {}
 
 
 def seeds() -> dict[str, Seed]:
-    """Made once: a model each, as long as the process runs. The last has all the others' parts."""
+    """Return the seeds, which are made once per process. The last seed has the parts of all others."""
     if not _seeds:
         for name in (*PARTS, "whole"):
             _seeds[name] = Seed(name, specimen(*([name] if name in PARTS else PARTS)))
         gc.collect()
-        gc.freeze()  # otherwise a walk over all of torch would be put down to some input
+        gc.freeze()  # otherwise a garbage collection over all of torch would be measured as the time of an input
     return _seeds
 
 
 class Load(NamedTuple):
-    """A state to be loaded into the rig of a seed, or restored on its model."""
+    """Describe a state to load into the rig of a seed, or to restore on its model."""
 
     seed: str
     state: dict[str, Any]
@@ -64,7 +64,7 @@ class Load(NamedTuple):
 
 
 def seal(said: Any, *, spread: bool = False) -> Tensor:
-    """A header that says this, with the digest it ought to have; spread out it is not canonical."""
+    """Return a header with this content and a valid digest; with `spread` it is not canonical."""
     try:
         text = msgspec.json.encode(said, order="sorted")
     except (UnicodeEncodeError, OverflowError):
@@ -75,7 +75,7 @@ def seal(said: Any, *, spread: bool = False) -> Tensor:
 
 
 def vouch(said: Any, key: str, tensor: Any) -> None:
-    """Have the header say of an entry what it is."""
+    """Describe an entry correctly in the header."""
     if not isinstance(tensor, Tensor):
         return
     plain = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_quantized
@@ -88,7 +88,7 @@ def vouch(said: Any, key: str, tensor: Any) -> None:
 
 
 def odd_entry(r: Random) -> Any:
-    """What is no plain tensor, or hardly one."""
+    """Return an object that is not a plain tensor, or only just."""
     strange: Sequence[Callable[[], Any]] = (
         lambda: torch.zeros(1).expand(1 << 40),
         lambda: torch.zeros(3, 3).t()[:, 1:],
@@ -109,7 +109,7 @@ def odd_entry(r: Random) -> Any:
 
 
 def odd_index(r: Random, dims: int) -> Tensor:
-    """Slots and shapes of free state, which may be anything."""
+    """Return an index of free state with arbitrary slots and shapes."""
     sizes = (0, 1, 2, -1, 2**31, 2**62, 2**63 - 1)
     rows = [
         [r.choice((0, 0, 1, 2, -1)), *(r.choice(sizes) for _ in range(dims))] for _ in range(r.choice((0, 1, 1, 2)))
@@ -118,7 +118,7 @@ def odd_index(r: Random, dims: int) -> Tensor:
 
 
 def altered(tensor: Tensor, r: Random) -> Tensor:
-    """Another tensor, not far from this one."""
+    """Return a tensor that differs a little from this one."""
     how = r.randrange(7)
     if how < 3 and tensor.numel():
         new = tensor.clone().reshape(-1)
@@ -150,12 +150,12 @@ def _within(dtype: torch.dtype, _known: dict[torch.dtype, list[Any]] = {}) -> li
     return _known[dtype]
 
 
-#: how keys may end
+#: endings of keys
 _NAMES = ("mean", "", "cpu/0", "cpu/x", "cpu", "cuda:0/0", "float32/2/m", "int64/0/n", "float32/99/m", "x/1/m")
 
 
 class StateMutants:
-    """States that rigs load one after the other, each going from one state into the next."""
+    """Make states that the same rigs load one after the other."""
 
     def __init__(self, r: Random) -> None:
         self._random = r
@@ -201,7 +201,7 @@ class StateMutants:
         return state
 
     def _change(self, seed: Seed, said: Any, tensors: dict[str, Any]) -> None:
-        """Change an entry, and have the header agree."""
+        """Change an entry, and update the header."""
         r = self._random
         if r.random() < 0.3:
             for key in self._change_entry(seed, said, tensors):
@@ -215,7 +215,7 @@ class StateMutants:
             vouch(said, key, tensors[key])
 
     def _change_entry(self, seed: Seed, said: Any, tensors: dict[str, Any]) -> Sequence[str]:
-        """Drop, swap, move or make up entries; their keys."""
+        """Drop, swap, move or add entries, and return their keys."""
         r = self._random
         key, other = r.choice(list(seed.tensors)), r.choice(list(seed.tensors))
         how = r.randrange(6)
@@ -258,7 +258,7 @@ class StateMutants:
             seed.attach()
 
     def use(self, load: Load, _: None) -> None:
-        """A rig that took a state in gives it out again, and runs."""
+        """Check that a rig that has loaded a state can save it again and run."""
         seed = seeds()[load.seed]
         if not load.sealed and HEADER in load.state:
             own = {key: value for key, value in load.state.items() if key.startswith(RANK)}
@@ -284,7 +284,7 @@ class StateMutants:
 
     @staticmethod
     def written(load: Load) -> bytes:
-        """As a text that `loaded` reads; what is no tensor stands as its repr."""
+        """Write a text that `loaded` reads. An object that is not a tensor is written as its repr."""
         entries = {key: _spelled(value) for key, value in load.state.items()}
         return json.dumps({**load._asdict(), "state": entries}).encode()
 
@@ -297,7 +297,7 @@ def _spelled(value: Any) -> Any:
 
 
 def loaded(text: bytes) -> Load:
-    """What `written` wrote."""
+    """Read the text that `written` wrote."""
     load = Load(**json.loads(text))
     return load._replace(state={key: _tensor(*v) if isinstance(v, list) else v for key, v in load.state.items()})
 

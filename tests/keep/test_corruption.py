@@ -1,4 +1,4 @@
-"""Damage to a saved state is noticed; scripts/corrupt tries all of what is sampled here."""
+"""Test that damage to a saved state is detected. `scripts/corrupt` tries all damage; this is a sample."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_flipped_bit_in_a_file_is_noticed(container, state, tmp_path):
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_what_lies_wide_is_read_or_refused(count):
-    """A stride means nothing where there is at most one element, so torch calls any contiguous."""
+    """Check strides of a tensor with at most one element, which PyTorch always calls contiguous."""
     state = whole_state(width=2)
     key = next(key for key, tensor in state.items() if tensor.shape == (1,) and tensor.dtype == torch.float64)
     assert verdict({**state, key: torch.zeros(3, 65, dtype=torch.float64)[:count, 0]}) == "noticed"

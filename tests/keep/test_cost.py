@@ -1,4 +1,4 @@
-"""Keeping the hooks costs little beside keeping the model. A slice; `python -m benchmarks.keep` measures 10^4 sites."""
+"""Test that saving hooks costs little compared with saving the model. `python -m benchmarks.keep` uses 10^4 sites."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from benchmarks.keep import measure
 
 def test_a_fraction_of_what_the_model_costs():
     found = measure(3, tensors=2000)
-    # The goal is 0.05 at 10^4 sites; at 2,000 fixed costs and a noisy machine are given room.
+    # The goal is 0.05 at 10^4 sites. The limit is higher here, because of fixed costs and a noisy machine.
     assert found["save the hooks"] < 0.15 * found["save the model"]
     assert found["load the hooks"] < 0.15 * found["load the model"]

@@ -1,4 +1,4 @@
-"""In containers: torch.save, safetensors, and distributed checkpoints, where what would be dropped is an error."""
+"""Test states in torch.save, safetensors and distributed checkpoints, where dropped entries must cause an error."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_several_rigs_are_told_apart_by_their_keys(tmp_path: Path):
         th.DcpState(tmp_path)
     assert str(error.value) == (
         "the checkpoint holds the hooks of 2 rigs: 'hooks', 'hooks2'\n"
-        "  remedy: say which: DcpState(..., under='hooks')"
+        "  remedy: choose one: DcpState(..., under='hooks')"
     )  # fmt: skip
     first, second = count(0), count(0)
     load(
@@ -206,7 +206,7 @@ def test_several_rigs_are_told_apart_by_their_keys(tmp_path: Path):
     same(second.rig.state_dict(), two.rig.state_dict())
     with pytest.raises(th.StateError) as error:
         th.DcpState(tmp_path, under="hook")
-    assert str(error.value) == "the checkpoint holds no hooks under 'hook'\n  remedy: it has 'hooks', 'hooks2'"
+    assert str(error.value) == "the checkpoint holds no hooks under 'hook'\n  remedy: use one of 'hooks', 'hooks2'"
 
 
 def test_a_key_that_need_not_be_said_may_be_said(run: Run, tmp_path: Path):
@@ -260,7 +260,7 @@ def test_entries_that_are_not_ours_are_refused_before_they_are_read(key, make, r
     shown = f"{key}.a" if isinstance(make(), dict) else key
     with pytest.raises(th.StateError) as error:
         th.DcpState(tmp_path)
-    assert str(error.value) == f"the saved state is damaged: the entry {shown!r} is not a tensor of ours"
+    assert str(error.value) == f"the saved state is damaged: the entry {shown!r} is not a tensor of a rig"
 
 
 def test_a_state_that_does_not_fit_leaves_the_rig_as_it_was(tmp_path: Path):
@@ -284,7 +284,7 @@ def test_a_damaged_file_is_noticed(run: Run, tmp_path: Path):
     with pytest.raises(th.StateError) as error:
         load(tmp_path, hooks=th.DcpState(tmp_path, run.rig))
     assert str(error.value) == (
-        "the saved state is damaged: the entry 'tenterhook/rank0/state/zscore/mean' is not what was saved\n"
+        "the saved state is damaged: the entry 'tenterhook/rank0/state/zscore/mean' has changed since it was saved\n"
         "  remedy: load an earlier checkpoint"
     )
     same(run.rig.state_dict(), before)
@@ -311,7 +311,7 @@ def test_a_rig_that_has_run_as_the_saved_one_has_every_place(tmp_path: Path):
 
 
 def test_a_stateless_rig_that_was_never_due_has_every_place(tmp_path: Path):
-    """The one case in which a fresh rig is as large as the saved one: then it is loaded, not passed over."""
+    """Check the only case in which a new rig has all entries of the saved one, so that `dcp.load` loads it."""
 
     def idle(steps: int) -> Run:
         hook = th.Hook("n", on="**", at="grad", do=th.scale(2.0), when=th.When(start=100))
@@ -324,7 +324,7 @@ def test_a_stateless_rig_that_was_never_due_has_every_place(tmp_path: Path):
 
 
 def test_a_saved_rig_of_equal_header_and_other_entries_is_not_passed_over(tmp_path: Path):
-    """Headers of one length, of which one vouches for entries that the other has no place for."""
+    """Check headers of equal length, where the saved one lists entries that the new rig does not have."""
     saved = count(3)
     state: dict[str, Tensor] = saved.rig.state_dict()
     save(tmp_path, hooks=saved.rig)

@@ -1,4 +1,4 @@
-"""A slice of the fuzzing that scripts/fuzz does at length, and every input that is kept."""
+"""Run a short part of the fuzzing of `scripts/fuzz`, and every input of the corpus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_mutants_are_read_or_refused(kind):
 
 
 def test_mutants_of_states_come_as_far_as_they_can():
-    """Past the seal, past the reading, and into a rig; what is not sealed gets nowhere."""
+    """Check that mutants with valid digests reach every stage, and that other mutants are refused in reading."""
     outcomes = chunk("state", 21, 0, 1000).outcomes
     assert outcomes["sealed: refused in reading"] > 100
     assert outcomes["sealed: refused in comparing"] > 100

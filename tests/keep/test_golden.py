@@ -1,6 +1,6 @@
-"""States and plans of format 1, read for ever.
+"""Test that states and plans of format 1 can always be read.
 
-A golden file may never be changed or taken away: somebody's checkpoint is like it. `scripts/golden` adds new ones.
+A golden file must never be changed or removed, since users have checkpoints like it. `scripts/golden` adds new files.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def job_of(state: str) -> Job:
 
 
 def restored(state: str, job: Job) -> Job:
-    """The golden state on a job's model; strict, so that there is no difference."""
+    """Restore the golden state on a job's model; it is strict, so any difference is an error."""
     saved = load(golden(f"{state}.safetensors"))
     job.rig = th.restore(job.model, saved, optimizer=job.optimizer, actions=ACTIONS)
     return job
@@ -95,7 +95,7 @@ def test_the_page_is_enough_to_read_a_state(state: str) -> None:
 def test_the_reader_of_the_page_needs_nothing_but_the_standard_library() -> None:
     code = f"{source()}\nimport sys\nprint(json.dumps([read(open(p, 'rb').read()) for p in sys.argv[1:]]))"
     paths = [str(FOLDER / f"{state}.safetensors") for state in STATES]
-    # Isolated and without site-packages: there is nothing else to import.
+    # The process is isolated and has no site-packages, so it can import only the standard library.
     run = subprocess.run([sys.executable, "-I", "-S", "-c", code, *paths], capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == [expected(state) for state in STATES]
@@ -132,12 +132,12 @@ def test_a_state_goes_into_the_plan_of_the_program(state: str) -> None:
     job = job_of(state).attach()
     report = job.rig.load_state_dict(load(golden(f"{state}.safetensors")))
     assert report.differences == []
-    # Another machine, or a later Python, is worth a note and no more.
-    assert all("may differ" in note or "compiled the saved" in note for note in report.notes), report.notes
+    # Another machine or a later Python causes notes, but no differences.
+    assert all("may differ" in note or "saved under Python" in note for note in report.notes), report.notes
     assert told(job.rig) == expected(state)
 
 
-#: written when clip_zscore took a millionth off a norm that was below its limit: today's run takes another way there
+#: written when clip_zscore reduced a norm below its limit by a millionth, so that a run today has other numbers
 MENDED = {"1/packed", "1/taps"}
 
 
@@ -147,7 +147,7 @@ def test_a_state_goes_on_as_if_it_had_never_stopped(state: str) -> None:
     saved = load(golden(f"{state}.safetensors"))
     here = straight.rig.state_dict()
     exact = all(same(saved[key], here[key]) for key in saved if key != "tenterhook/rank0/header")
-    # Another machine may make other last bits on the way here; the one that wrote the file must not.
+    # Another machine may produce other last bits. The machine that wrote the file must not.
     assert exact or {name: getattr(read_state(saved, ROOM).header, name) for name in surroundings()} != surroundings()
     resumed = job_of(state)
     with torch.no_grad():
@@ -182,7 +182,7 @@ def test_a_later_format_is_refused_by_its_number() -> None:
     text = json.dumps(sealed, sort_keys=True, separators=(",", ":"))
     saved["tenterhook/rank0/header"] = torch.tensor(list(text.encode()), dtype=torch.uint8)
     job = job_of("1/packed")
-    with pytest.raises(th.StateError, match="the state is of format 2; this tenterhook reads format 1"):
+    with pytest.raises(th.StateError, match="the state has format 2; this version of tenterhook reads format 1"):
         th.restore(job.model, saved, optimizer=job.optimizer)
 
 
@@ -203,7 +203,7 @@ def test_a_plan_of_a_later_format_is_refused_by_its_number() -> None:
         th.Plan.from_json('{"tenterhook": 2, "hooks": [], "new": "field"}')
 
 
-# -- what a rig says, in the words of the page's reader ----------------------------------------------------------------
+# -- the state of a rig, in the form that the reader of the page returns -----------------------------------------------
 
 
 def told(rig: th.Rig) -> dict[str, Any]:
@@ -264,12 +264,12 @@ def _numbers(tensor: Tensor) -> list[Any]:
 
 
 def same(one: Tensor, other: Tensor) -> bool:
-    """To the bit."""
+    """Return True if two tensors are equal bit for bit."""
     return _value(one) == _value(other)
 
 
 def close(one: Any, other: Any, *, exact: bool) -> bool:
-    """Equal; or, if not `exact`, with room for the last bits of numbers and for what is drawn."""
+    """Return True if both are equal. Without `exact`, the last bits of numbers and generators may differ."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(
             close(one[k], other[k], exact=exact) for k in one if exact or k != "generator"

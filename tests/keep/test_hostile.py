@@ -1,4 +1,4 @@
-"""Nothing hostile gets in, runs, or costs much. A slice; `scripts/hostile` runs all of it through every door."""
+"""Test that hostile data is refused at little cost and does not run code. `scripts/hostile` runs all cases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def verdicts() -> list[dict[str, Any]]:
 def test_every_artefact_of_the_slice_is_refused_as_it_should_be(verdicts: list[dict[str, Any]]):
     wrong = []
     for v in verdicts:
-        # Other tests run beside this one: `scripts/hostile` holds every refusal to 50 ms.
+        # Other tests run at the same time, so the limit is higher here. `scripts/hostile` uses 50 ms.
         faults = [fault for fault in v["faults"] if not fault.endswith(" ms") or v["seconds"] > 4 * SECONDS]
         wrong += [f"{v['artefact']} by {v['carrier']} to {v['reader']}: {faults}"] if faults else []
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""A run that is killed again and again ends as if it had not been. `scripts/kill` does it two thousand times."""
+"""Test that a run that is killed again and again has the same result. `scripts/kill` does it two thousand times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "kill"
 
 
 def test_a_killed_run_ends_as_if_nothing_had_happened():
-    """In a process of its own, which has run nothing before it forks."""
+    """Run in a separate process that has run nothing before it forks."""
     done = subprocess.run([sys.executable, SCRIPT, "15", "20"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"(\d+) kills .* in (\d+) runs, (\d+) differences$", done.stdout)

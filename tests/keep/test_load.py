@@ -1,4 +1,4 @@
-"""`rig.load_state_dict()`: the code's plan stays, the state comes by hook id and target, every difference is said."""
+"""Test `rig.load_state_dict()`: the rig keeps its plan, and every difference from the saved state is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.keep.conftest import (
 
 
 def loaded(run: Run, state: dict[str, Tensor], plan: Any = PLAN) -> Run:
-    """A new process: new model, new optimizer, the code's plan, then the saved state."""
+    """Make a new model and optimizer, attach the program's plan, and load the saved state, as a new process does."""
     model, optimizer = fresh(run)
     rig = th.attach(model, plan, optimizer=optimizer, actions=ACTIONS, tensors=TENSORS)
     report = rig.load_state_dict(state)
@@ -40,11 +40,11 @@ def loaded(run: Run, state: dict[str, Tensor], plan: Any = PLAN) -> Run:
 
 
 def changed(**changes: th.Hook) -> th.Plan:
-    """The plan with other hooks under some of its ids."""
+    """Return the plan with other hooks under some of its ids."""
     return th.Plan(changes.get(hook.id, hook) for hook in PLAN)
 
 
-# -- going on ---------------------------------------------------------------------------------------------------------
+# -- continuing a run -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5])
@@ -124,9 +124,9 @@ def test_what_was_saved_on_more_ranks_goes_on_where_it_is_of_the_whole(run: Run)
     report = other.rig.load_state_dict(state, strict=False)
     told = [str(difference) for difference in report.differences] + report.notes
     assert other.rig.step_count == run.rig.step_count
-    assert all("as 2 ranks had them; here are 1" in one or "ranks 1 to 1 is left" in one or "2 ranks did" in one
-               for one in told)  # fmt: skip
-    assert any("ranks 1 to 1 is left" in one for one in told), told
+    shards, dropped = "shards of 2 ranks, but there are 1", "the state of ranks 1 to 1 is dropped"
+    assert all(shards in one or dropped in one for one in told)
+    assert any(dropped in one for one in told), told
 
 
 def test_entries_may_be_parameters(run: Run):
@@ -155,7 +155,7 @@ def test_the_same_state_can_be_loaded_again_and_again(run: Run):
 
 def test_by_id_and_name_whatever_the_order(run: Run):
     class Reversed(Net):
-        """The same parameters, found the other way round."""
+        """Have the same parameters in reverse order."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -178,7 +178,7 @@ def test_by_id_and_name_whatever_the_order(run: Run):
     assert identical(theirs[key], mine[key])
 
 
-# -- counters, sleep and silence --------------------------------------------------------------------------------------
+# -- counters, dormant and muted sites --------------------------------------------------------------------------------
 
 
 def test_every_counter_is_exact():
@@ -289,7 +289,7 @@ def test_a_site_falls_silent_and_speaks_again_with_the_state():
 
 @pytest.mark.parametrize("step", [3, 4, 5, 6])
 def test_when_goes_on(step):
-    """A trigger that trips in step 3 switches a hook on for two steps; another is due in every third."""
+    """Check a hook that a trigger enables for two steps in step 3, and a hook that is due in every third step."""
 
     def attach() -> tuple[nn.Module, torch.optim.Optimizer, th.Rig, list[int]]:
         model, seen = nn.Linear(1, 1), []
@@ -321,7 +321,7 @@ def test_when_goes_on(step):
     assert {at.split()[0] for at in before} <= set("0123456"[:step])
 
 
-# -- the code's plan stays --------------------------------------------------------------------------------------------
+# -- the rig keeps its plan -------------------------------------------------------------------------------------------
 
 
 def test_the_plan_of_the_code_stays_and_what_it_changed_is_noted(run: Run):
@@ -344,13 +344,13 @@ def test_the_plan_of_the_code_stays_and_what_it_changed_is_noted(run: Run):
     every = "When(every=1, start=0, stop=None, phase=None, after_trip=None)"
     assert str(report).splitlines() == [
         "all of the state was loaded",
-        "  note: hook 'zscore': do was clip_zscore(warmup=2, z=0.5), is clip_zscore(z=9.0, warmup=2)",
-        "  note: hook 'zscore': expect was None, is 8",
-        f"  note: hook 'noise': when was {every}, is {every.replace('every=1', 'every=2')}",
-        "  note: hook 'drift': on was blocks.*, is ('blocks.0', 'blocks.1')",
-        "  note: hook 'spike': on_error was None, is raise",
+        "  note: hook 'zscore': do was clip_zscore(warmup=2, z=0.5) and is now clip_zscore(z=9.0, warmup=2)",
+        "  note: hook 'zscore': expect was None and is now 8",
+        f"  note: hook 'noise': when was {every} and is now {every.replace('every=1', 'every=2')}",
+        "  note: hook 'drift': on was blocks.* and is now ('blocks.0', 'blocks.1')",
+        "  note: hook 'spike': on_error was None and is now raise",
         "  note: hook 'stats': saved, but not in this plan",
-        "  note: hook 'new': in this plan, but not saved: it begins anew",
+        "  note: hook 'new': in this plan, but not saved, so it starts without state",
     ]
     theirs, mine = run.rig.state_dict(), rig.state_dict()
     kept = [key for key in theirs if "stats" not in key and key != "tenterhook/rank0/header"]
@@ -371,7 +371,7 @@ def test_a_module_of_another_class_is_noted():
     run, other = attached(hook).train(range(2)), attached(hook, Other)
     report = other.rig.load_state_dict(run.rig.state_dict())
     assert not report and report.notes == [
-        "hook 'n': 'embed' was a Linear, is a Own, and 1 more are of another class"
+        "hook 'n': 'embed' was Linear and is now Own, and 1 more changed class"
     ]  # fmt: skip
     assert counters(other.rig) == counters(run.rig)
 
@@ -399,15 +399,17 @@ def test_notes_on_what_else_decides_the_bits(run: Run):
     report = other.rig.load_state_dict(resealed(run.rig.state_dict(), elsewhere))
     assert not report
     assert report.notes == [
-        f"hook 'momentum': Python 3.10 compiled the saved 'momentum', {python} the one here; whether the code is the "
-        "same cannot be told",
-        "torch was 2.12.1, is 2.13.0: the last bits of a run may differ",
-        f"cpu was AVX2, is {here}: the last bits of a run may differ",
-        f"threads was 64, is {torch.get_num_threads()}: the last bits of a run may differ",
+        f"hook 'momentum': 'momentum' was saved under Python 3.10 and this is Python {python}, "
+        "so the code cannot be compared",
+        "torch was 2.12.1 and is now 2.13.0, so the last bits of a run may differ",
+        f"cpu was AVX2 and is now {here}, so the last bits of a run may differ",
+        f"threads was 64 and is now {torch.get_num_threads()}, so the last bits of a run may differ",
     ]
 
 
-# -- no state, or not where it is looked for --------------------------------------------------------------------------
+# -- no state, or state in an unexpected place ------------------------------------------------------------------------
+
+NO_STATE = "the checkpoint holds no state of hooks, so the hooks keep their present state"
 
 
 @pytest.mark.parametrize("given", [{}, {"model": {}}, {"embed.weight": torch.ones(2), 3: torch.ones(1)}])
@@ -417,9 +419,9 @@ def test_a_checkpoint_without_hooks_is_said_once(given):
     with pytest.warns() as warned:
         report = run.rig.load_state_dict(given)
     assert [(w.category, str(w.message), w.filename) for w in warned] == [
-        (RuntimeWarning, "tenterhook: the checkpoint holds no state of hooks: they stay as they are", __file__)
+        (RuntimeWarning, f"tenterhook: {NO_STATE}", __file__)
     ]
-    assert not report and report.notes == ["the checkpoint holds no state of hooks: they stay as they are"]
+    assert not report and report.notes == [NO_STATE]
     assert str(report).startswith("nothing was loaded\n  note: ") and run.rig.loaded is report
     same(run.rig.state_dict(), before)
 
@@ -428,7 +430,9 @@ def test_a_checkpoint_without_hooks_is_said_once(given):
 def test_what_is_no_state_dict(given, kind, run: Run):
     with pytest.raises(th.StateError) as error:
         run.rig.load_state_dict(given)
-    assert str(error.value) == f"a {kind} is not a state dict\n  remedy: give what rig.state_dict() returned"
+    assert str(error.value) == (
+        f"the state is of type {kind}, not a mapping\n  remedy: pass the dict that rig.state_dict() returned"
+    )
 
 
 def test_a_rig_that_was_taken_off_can_be_saved_but_not_loaded(run: Run):
@@ -437,7 +441,7 @@ def test_a_rig_that_was_taken_off_can_be_saved_but_not_loaded(run: Run):
     same(run.rig.state_dict(), state)
     with pytest.raises(th.AttachedError) as error:
         run.rig.load_state_dict(state)
-    assert str(error.value) == "the rig is on no model any more\n  remedy: attach the plan again"
+    assert str(error.value) == "the rig is no longer attached to a model\n  remedy: attach the plan again"
 
 
 def test_a_rig_whose_model_is_gone_is_not_saved_as_if_it_had_no_parameters():
@@ -446,7 +450,7 @@ def test_a_rig_whose_model_is_gone_is_not_saved_as_if_it_had_no_parameters():
         rig.state_dict()
 
 
-# -- what would be lost without a word --------------------------------------------------------------------------------
+# -- state that would be lost silently --------------------------------------------------------------------------------
 
 
 def test_a_hook_that_was_not_saved_begins_anew_in_a_rig_that_has_run():
@@ -454,7 +458,7 @@ def test_a_hook_that_was_not_saved_begins_anew_in_a_rig_that_has_run():
     old = attached(list(PLAN)).train(range(3))
     run = attached([*PLAN, new]).train(range(5))
     report = run.rig.load_state_dict(old.rig.state_dict())
-    assert report.notes == ["hook 'new': in this plan, but not saved: it begins anew"]
+    assert report.notes == ["hook 'new': in this plan, but not saved, so it starts without state"]
     run.train(range(3, 6))
     assert {site.fired for site in run.rig.ledger["new"].values()} == {6}
     assert run.rig.ledger["new"].due == 3
@@ -465,7 +469,7 @@ def test_taps_that_the_plan_no_longer_selects_are_a_difference(run: Run):
     other = attached(narrow)
     with pytest.raises(th.MismatchError) as error:
         other.rig.load_state_dict(run.rig.state_dict())
-    assert "hook 'taps' on 'blocks.1:act': saved, but not here" in str(error.value)
+    assert "hook 'taps' on 'blocks.1:act': saved, but not on this model" in str(error.value)
 
 
 def test_two_taps_that_are_renamed_to_one_are_a_difference(run: Run):

@@ -1,4 +1,4 @@
-"""What does not fit, in words: one report of everything, before anything is loaded."""
+"""Test the report of all differences, which is complete before anything is loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenterhook.rig.saved.load_report import ALSO, MOST, Difference, LoadReport
 from tenterhook.rig.saved.renaming import Renaming
 from tests.keep.conftest import ACTIONS, HEADER, Net, Run, build, canonical, copied, header, raw, resealed, same
 
-# -- how it reads -----------------------------------------------------------------------------------------------------
+# -- the text ---------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_differs():
@@ -47,7 +47,7 @@ def test_targets_of_which_the_same_is_to_be_said_stand_in_one_line():
     report.add("hook", "gone", hook="h")
     assert str(report) == (
         "11 differences\n"
-        "  hook 'h' on 'a.0': gone; likewise 'a.1', 'a.2', 'a.3', 'a.4' and 3 more\n"
+        "  hook 'h' on 'a.0': gone; also on 'a.1', 'a.2', 'a.3', 'a.4' and 3 more\n"
         "  hook 'g' on 'a.0': gone\n"
         "  hook 'h' on 'a.0': here\n"
         "  hook 'h': gone"
@@ -64,13 +64,13 @@ def test_of_very_many_differences_the_rest_is_counted():
     report.notes.append("and so on")
     lines = str(report).splitlines()
     assert lines[0] == "23 differences" and lines[20:] == [
-        "  hook 'h': fact 19", "  ... and 3 lines more", "  note: and so on",
+        "  hook 'h': fact 19", "  ... and 3 more lines", "  note: and so on",
     ]  # fmt: skip
 
 
 def test_of_very_many_notes_the_rest_is_counted():
     report = LoadReport(notes=[f"note {i}" for i in range(MOST + 3)])
-    assert len(str(report).splitlines()) == 1 + MOST + 1 and str(report).endswith("  ... and 3 notes more")
+    assert len(str(report).splitlines()) == 1 + MOST + 1 and str(report).endswith("  ... and 3 more notes")
 
 
 def test_the_error_has_the_report():
@@ -83,7 +83,7 @@ def test_the_error_has_the_report():
         "the saved state does not fit: 1 difference\n"
         "  hook 'h': is another\n"
         "  note: of no weight\n"
-        "  remedy: strict=False loads what fits"
+        "  remedy: pass strict=False to load what fits"
     )
     assert error.value.report is report and isinstance(error.value, th.StateError)
 
@@ -92,7 +92,7 @@ def test_the_error_has_the_report():
 
 
 def kept_names(*names: str) -> list[tuple[str, str]]:
-    """Not renamed."""
+    """Return each name twice, since it is not renamed."""
     return [(name, name) for name in names]
 
 
@@ -103,10 +103,10 @@ def test_the_nearest_name_and_a_rename_are_proposed():
         report.refuse()
     assert str(error.value) == (
         "the saved state does not fit: 4 differences\n"
-        "  hook 'h' on 'encoder.0.weight': saved, but not here; the nearest is 'backbone.0.weight'\n"
-        "  hook 'h' on 'encoder.1.weight': saved, but not here; the nearest is 'backbone.1.weight'\n"
-        "  hook 'h' on 'backbone.0.weight': here, but not saved; likewise 'backbone.1.weight'\n"
-        '  remedy: rename={"encoder": "backbone"}, or strict=False, which loads what fits'
+        "  hook 'h' on 'encoder.0.weight': saved, but not on this model; the nearest is 'backbone.0.weight'\n"
+        "  hook 'h' on 'encoder.1.weight': saved, but not on this model; the nearest is 'backbone.1.weight'\n"
+        "  hook 'h' on 'backbone.0.weight': on this model, but not saved; also on 'backbone.1.weight'\n"
+        '  remedy: pass rename={"encoder": "backbone"}, or pass strict=False to load what fits'
     )
 
 
@@ -178,7 +178,7 @@ def test_a_name_that_was_renamed_is_told_with_both():
     report = LoadReport()
     report.missing("h", [("old.weight", "new.weight")], ["newer.weight"])
     assert str(report.differences[0]) == (
-        "hook 'h' on 'old.weight': saved, but not here as 'new.weight'; the nearest is 'newer.weight'"
+        "hook 'h' on 'old.weight': saved, but not on this model as 'new.weight'; the nearest is 'newer.weight'"
     )
     assert report.renaming is None
 
@@ -189,15 +189,15 @@ def test_the_nearest_is_looked_for_only_while_it_would_be_shown():
         "h", kept_names(*(f"layer.{i}.weight" for i in range(30))), [f"layers.{i}.weight" for i in range(30)]
     )
     facts = [d.fact for d in report.differences]
-    assert facts[:20] == [f"saved, but not here; the nearest is 'layers.{i}.weight'" for i in range(20)]
-    assert facts[20:] == ["saved, but not here"] * 10 + ["here, but not saved"] * 30
+    assert facts[:20] == [f"saved, but not on this model; the nearest is 'layers.{i}.weight'" for i in range(20)]
+    assert facts[20:] == ["saved, but not on this model"] * 10 + ["on this model, but not saved"] * 30
 
 
-# -- what a rig differs in --------------------------------------------------------------------------------------------
+# -- differences of a rig ---------------------------------------------------------------------------------------------
 
 
 def counting(code: Callable[..., None] | None = None, **contract: Any) -> th.Registry:
-    """A registry with its own `count`."""
+    """Return a registry with its own `count`."""
     actions = th.Registry()
     th.action("count", registry=actions, **{"state": {"n": 0.0}, **contract})(code or ACTIONS.get("count").fn)
     return actions
@@ -234,7 +234,7 @@ class Double(Net):
 
 
 class Shifted(Net):
-    """The last bias has another name."""
+    """Give the last bias another name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,20 +257,20 @@ def crowded(said: dict[str, Any], entries: dict[str, Tensor]) -> None:
 
 
 class Case(NamedTuple):
-    #: how the rig was made that was saved after three steps, and how the one that is here
+    #: how the rig that was saved after three steps was made, and how the rig that loads it was made
     then: dict[str, Any]
     here: dict[str, Any]
     lines: list[str]
-    #: with strict=False: firings of each target, and its `n`
+    #: results with strict=False: how often each target fired, and its `n`
     fired: list[int]
     n: list[int] | None
-    remedy: str = "strict=False loads what fits"
+    remedy: str = "pass strict=False to load what fits"
     change: Callable[..., None] = lambda said, entries: None
-    #: what the rig here has run before
+    #: how many steps the loading rig has run before
     steps: int = 1
 
 
-#: held by an optimizer that never steps
+#: a parameter of an optimizer that never steps
 BESIDE = torch.zeros(1, requires_grad=True)
 ALL, NONE = [6, 6, 6, 6], [0, 0, 0, 0]
 NOISY = {"plan": [hook(), hook("r", do=th.noise(0.1))]}
@@ -282,52 +282,52 @@ def masked(by: Tensor) -> dict[str, Any]:
 
 CASES = {
     "another action": Case({}, {"plan": hook(do=th.stats())},
-        ["hook 'n': saved with 'count', here it is 'stats'"], NONE, None),
+        ["hook 'n': its action was 'count' and is now 'stats'"], NONE, None),
     "another point": Case({}, {"plan": hook(at="grad_final")},
-        ["hook 'n': saved at grad, here it is at grad_final"], NONE, None),
+        ["hook 'n': its point was grad and is now grad_final"], NONE, None),
     "another id": Case({}, {"plan": hook("n2")},
         ["hook 'n': saved, but not in this plan; the nearest is 'n2'",
-         "hook 'n2': in this plan, but not saved: it begins anew"], NONE, None),
+         "hook 'n2': in this plan, but not saved, so it starts without state"], NONE, None),
     "a generator that would be lost": Case(NOISY, {}, ["hook 'r': saved, but not in this plan"], ALL, ALL),
     "fewer targets": Case({}, {"plan": hook(on="blocks.**.bias")},
-        ["hook 'n' on 'embed.bias': saved, but not here; likewise 'head.bias'"], [6, 6], [6, 6]),
+        ["hook 'n' on 'embed.bias': saved, but not on this model; also on 'head.bias'"], [6, 6], [6, 6]),
     "more targets": Case({}, {"plan": hook(on="**")},
-        ["hook 'n' on 'embed.weight': here, but not saved; likewise 'blocks.0.lin.weight', 'blocks.1.lin.weight', "
-         "'head.weight'"], [0, 6] * 4, [0, 6] * 4),
+        ["hook 'n' on 'embed.weight': on this model, but not saved; also on 'blocks.0.lin.weight', "
+         "'blocks.1.lin.weight', 'head.weight'"], [0, 6] * 4, [0, 6] * 4),
     "another name": Case({}, {"plan": hook(on=("**.bias", "head.shift")), "make": Shifted},
-        ["hook 'n' on 'head.bias': saved, but not here; the nearest is 'head.shift'",
-         "hook 'n' on 'head.shift': here, but not saved"], [6, 6, 6, 0], [6, 6, 6, 0],
-        remedy='rename={"head.bias": "head.shift"}, or strict=False, which loads what fits'),
+        ["hook 'n' on 'head.bias': saved, but not on this model; the nearest is 'head.shift'",
+         "hook 'n' on 'head.shift': on this model, but not saved"], [6, 6, 6, 0], [6, 6, 6, 0],
+        remedy='pass rename={"head.bias": "head.shift"}, or pass strict=False to load what fits'),
     "another shape": Case({}, {"make": Wide},
-        ["hook 'n' on 'head.bias': saved as float32[2], here it is float32[3]"], [6, 6, 6, 0], [6, 6, 6, 0]),
+        ["hook 'n' on 'head.bias': saved as float32[2], but it is now float32[3]"], [6, 6, 6, 0], [6, 6, 6, 0]),
     "another dtype": Case({}, {"make": Double},
-        ["hook 'n' on 'embed.bias': saved as float32[4], here it is float64[4]; likewise 'blocks.0.lin.bias', "
-         "'blocks.1.lin.bias'", "hook 'n' on 'head.bias': saved as float32[2], here it is float64[2]"], NONE, NONE),
+        ["hook 'n' on 'embed.bias': saved as float32[4], but it is now float64[4]; also on 'blocks.0.lin.bias', "
+         "'blocks.1.lin.bias'", "hook 'n' on 'head.bias': saved as float32[2], but it is now float64[2]"], NONE, NONE),
     "another tensor": Case(masked(torch.ones(2)), masked(torch.tensor([1.0, 1.0 + 2**-23])),
-        ["the tensor 'v' is another than the saved one"], ALL, ALL),
+        ["the tensor 'v' differs from the saved tensor"], ALL, ALL),
     "a tensor of another dtype": Case(masked(torch.zeros(2)), masked(torch.zeros(2, dtype=torch.int32)),
-        ["the tensor 'v' is another than the saved one"], ALL, ALL),
+        ["the tensor 'v' differs from the saved tensor"], ALL, ALL),
     "a newer version": Case({"actions": counting(version=3)}, {"actions": counting(version=2)},
-        ["hook 'n': saved with version 3 of 'count', newer than the one here, 2"], ALL, ALL),
+        ["hook 'n': saved with version 3 of 'count', which is newer than this version, 2"], ALL, ALL),
     "an older version": Case({"actions": counting(version=3)}, {"actions": counting(version=10)},
-        ["hook 'n': saved with version 3 of 'count', older than the one here, 10"], ALL, ALL),
+        ["hook 'n': saved with version 3 of 'count', which is older than this version, 10"], ALL, ALL),
     "other code": Case({}, {"actions": counting(twice)},
-        ["hook 'n': the code of 'count' is not what it was when the state was saved"], ALL, ALL),
+        ["hook 'n': the code of 'count' has changed since the state was saved"], ALL, ALL),
     "other state": Case({}, {"actions": counting(state={"m": 0.0})},
-        ["hook 'n': 'count' has no state 'n' here"], ALL, None, steps=0),
+        ["hook 'n': 'count' has no state 'n' in this program"], ALL, None, steps=0),
     "more state": Case({}, {"actions": counting(state={"n": 0.0, "m": 0.0})},
         ["hook 'n': the state 'm' was not saved"], ALL, ALL),
     "a generator of another device": Case(NOISY, NOISY,
-        ["hook 'r': its generator was on cuda:0, where this model is not"], ALL, ALL, change=to_cuda),
+        ["hook 'r': its generator was on cuda:0, but this model is not on that device"], ALL, ALL, change=to_cuda),
     "no optimizer": Case({}, {"counted": lambda _: None},
-        ["saved with 'optimizer', here it has no optimizer"], ALL, ALL,
-        remedy="give optimizer=optimizer, or strict=False, which loads what fits"),
+        ["saved with 'optimizer', but this rig has no optimizer"], ALL, ALL,
+        remedy="pass optimizer=optimizer, or pass strict=False to load what fits"),
     "other optimizers": Case({}, {"counted": lambda optimizer: {"a": optimizer, "b": torch.optim.SGD([BESIDE])}},
-        ["saved with 'optimizer', here it has 'optimizer.a', 'optimizer.b'"], ALL, ALL),
+        ["saved with 'optimizer', but this rig has 'optimizer.a', 'optimizer.b'"], ALL, ALL),
     "another clock": Case({"counted": lambda one: [one, torch.optim.SGD([BESIDE])], "clock": "0"},
         {"counted": lambda one: [one, torch.optim.SGD([BESIDE])]},
-        ["the steps of 'optimizer.0' were counted, here those of 'optimizer.1' are"], ALL, ALL),
-    "a crowd": Case({}, {}, ["hook 'n': saved for 4097 targets, here are 4"], NONE, None, change=crowded),
+        ["the saved rig counted steps of 'optimizer.0', this rig counts steps of 'optimizer.1'"], ALL, ALL),
+    "a crowd": Case({}, {}, ["hook 'n': saved for 4097 targets, but this model has 4"], NONE, None, change=crowded),
 }  # fmt: skip
 
 
@@ -353,7 +353,7 @@ def test_a_difference_is_refused_and_nothing_is_loaded(name):
     assert (None if kept is None else kept.tolist()) == case.n
 
 
-# -- what cannot be read ----------------------------------------------------------------------------------------------
+# -- states that cannot be read ---------------------------------------------------------------------------------------
 
 N = "tenterhook/rank0/state/n/n"
 
@@ -374,19 +374,19 @@ def put(key: str, make: Callable[[Tensor], Any]) -> Callable[[dict[str, Tensor]]
 
 
 def sealed_with(change: Callable[..., object]) -> Callable[[dict[str, Tensor]], object]:
-    """Something else is true, and every digest in order."""
+    """Return a change of a state after which all digests are valid."""
     return lambda state: [made := resealed(state, change), state.clear(), state.update(made)]
 
 
 def reworded(tensor: Tensor, old: str, new: str) -> Tensor:
-    """The header in other words, with its digest in order."""
+    """Return the header with a replaced text and a valid digest."""
     inner = canonical(header({HEADER: tensor})).replace(old, new, 1)
     digest = hashlib.blake2b(inner.encode(), digest_size=16).hexdigest()
     return torch.tensor(list(f'{{"digest":"{digest}","state":{inner},"tenterhook":1}}'.encode()), dtype=torch.uint8)
 
 
 def of_format(tensor: Tensor, number: int) -> Tensor:
-    """The last thing a header says is its format."""
+    """Return the header with another format number, which is at its end."""
     text = raw(tensor).decode().removesuffix("1}") + f"{number}}}"
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
@@ -401,49 +401,49 @@ def ledger(row: int, value: int) -> Callable[..., None]:
 
 DAMAGE = {
     "no header": (without(HEADER), f"the entry '{HEADER}' is missing"),
-    "a header of numbers": (put(HEADER, Tensor.double), "the header is not a row of bytes"),
+    "a header of numbers": (put(HEADER, Tensor.double), "the header is not a one-dimensional tensor of bytes"),
     "half a header": (put(HEADER, lambda t: t[:99]), "the header cannot be read: Input data was truncated"),
-    "a bit of the header": (flipped(HEADER, -40), "the header is not what was saved"),
+    "a bit of the header": (flipped(HEADER, -40), "the header has changed since it was saved"),
     "a space in the header": (put(HEADER, partial(reworded, old="{", new="{ ")), "the header is not canonical JSON"),
     "a word in the header": (sealed_with(lambda said, _: said.update(more=1)),
         "the header cannot be read: Object contains unknown field `more`"),
     "hooks that are not planned": (sealed_with(lambda said, _: said["hooks"].update(m=said["hooks"]["n"])),
-        "the header speaks of other hooks than its plan"),
+        "the header and its plan have different hooks"),
     "a hook of another action": (sealed_with(lambda said, _: said["hooks"]["n"].update(action="stats")),
-        "the header speaks of other hooks than its plan"),
+        "the header and its plan have different hooks"),
     "a word for the terminal": (sealed_with(lambda said, _: said["hooks"]["n"].update(reasons=["muted\x1b[31m"])),
-        "the header has a word that cannot be shown"),
+        "the header has a name that is too long or not printable"),
     "a plan that we write otherwise": (sealed_with(unwritten), "the saved plan is not canonical JSON"),
     "a dtype that is none": (put(HEADER, partial(reworded, old='"float64"', new='"float46"')),
-        f"the entry '{N}' is of an unknown dtype 'float46'"),
+        f"the entry '{N}' has the unknown dtype 'float46'"),
     "an entry missing": (without(N), f"the entry '{N}' is missing"),
     "an entry of a long name": (put(f"tenterhook/{'x' * 200}", lambda _: torch.ones(1)),
-        f"the entry 'tenterhook/{'x' * 85}... has no meaning"),
+        f"the entry 'tenterhook/{'x' * 85}... is unknown"),
     "an entry more": (put("tenterhook/rank0/more", lambda _: torch.ones(1)),
-        "the entry 'tenterhook/rank0/more' is not of this state"),
-    "a bit of an entry": (flipped(N, 0), f"the entry '{N}' is not what was saved"),
+        "the entry 'tenterhook/rank0/more' does not belong to this state"),
+    "a bit of an entry": (flipped(N, 0), f"the entry '{N}' has changed since it was saved"),
     "an entry of another dtype": (put(N, Tensor.float), f"the entry '{N}' is float32[4], not float64[4]"),
     "an entry of another shape": (put(N, lambda t: t.reshape(2, 2)),
         f"the entry '{N}' is float64[2, 2], not float64[4]"),
     "an entry of strides": (put(N, lambda t: t[:1].expand(4)), f"the entry '{N}' is not a plain, contiguous tensor"),
-    "an entry that is no tensor": (put(N, Tensor.tolist), f"the entry '{N}' is a list, not a tensor"),
+    "an entry that is not a tensor": (put(N, Tensor.tolist), f"the entry '{N}' is a list, not a tensor"),
     "a ledger more": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/ledger/n/more": torch.ones(1)})),
-        "the entry 'ledger/n/more' has no meaning"),
+        "the entry 'ledger/n/more' is unknown"),
     "an entry of no kind, named": (
         sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/what/n/x": torch.ones(1)})),
-        "the entry 'what/n/x' has no meaning"),
+        "the entry 'what/n/x' is unknown"),
     "an entry of no kind": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/what/n": torch.ones(1)})),
-        "the entry 'what/n' has no meaning"),
+        "the entry 'what/n' is unknown"),
 }  # fmt: skip
 DAMAGED = {name: (change, f"the saved state is damaged: {fact}\n  remedy: load an earlier checkpoint")
            for name, (change, fact) in DAMAGE.items()}  # fmt: skip
-#: what has its digest and is still not to be believed
+#: entries that have a valid digest and invalid content
 MEANINGLESS = {
     "firings below zero": ("ledger", ledger(1, -1)),
     "a first step below none": ("ledger", ledger(5, -2)),
     "a kind that is not listed": ("ledger", ledger(7, 2)),
     "a reason that is not listed": ("ledger", ledger(8, 0)),
-    "a reason that is no silence": ("ledger", lambda said, _: said["hooks"]["n"].update(reasons=["frozen"])),
+    "a reason that is not about muting": ("ledger", lambda said, _: said["hooks"]["n"].update(reasons=["frozen"])),
     "a ledger of a row more": ("ledger", lambda said, _: said["hooks"]["n"].update(skipped=["why"])),
     "two targets of one name": ("list of targets", lambda _, entries: entries.update(
         {"tenterhook/rank0/targets/n": torch.tensor(list(b"a\0b\0b\0c"), dtype=torch.uint8)})),
@@ -473,25 +473,25 @@ MEANINGLESS = {
 UNREADABLE = {
     **DAMAGED,
     "an earlier format": (put(HEADER, partial(of_format, number=0)),
-        "the state is of format 0; this tenterhook reads format 1\n"
-        "  remedy: read it with the tenterhook that wrote it, or a later one"),
+        "the state has format 0; this version of tenterhook reads format 1\n"
+        "  remedy: load it with the version of tenterhook that wrote it, or a later version"),
     "a later format": (put(HEADER, partial(of_format, number=2)),
-        "the state is of format 2; this tenterhook reads format 1\n"
-        "  remedy: read it with the tenterhook that wrote it, or a later one"),
+        "the state has format 2; this version of tenterhook reads format 1\n"
+        "  remedy: load it with the version of tenterhook that wrote it, or a later version"),
     "the whole checkpoint": (lambda state: [inner := dict(state), state.clear(), state.update({"my hooks": inner})],
-        "the hooks are further inside of what was given\n  remedy: give its entry: sd['my hooks']"),
+        "the state of the hooks is in a nested mapping\n  remedy: pass this entry: sd['my hooks']"),
     "a checkpoint of checkpoints": (
         lambda state: [inner := dict(state), state.clear(), state.update({"a": {"b": {"c": inner}}})],
-        "the hooks are further inside of what was given\n  remedy: give its entry: sd['a']['b']['c']"),
+        "the state of the hooks is in a nested mapping\n  remedy: pass this entry: sd['a']['b']['c']"),
     "keys that begin otherwise": (
         lambda state: [inner := dict(state), state.clear(), state.update({f"my.{k}": t for k, t in inner.items()})],
-        "the keys of the hooks begin with 'my.'\n"
-        "  remedy: take it off: {k.removeprefix('my.'): t for k, t in sd.items()}"),
+        "the keys of the hooks have the prefix 'my.'\n"
+        "  remedy: remove it: {k.removeprefix('my.'): t for k, t in sd.items()}"),
     "a header of any size": (put(HEADER, lambda _: torch.zeros(2 << 20, dtype=torch.uint8)),
-        "the header has 2097152 bytes, the most is 1048576"),
+        "the header has 2097152 bytes; the limit is 1048576"),
     "a plan that cannot be": (sealed_with(lambda said, _: said["plan"]["hooks"][0].update(at="gradient")),
         "hook 'n': the saved plan cannot be read: the point 'gradient' does not exist; the nearest is 'grad_input'"),
-    **{name: (sealed_with(change), f"hook 'n': the saved state is damaged: its {what} has no meaning\n"
+    **{name: (sealed_with(change), f"hook 'n': the saved state is damaged: its {what} cannot be read\n"
         "  remedy: load an earlier checkpoint") for name, (what, change) in MEANINGLESS.items()},
 }  # fmt: skip
 

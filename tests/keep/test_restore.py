@@ -1,4 +1,4 @@
-"""`th.restore()`: the saved plan and its state on a new model, all of it, or nothing and every reason at once."""
+"""Test `th.restore()`, which restores the saved plan and its state completely, or raises one error with all reasons."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unhooked(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -
     return not th.inventory(model, optimizer=optimizer)
 
 
-# -- going on ---------------------------------------------------------------------------------------------------------
+# -- continuing a run -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 6])
@@ -87,7 +87,7 @@ def test_tensors_come_with_the_state_or_are_given(run: Run):
     shift = other.model(x) - run.model(x)
     torch.testing.assert_close(shift, torch.tensor([[6.5, 8.25]]))
     assert twin.rig.loaded.notes == []
-    assert other.rig.loaded.notes == ["the tensor 'v' is another than the saved one"]
+    assert other.rig.loaded.notes == ["the tensor 'v' differs from the saved tensor"]
     assert other.rig.state_dict()["tenterhook/rank0/tensor/v"].tolist() == [7.0, 8.0]
     assert "tenterhook/rank0/tensor/unused" not in other.rig.state_dict()
 
@@ -157,7 +157,7 @@ def test_the_clock_is_the_optimizer_that_is_named():
     with pytest.raises(th.ResolveError) as error:
         th.restore(Net(), state, optimizer=optimizers, clock="tail", actions=ACTIONS)
     assert str(error.value) == (
-        "clock='tail' is none of the optimizers\n  remedy: name one of 'optimizer.head', 'optimizer.rest'"
+        "clock='tail' is not one of the optimizers\n  remedy: name one of 'optimizer.head', 'optimizer.rest'"
     )
 
 
@@ -167,8 +167,8 @@ def test_onto_a_model_that_has_the_hooks_already(run: Run):
         th.restore(run.model, state, optimizer=run.optimizer, actions=ACTIONS)
     assert error.value.hook in run.rig.ledger
     assert str(error.value) == (
-        f"hook {error.value.hook!r}: a hook of this id is on the model already\n"
-        "  remedy: attach(..., replace=True) swaps it; th.detach(model) removes all"
+        f"hook {error.value.hook!r}: the model already has a hook with this id\n"
+        "  remedy: pass replace=True to replace it, or call th.detach(model) to remove all hooks"
     )
     same(run.rig.state_dict(), state)
     twin = restored(run)
@@ -198,7 +198,7 @@ WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_under_another_wrapper(wrapper, way):
-    """Saved on the plain model and restored on the wrapped one, or the other way round."""
+    """Save on the plain model and restore on the wrapped model, or the other way round."""
     at_parameters = [hook for hook in PLAN if hook.at.startswith("grad")]
     plan = th.Plan(at_parameters if wrapper == "compiled" else PLAN)
 
@@ -253,16 +253,16 @@ def test_tied_weights_are_one_target_under_any_of_their_names():
         th.restore(untied, rig.state_dict(), actions=ACTIONS)
     assert str(error.value) == (
         "the saved state does not fit: 1 difference\n"
-        "  hook 'n' on 'outer.weight': here, but not saved\n"
-        "  remedy: strict=False loads what fits"
+        "  hook 'n' on 'outer.weight': on this model, but not saved\n"
+        "  remedy: pass strict=False to load what fits"
     )
     apart = th.attach(untied, hook, actions=ACTIONS)
     with pytest.raises(th.MismatchError) as error:
         th.restore(Tied(), apart.state_dict(), actions=ACTIONS)
     assert str(error.value) == (
         "the saved state does not fit: 1 difference\n"
-        "  hook 'n' on 'outer.weight': saved, but not here\n"
-        "  remedy: strict=False loads what fits"
+        "  hook 'n' on 'outer.weight': saved, but not on this model\n"
+        "  remedy: pass strict=False to load what fits"
     )
 
 
@@ -298,7 +298,7 @@ def test_the_proposed_rename_settles_it(make, line, run: Run):
     model, optimizer = build(make)
     with pytest.raises(th.MismatchError) as error:
         th.restore(model, state, optimizer=optimizer, actions=ACTIONS)
-    assert error.value.remedy == f"{line}, or strict=False, which loads what fits"
+    assert error.value.remedy == f"pass {line}, or pass strict=False to load what fits"
     assert unhooked(model, optimizer)
     for mine, theirs in zip(model.parameters(), run.model.parameters(), strict=True):
         mine.data.copy_(theirs.data)
@@ -391,7 +391,7 @@ def test_every_kind_of_mismatch_is_in_one_report():
         th.restore(other, rig.state_dict(), actions=now)
     assert str(error.value).splitlines() == [
         "the saved state does not fit: 13 differences",
-        "  saved with 'optimizer', here it has no optimizer",
+        "  saved with 'optimizer', but this rig has no optimizer",
         "  hook 'nowhere': no module is named 'blocks.1'; use one of the nearest names: 'blocks.0', 'blocks', "
         "'blocks.0.lin'",
         "  hook 'expected': found 1 target, expected 2: blocks.0.lin.bias; correct `on`, or write expect=1",
@@ -399,15 +399,15 @@ def test_every_kind_of_mismatch_is_in_one_report():
         'that has @th.action("unknown"), or pass --actions MODULE to the command. A plan never imports code',
         "  hook 'final': this point needs an optimizer, and none was passed; pass optimizer=optimizer, or use "
         "grad_accumulated",
-        "  hook 'missing' on 'head.bias': saved, but not here",
-        "  hook 'extra' on 'embed.scale': here, but not saved",
-        "  hook 'shape' on 'blocks.0.lin.weight': saved as float32[4, 4], here it is float32[5, 4]",
-        "  hook 'shape' on 'blocks.0.lin.bias': saved as float32[4], here it is float64[4]",
-        "  hook 'aged': saved with version 2 of 'aged', newer than the one here, 1",
-        "  hook 'grown': saved with version 2 of 'grown', older than the one here, 3",
-        "  hook 'edited': the code of 'edited' is not what it was when the state was saved",
+        "  hook 'missing' on 'head.bias': saved, but not on this model",
+        "  hook 'extra' on 'embed.scale': on this model, but not saved",
+        "  hook 'shape' on 'blocks.0.lin.weight': saved as float32[4, 4], but it is now float32[5, 4]",
+        "  hook 'shape' on 'blocks.0.lin.bias': saved as float32[4], but it is now float64[4]",
+        "  hook 'aged': saved with version 2 of 'aged', which is newer than this version, 1",
+        "  hook 'grown': saved with version 2 of 'grown', which is older than this version, 3",
+        "  hook 'edited': the code of 'edited' has changed since the state was saved",
         "  hook 'widened': the state 'm' was not saved",
-        "  remedy: give optimizer=optimizer, define the actions first, or strict=False, which loads what fits",
+        "  remedy: pass optimizer=optimizer, define the actions first, or pass strict=False to load what fits",
     ]
     assert {(d.kind, d.hook) for d in error.value.report.differences} == {
         ("target", "nowhere"), ("target", "expected"), ("action", "unknown"), ("hook", "final"), ("target", "missing"),
@@ -420,7 +420,9 @@ def test_every_kind_of_mismatch_is_in_one_report():
         again = th.restore(other, rig.state_dict(), optimizer=optimizer, actions=now, strict=False)
     (said,) = warned
     assert said.filename == __file__
-    assert str(said.message).startswith("tenterhook restores what fits: 17 differences\n  hook 'nowhere': no module")
+    assert str(said.message).startswith(
+        "tenterhook restores only the state that fits: 17 differences\n  hook 'nowhere': no module"
+    )
     left = ["missing", "extra", "shape", "aged", "grown", "edited", "widened", "final", "steer"]
     assert list(again.ledger) == left == [hook.id for hook in again.plan] and again.step_count == 2
     fired = {(hook, target): count[1] for (hook, target), count in counters(again).items() if hook != "final"}
@@ -438,7 +440,7 @@ def test_of_a_plan_that_does_not_fit_at_all_the_rest_is_not_looked_at():
     with pytest.raises(th.MismatchError) as error:
         th.restore(run.model, run.rig.state_dict(), optimizer=run.optimizer)
     assert len(error.value.report.differences) == MAX_DIFFERENCES + 1
-    assert str(error.value.report.differences[-1]) == "10 more hooks were not looked at"
+    assert str(error.value.report.differences[-1]) == "10 more hooks were not compared"
 
 
 def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps():
@@ -453,7 +455,7 @@ def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps
         "the saved state does not fit: 1 difference\n"
         "  hook 'named' on 'head.bias': the hook cannot fire here: frozen; set requires_grad, or use a pattern: "
         "then the hook is dormant until the parameter is unfrozen\n"
-        "  remedy: strict=False loads what fits"
+        "  remedy: pass strict=False to load what fits"
     )
     run.rig.remove("named")
     rig = th.restore(model, run.rig.state_dict(), optimizer=optimizer, actions=ACTIONS)
@@ -467,4 +469,4 @@ def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps
 def test_what_is_not_a_module(run: Run):
     with pytest.raises(th.ResolveError) as error:
         th.restore(run.optimizer, run.rig.state_dict(), optimizer=run.optimizer, actions=ACTIONS)
-    assert str(error.value).startswith("a AdamW is not a module\n")
+    assert str(error.value).startswith("the model is of type AdamW, not a module\n")

@@ -1,4 +1,4 @@
-"""Resuming is exact: at every point of a run, in every container, both ways back. `scripts/resume` does it in full."""
+"""Test that resuming is exact at every point, in every container and both ways. `scripts/resume` runs all cases."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_a_state_without_any_one_of_its_entries_is_refused(trail: Trail):
     assert attached.bits() == before
 
 
-# -- in the middle of a step: what the step has seen so far ------------------------------------------------------------
+# -- partial results in the middle of a step ---------------------------------------------------------------------------
 
 
 class Small:
-    """A model with one hook on its only part, that may be broken off and resumed anywhere."""
+    """Train a model with one hook on its only layer, which can be saved and resumed at any point."""
 
     def __init__(self, do: th.Action) -> None:
         self._build()

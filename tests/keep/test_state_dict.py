@@ -1,4 +1,4 @@
-"""What `rig.state_dict()` hands out: which tensors, under which keys, of which bytes; and that taking it is free."""
+"""Test the tensors, keys and bytes that `rig.state_dict()` returns, and that calling it changes nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = ("ledger", "targets", "tensor", "state", "pending", "partial", "fired", 
          "pending_index", "generator")  # fmt: skip
 
 ROW, COLUMN, BYTES = torch.float64, torch.int64, torch.uint8
-#: of the run between two backwards: what follows "tenterhook/rank0/", dtype and shape
+#: entries of the run between two backwards: the key after "tenterhook/rank0/", dtype and shape
 ENTRIES = {
     "tensor/v": (torch.float32, 2),
     "targets/zscore": (BYTES, 121), "ledger/zscore": (COLUMN, 9, 8), "state/zscore/mean": (ROW, 8),
@@ -193,7 +193,7 @@ def test_a_target_that_is_gone_is_left_out(run: Run):
             self.blocks = nn.ModuleList([self.blocks[1]])
             self.head.register_parameter("bias", None)
 
-    # The run's optimizer still holds what has gone, so only the gradients of the next step can be compared.
+    # The run's optimizer still has the removed parameters, so only the gradients of the next step can be compared.
     model = Less()
     model.load_state_dict(run.model.state_dict())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -228,7 +228,7 @@ def test_two_calls_give_the_same_bytes_in_the_same_order(midway: Run):
     assert safetensors.torch.save(one) == safetensors.torch.save(other)
 
 
-# -- taking it changes nothing ----------------------------------------------------------------------------------------
+# -- calling state_dict changes nothing -------------------------------------------------------------------------------
 
 
 def test_a_run_that_is_saved_at_every_step_is_the_same_run():
@@ -285,11 +285,11 @@ def test_functions_without_a_name_are_all_listed():
     with pytest.raises(th.StateError) as error:
         run.rig.state_dict()
     assert str(error.value) == (
-        "3 of the plan's functions have no name that a checkpoint could keep\n"
-        f"  hook 'def' at grad: its function at {__file__}:{double.__code__.co_firstlineno}\n"
-        f"  hook 'object' at grad_final: its function at {__file__}:{Halve.__call__.__code__.co_firstlineno}\n"
-        f"  hook 'lambda' at output: its function at {__file__}:{third.__code__.co_firstlineno}\n"
-        "  remedy: register each: put @th.action('double') above a def"
+        "3 of the plan's functions have no registered name, so the plan cannot be saved\n"
+        f"  hook 'def' at grad: the function at {__file__}:{double.__code__.co_firstlineno}\n"
+        f"  hook 'object' at grad_final: the function at {__file__}:{Halve.__call__.__code__.co_firstlineno}\n"
+        f"  hook 'lambda' at output: the function at {__file__}:{third.__code__.co_firstlineno}\n"
+        "  remedy: register each: put @th.action('double') above its def"
     )
     assert error.value.hook is None
 
@@ -300,15 +300,15 @@ def test_one_function_without_a_name():
     with pytest.raises(th.StateError) as error:
         run.rig.state_dict()
     assert str(error.value) == (
-        "hook 'lambda': 1 of the plan's functions has no name that a checkpoint could keep\n"
-        f"  hook 'lambda' at output: its function at {__file__}:{third.__code__.co_firstlineno}\n"
-        "  remedy: register it: put @th.action('mine') above a def"
+        "hook 'lambda': 1 of the plan's functions has no registered name, so the plan cannot be saved\n"
+        f"  hook 'lambda' at output: the function at {__file__}:{third.__code__.co_firstlineno}\n"
+        "  remedy: register it: put @th.action('mine') above its def"
     )
     assert error.value.hook == "lambda"
 
 
 class Named(nn.Module):
-    """A tap of any name."""
+    """Define a tap with any name."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -332,7 +332,7 @@ def test_a_target_of_such_a_name_is_refused(name):
     shown = repr(f"lin:{name}")
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     assert str(error.value) == (
-        f"hook 't': the name {shown} cannot be kept\n  remedy: let names have 1 to 8192 printable characters"
+        f"hook 't': the name {shown} cannot be saved\n  remedy: use names of 1 to 8192 printable characters"
     )
 
 
@@ -360,7 +360,7 @@ def test_state_that_cannot_be_kept_is_refused(what):
     run = fired(lambda g, ctx: ctx.state.update(it=value))
     with pytest.raises(th.StateError) as error:
         run.rig.state_dict()
-    assert str(error.value).startswith("hook 'h': its state 'it' cannot be kept: it is a Tensor of ")
+    assert str(error.value).startswith("hook 'h': its state 'it' cannot be saved: it is a Tensor of ")
     assert what in str(error.value)
 
 
@@ -409,7 +409,8 @@ def test_more_entries_than_a_state_may_have_are_refused():
     count = int(str(error.value).split()[3])
     assert count > 2048
     assert str(error.value) == (
-        f"the state has {count} entries, the most is 2048\n  remedy: use fewer hooks, or fewer names of state"
+        f"the state has {count} entries; the limit is 2048\n"
+        "  remedy: use fewer hooks, or actions with fewer state names"
     )
 
 
@@ -437,7 +438,7 @@ def test_a_name_that_cannot_be_shown_is_refused():
     with pytest.raises(th.StateError) as error:
         rig.state_dict()
     assert str(error.value) == (
-        r"the name 'optimizer.ma\u200bin' cannot be kept"
+        r"the name 'optimizer.ma\u200bin' cannot be saved"
         "\n  remedy: use up to 256 printable characters"
     )  # fmt: skip
 

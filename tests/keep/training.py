@@ -1,7 +1,7 @@
-"""The run under test: a small transformer with everything that a checkpoint has to carry.
+"""Train a small transformer with every kind of state that a checkpoint must contain.
 
-A run goes on part by part: arrange, evaluate, peek, micro-batch, abandon, update. It may be saved after each of them,
-so that a step is also saved in its middle.
+A run advances part by part: arrange, evaluate, peek, micro-batch, abandon, update. It can be saved after each part, so
+also in the middle of a step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 import tenterhook as th
 
 VOCABULARY, LENGTH, DIM, BATCH = 17, 6, 8, 4
-#: of the full size; a shorter run is the beginning of it
+#: steps of the full run; a shorter run is its beginning
 STEPS = 300
 
 # -- the model and its data --------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class Transformer(nn.Module):
 
 
 class Loader:
-    """Shuffled batches without end, with a generator and a place of its own."""
+    """Yield shuffled batches without end. The loader has its own generator and position."""
 
     def __init__(self, seed: int) -> None:
         self._data = torch.randint(VOCABULARY, (24, LENGTH + 1), generator=torch.Generator().manual_seed(0))
@@ -92,14 +92,14 @@ class Loader:
         self._order, self._at = state["order"], state["at"]
 
 
-# -- the hooks: every kind of state, and every way not to be due -------------------------------------------------------
+# -- the hooks: every kind of state, and every reason not to be due ----------------------------------------------------
 
 ACTIONS = th.Registry()
 
 
 @th.action("average", registry=ACTIONS, at="grad", modifies=True)
 def average(grad: Tensor, ctx: th.Context, *, alpha: float = 0.8) -> Tensor:
-    """Free state at a backward point: the running mean of the gradient."""
+    """Keep free state at a backward point: the running mean of the gradient."""
     before = ctx.state.get("mean")
     ctx.state["mean"] = grad if before is None else alpha * before + (1 - alpha) * grad
     return ctx.state["mean"]
@@ -107,7 +107,7 @@ def average(grad: Tensor, ctx: th.Context, *, alpha: float = 0.8) -> Tensor:
 
 @th.action("level", registry=ACTIONS, at="output", modifies=True, state={"mean": 0.0})
 def level(x: Tensor, ctx: th.Context, *, alpha: float = 0.8) -> Tensor:
-    """Declared state at a forward point: the running mean of the output."""
+    """Keep declared state at a forward point: the running mean of the output."""
     mean = ctx.state["mean"]
     ctx.state["mean"] = alpha * mean + (1 - alpha) * x.detach().mean()
     return x - mean.to(x.dtype)
@@ -115,7 +115,7 @@ def level(x: Tensor, ctx: th.Context, *, alpha: float = 0.8) -> Tensor:
 
 @th.action("center", registry=ACTIONS, at="output", modifies=True)
 def center(x: Tensor, ctx: th.Context, *, alpha: float = 0.8) -> Tensor:
-    """Free state at a forward point: the running mean of each feature."""
+    """Keep free state at a forward point: the running mean of each feature."""
     now = x.detach().flatten(0, -2).mean(dim=0)
     mean = ctx.state.get("mean", torch.zeros_like(now))
     ctx.state["mean"] = alpha * mean + (1 - alpha) * now
@@ -124,7 +124,7 @@ def center(x: Tensor, ctx: th.Context, *, alpha: float = 0.8) -> Tensor:
 
 @th.action("brittle", registry=ACTIONS, at="grad_final", state={"seen": 0.0})
 def brittle(grad: Tensor, ctx: th.Context, *, until: int) -> None:
-    """Raises at the step `until` on biases, where it is muted then."""
+    """Raise at the step `until` on biases, where the hook is muted from then on."""
     if ctx.step == until and ctx.target.endswith("bias"):
         raise ValueError("meant to fail")
     ctx.state["seen"] = ctx.state["seen"] + 1
@@ -160,14 +160,14 @@ PLAN = th.Plan([
 
 
 def parts(step: int) -> list[str]:
-    """What a step is made of: two micro-batches; at times, before them, evaluations and a backward thrown away."""
+    """Return the parts of a step: two micro-batches, and in some steps evaluations and an abandoned backward before."""
     evaluated = (["evaluate", "evaluate", "peek"], [], ["evaluate"])[step % 3]
     thrown_away = ["micro", "abandon"] if step % 4 == 2 else []
     return ["arrange", *evaluated, *thrown_away, "micro", "micro", "update"]
 
 
 class Run:
-    """Begins at step 0. It has no rig until it is told to `attach` or to `restore` one."""
+    """Train from step 0. A run has no rig until `attach` or `restore` is called."""
 
     rig: th.Rig
 
@@ -178,7 +178,7 @@ class Run:
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=STEPS)
         self.loader = Loader(seed)
         self.step, self.part, self.loss, self.frozen = 0, 0, 0.0, False
-        #: a digest of all that the sinks were told
+        #: a digest of all values that the sinks have received
         self._told = ""
 
     def attach(self) -> th.Rig:
@@ -201,14 +201,14 @@ class Run:
         self._told = told
 
     def _tell(self, values: dict[str, Any], step: int) -> None:
-        # Rows that were emitted earlier in a step that is saved in its middle are not kept.
+        # Rows that were emitted before a save in the middle of a step are not saved.
         kept = sorted((key, value) for key, value in values.items() if "/change" not in key)
         self._told = hashlib.sha256(repr((self._told, step, kept)).encode()).hexdigest()
 
-    # -- going on --
+    # -- training --
 
     def advance(self) -> None:
-        """One part."""
+        """Run one part."""
         getattr(self, f"_{self.next}")()
         self.part += 1
         if self.part == len(parts(self.step)):
@@ -228,7 +228,7 @@ class Run:
         return parts(self.step)[self.part - 1]
 
     def _arrange(self) -> None:
-        """What a program does to its rig and its model as it goes."""
+        """Change the rig and the model, as a program does during training."""
         if self.step % 8 == 3:
             self.rig.mute("damp")
         if self.step % 8 == 6:
@@ -250,7 +250,7 @@ class Run:
         self.model.train()
 
     def _peek(self) -> None:
-        """A part of the model is called without its root."""
+        """Call a part of the model without its root."""
         self.model.eval()
         self.loss = self.model.blocks[0].mlp(torch.ones(1, DIM)).sum().item()
         self.model.train()
@@ -270,10 +270,10 @@ class Run:
         self.scheduler.step()
         self.optimizer.zero_grad()
 
-    # -- being saved --
+    # -- saving --
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it but for the hooks."""
+        """Return the state of the run without the hooks."""
         return {
             "model": self.model.state_dict(),
             "gradients": {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None},
@@ -285,7 +285,7 @@ class Run:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Those components that are given. The hooks come after them, and the RNG comes last of all."""
+        """Load the given components. The caller loads the hooks after them, and the random state last."""
         for name in ("model", "optimizer", "scheduler", "loader"):
             if name in state:
                 getattr(self, name).load_state_dict(state[name])
@@ -297,11 +297,11 @@ class Run:
         self._freeze(self.frozen)
 
     def bits(self) -> dict[str, tuple[str, bytes]]:
-        """Every bit of the whole state, by name."""
+        """Return the bytes of the whole state, by name."""
         return dict(_bits({**self.state_dict(), "hooks": self.rig.state_dict()}))
 
     def digest(self) -> str:
-        """Of all bits, in an order that depends on the names alone."""
+        """Return a digest of the whole state, in an order that depends only on the names."""
         return hashlib.sha256(repr(sorted(self.bits().items())).encode()).hexdigest()
 
 
@@ -320,5 +320,5 @@ def _bits(tree: Any, path: str = "") -> Iterator[tuple[str, tuple[str, bytes]]]:
 
 
 def differences(a: Mapping[str, tuple[str, bytes]], b: Mapping[str, tuple[str, bytes]]) -> list[str]:
-    """The names of all that is not the same in both, to the bit."""
+    """Return the names of all values that are not equal bit for bit."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))

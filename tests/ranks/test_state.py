@@ -48,8 +48,8 @@ def test_it_goes_on_with_another_number_of_ranks(
         runs = told(torchrun("tests.ranks.state", ranks, regime, "go", str(tmp_path / "saved")))
         assert len(runs) == ranks
         notes = {note for run in runs for note in run.pop("notes")}
-        lost = {f"hook 'own': what was the own state of ranks {ranks} to {then - 1} is left"} if ranks < then else set()
-        new = {f"hook 'own': rank {rank} has no saved state of its own: it begins anew" for rank in range(then, ranks)}
+        lost = {f"hook 'own': the state of ranks {ranks} to {then - 1} is dropped"} if ranks < then else set()
+        new = {f"hook 'own': rank {rank} was not saved, so it starts without state" for rank in range(then, ranks)}
         assert {note for note in notes if "hook 'own'" in note} == lost | new
         for run in runs:
             close(run, alone)

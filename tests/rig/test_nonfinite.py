@@ -58,15 +58,15 @@ def found(model: nn.Module, run: Callable[[], object]) -> th.NonFiniteError:
     return caught.value
 
 
-REMEDY = "\n  remedy: look at .inputs of this error, and at the parameters of the target"
+REMEDY = "\n  remedy: check .inputs of this error, and the parameters of the target"
 
 
 def test_forward_in_a_module():
     model = nn.Sequential(nn.Identity(), nn.Sequential(Do(by_zero), nn.ReLU()))
     error = found(model, lambda: model(ones()))
     assert str(error) == (
-        "hook 'nonfinite.output' at output on '1.0': the first output that is not finite (0 NaN and 2 infinite of 2); "
-        "its inputs reach 1" + REMEDY
+        "hook 'nonfinite.output' at output on '1.0': this is the first output that is not finite "
+        "(0 NaN and 2 infinite values of 2). The largest magnitude of its inputs is 1" + REMEDY
     )
     assert (error.hook, error.target, error.point) == ("nonfinite.output", "1.0", "output")
     assert [t.tolist() for t in error.inputs] == [[[1.0, 1.0]]]
@@ -77,8 +77,8 @@ def test_forward_in_code_between_modules():
     error = found(model, lambda: model(ones()))
     assert (error.target, error.point) == ("b", "input")
     assert error.fact == (
-        "an input is NaN: made by code between modules, before this one (2 NaN and 0 infinite of 2); "
-        "its inputs reach nan"
+        "an input is NaN: code between modules made it before this module (2 NaN and 0 infinite values of 2). "
+        "The largest magnitude of its inputs is nan"
     )
 
 
@@ -86,7 +86,10 @@ def test_an_infinity_made_between_modules_shows_among_the_inputs_of_the_module_w
     model = Between(lambda h: h * torch.tensor([torch.inf, -torch.inf]))
     error = found(model, lambda: model(ones()))
     assert (error.target, error.point) == ("b", "output")
-    assert error.fact == "the first output that is not finite (2 NaN and 0 infinite of 2); its inputs reach inf"
+    assert error.fact == (
+        "this is the first output that is not finite (2 NaN and 0 infinite values of 2). "
+        "The largest magnitude of its inputs is inf"
+    )
     assert [t.tolist() for t in error.inputs] == [[[torch.inf, -torch.inf]]]
 
 
@@ -101,7 +104,7 @@ def test_nan_in_the_batch():
     model = Between(torch.tanh)
     error = found(model, lambda: model(torch.tensor([[1.0, torch.nan]])))
     assert (error.target, error.point) == (".", "input")
-    assert error.fact.startswith("an input is NaN: what the model was given (1 NaN and 0 infinite of 2)")
+    assert error.fact.startswith("an input is NaN: the caller passed it (1 NaN and 0 infinite values of 2)")
 
 
 def test_backward_in_a_module():
@@ -109,7 +112,8 @@ def test_backward_in_a_module():
     error = found(model, lambda: model(ones()).sum().backward())
     assert (error.target, error.point) == ("1", "grad_input")
     assert error.fact == (
-        "the first gradient that is not finite: made by this module's backward (2 NaN and 0 infinite of 2)"
+        "this is the first gradient that is not finite: the backward of this module made it "
+        "(2 NaN and 0 infinite values of 2)"
     )
 
 
@@ -118,8 +122,8 @@ def test_backward_in_code_between_modules():
     error = found(model, lambda: model(ones()).sum().backward())
     assert (error.target, error.point) == ("a", "grad_output")
     assert error.fact == (
-        "the first gradient that is not finite: made after this module, by what uses its output "
-        "(2 NaN and 0 infinite of 2)"
+        "this is the first gradient that is not finite: code that uses the output of this module made it "
+        "(2 NaN and 0 infinite values of 2)"
     )
 
 
@@ -128,7 +132,7 @@ def test_backward_from_the_loss():
     error = found(model, lambda: root_of_zero(model(ones())).sum().backward())
     assert error.point == "grad_output"
     assert error.target in (".", "b"), "both return the same tensor"
-    assert "made after this module, by what uses its output" in error.fact
+    assert "code that uses the output of this module made it" in error.fact
 
 
 def test_the_gradient_of_a_weight():
@@ -137,8 +141,8 @@ def test_the_gradient_of_a_weight():
     error = found(model, lambda: model(ones() * 1e30).sum().backward())
     assert (error.target, error.point) == ("a.weight", "grad")
     assert error.fact == (
-        "the first gradient that is not finite: made by the backward of the module that owns it "
-        "(0 NaN and 4 infinite of 4)"
+        "this is the first gradient that is not finite: the backward of the module that owns this parameter made it "
+        "(0 NaN and 4 infinite values of 4)"
     )
 
 
@@ -150,7 +154,7 @@ def test_the_sparse_gradient_of_an_embedding():
     assert model[0].weight.grad.coalesce().values().tolist() == [[2.0, 2.0]]
     error = found(model, lambda: (model(rows) * 3e38).sum().backward())
     assert (error.target, error.point) == ("0.weight", "grad")
-    assert error.fact.endswith("(0 NaN and 2 infinite of 2)")
+    assert error.fact.endswith("(0 NaN and 2 infinite values of 2)")
 
 
 def test_a_module_that_works_in_place_is_supported():

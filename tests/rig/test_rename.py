@@ -178,7 +178,7 @@ def test_what_is_not_a_name(name, side):
     with pytest.raises(th.PlanError) as error:
         Renaming({name: "a"} if side == "old" else {"a": name})
     assert str(error.value) == (
-        f"rename: {name!r} is not a name\n  remedy: a * stands for one whole part: \"blocks.*.attn\""
+        f"rename: {name!r} is not a name\n  remedy: write * for a whole part: \"blocks.*.attn\""
     )  # fmt: skip
 
 
@@ -187,8 +187,8 @@ def test_stars_that_do_not_pair(old, new):
     with pytest.raises(th.PlanError) as error:
         Renaming({old: new})
     assert str(error.value) == (
-        f"rename {old!r} to {new!r}: the stars do not pair\n"
-        '  remedy: a * stands for one part of the name: {"blocks.*.attn": "layers.*.attention"}'
+        f"rename {old!r} to {new!r}: the two names have different numbers of *\n"
+        '  remedy: write the same number of * in both: {"blocks.*.attn": "layers.*.attention"}'
     )
 
 

@@ -202,7 +202,7 @@ def test_asking_for_a_hook_that_is_not_there():
         with pytest.raises(th.AttachedError) as caught:
             ask("norm")
         assert str(caught.value) == (
-            "hook 'norm': no hook of this id is on the rig\n  remedy: the nearest is 'norms'"
+            "hook 'norm': the rig has no hook with this id\n  remedy: use the nearest id, 'norms'"
         )  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def test_captured_tensors_of_one_step_are_bounded():
         for _ in range(MAX_CAPTURED + 4):
             model(value)
     assert len(rig.captured("c")["."]) == MAX_CAPTURED == 4096
-    assert str(rig).startswith("rig: 1 step; 4 rows or captures were more than a step may hold, and were dropped\n")
+    assert str(rig).startswith("rig: 1 step; 4 rows or captures exceeded the limit of a step and were dropped\n")
 
 
 # -- sinks ------------------------------------------------------------------------------------------------------------

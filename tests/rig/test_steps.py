@@ -398,7 +398,7 @@ def test_a_rig_that_was_detached_takes_no_more_changes():
     for change in changes:
         with pytest.raises(th.AttachedError) as caught:
             change()
-        assert str(caught.value) == "the rig is on no model any more\n  remedy: attach the plan again"
+        assert str(caught.value) == "the rig is no longer attached to a model\n  remedy: attach the plan again"
     assert len(th.inventory(model)) == 0
     value = torch.ones(1)
     assert th.tap(value, "p") is value
@@ -411,7 +411,7 @@ def test_a_replacement_that_is_refused_leaves_the_hook_it_was_to_replace():
     other = th.Hook("h", on="weight", at="grad", do=th.scale(2.0))
     with pytest.raises(th.ResolveError) as caught:
         th.attach(model, [other], optimizer=optimizer, clock="bogus", replace=True)
-    assert str(caught.value) == "clock='bogus' is none of the optimizers\n  remedy: name one of 'optimizer'"
+    assert str(caught.value) == "clock='bogus' is not one of the optimizers\n  remedy: name one of 'optimizer'"
     backward(model)
     assert torch.equal(model.weight.grad, torch.zeros(2, 2))
     assert rig.ledger["h"].fired == 1

@@ -171,11 +171,11 @@ def test_p3_the_state_is_plain_tensors() -> None:
 def test_p3_a_function_without_a_name_is_refused_before_anything_is_saved() -> None:
     model = net()
     with th.attach(model, [th.Hook("double", on="0.weight", at="grad", do=double)]) as rig:
-        with pytest.raises(th.StateError, match="no name that a checkpoint could keep") as told:
+        with pytest.raises(th.StateError, match="no registered name, so the plan cannot be saved") as told:
             rig.state_dict()
     assert told.value.hook == "double"
     assert f"{Path(__file__).name}:{double.__code__.co_firstlineno}" in str(told.value)
-    assert told.value.remedy == "register it: put @th.action('double') above a def"
+    assert told.value.remedy == "register it: put @th.action('double') above its def"
 
 
 # -- P4: the module was renamed or moved -------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_p4_a_new_name_is_refused_and_a_rename_carries_the_state(
     state = clipped(ours).state_dict()
     with pytest.raises(th.MismatchError) as told:
         th.restore(fresh, state)
-    assert "hook 'clip' on '0.weight': saved, but not here" in str(told.value)
+    assert "hook 'clip' on '0.weight': saved, but not on this model" in str(told.value)
     assert f"'{nearest}'" in str(told.value)
     assert len(th.inventory(fresh)) == 0
     with th.restore(fresh, state, rename=rename) as rig:
@@ -246,7 +246,7 @@ def test_p4_the_rename_that_is_proposed_works() -> None:
     with th.attach(fresh, ZSCORE) as rig:
         with pytest.raises(th.MismatchError) as told:
             rig.load_state_dict(state)
-        assert told.value.remedy == 'rename={"*": "body.*"}, or strict=False, which loads what fits'
+        assert told.value.remedy == 'pass rename={"*": "body.*"}, or pass strict=False to load what fits'
         assert not rig.load_state_dict(state, rename={"*": "body.*"})
         assert rig.step_count == 3
 

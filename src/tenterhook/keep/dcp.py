@@ -1,4 +1,4 @@
-"""A rig's state in a distributed checkpoint."""
+"""Read a rig's state from a distributed checkpoint (DCP)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,34 @@ from tenterhook.rig.saved.schema import DTYPES, HEADER, MAX_ENTRIES, MAX_HEADER,
 
 
 class DcpState:
-    """Read a rig's state by `dcp.load`: sized by the checkpoint itself, so that every entry has a place.
+    """Read a rig's state with `dcp.load`.
 
-    `dcp.load` drops whatever it is given no place for, and a rig that has not run yet has none to give. With a `rig`,
-    what was read is loaded into it, as `rename` and `strict` say; without, `th.restore(model, it.state_dict())` takes
-    it. `under` is the key the rig was saved under, needed only if the checkpoint holds several.
+    `dcp.load` fills only tensors that it is given, and a rig that has not run yet does not have all of them. A
+    `DcpState` has an empty tensor for each entry of the checkpoint. Pass it to `dcp.load` in place of the rig. With a
+    `rig`, the state is loaded into that rig. Without a `rig`, pass `state_dict()` to `th.restore` afterwards.
+
+    Args:
+        checkpoint: The folder of the checkpoint, or a DCP storage reader.
+        rig: The rig that receives the state, or None.
+        under: The key under which the rig was saved. It is needed only if the checkpoint holds several rigs.
+        rename: Rules from saved names to names on this model, as for `Rig.load_state_dict`.
+        strict: True raises an error if the state does not fit the rig. False loads the part that fits.
+
+    Raises:
+        StateError: The checkpoint holds no hooks, holds several rigs and `under` is None, or is damaged.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> import torch.distributed.checkpoint as dcp
+        >>> import tenterhook as th
+        >>> model, folder = torch.nn.Linear(2, 1), tempfile.mkdtemp()
+        >>> _ = dcp.save({"hooks": th.watch(model)}, checkpoint_id=folder)
+        >>> state = th.DcpState(folder)
+        >>> dcp.load({"hooks": state}, checkpoint_id=folder)
+        >>> rig = th.restore(model, state.state_dict(), replace=True)
+        >>> list(rig.ledger)
+        ['grads', 'outputs']
     """
 
     def __init__(
@@ -42,19 +65,33 @@ class DcpState:
         self._tensors = _empty_tensors(reader.read_metadata(), under)
 
     def state_dict(self) -> dict[str, Tensor]:
+        """Return the tensors of the state. Before `dcp.load` they are empty, afterwards they hold the saved state.
+
+        Returns:
+            Tensors by key, for `th.restore` or `Rig.load_state_dict`.
+        """
         return dict(self._tensors)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Receive the tensors that `dcp.load` has read, and load them into the rig if there is one.
+
+        Args:
+            state: Tensors by key.
+
+        Raises:
+            MismatchError: The state does not fit the rig and `strict` is True. Nothing is loaded.
+            StateError: The state is damaged.
+        """
         self._tensors = dict(state)
         if self._rig is not None:
             self._rig.load_state_dict(self._tensors, **self._options)
 
 
 def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
-    """Return an empty tensor for each entry of the rig saved under that key, or raise a StateError."""
+    """Return an empty tensor for each entry of the rig that was saved under this key, or raise a StateError."""
     entries: dict[str, Any] = metadata.state_dict_metadata
     if len(entries) > MAX_KEYS:
-        raise StateError(f"the checkpoint's {len(entries)} entries are too many to look through")
+        raise StateError(f"the checkpoint has {len(entries)} entries; the limit is {MAX_KEYS}")
     header = prefix(0) + HEADER
     found = sorted(key.removesuffix(header) for key in entries if key.endswith(header))
     names = [f.removesuffix(".") for f in found]
@@ -63,17 +100,17 @@ def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
     if under is None and len(found) > 1:
         raise StateError(
             f"the checkpoint holds the hooks of {len(found)} rigs: {', '.join(map(repr, names))}",
-            remedy=f"say which: DcpState(..., under={names[0]!r})",
+            remedy=f"choose one: DcpState(..., under={names[0]!r})",
         )
     if under is not None and under not in names:
         raise StateError(
-            f"the checkpoint holds no hooks under {under!r}", remedy=f"it has {', '.join(map(repr, names))}"
+            f"the checkpoint holds no hooks under {under!r}", remedy=f"use one of {', '.join(map(repr, names))}"
         )
     before = found[names.index(under) if under is not None else 0]
     own = {key.removeprefix(before): e for key, e in entries.items() if key.startswith(before + PREFIX)}
     for key in own:
         if not is_of_a_rank(key):
-            raise StateError(f"the saved state is damaged: the entry {key!r} has no meaning")
+            raise StateError(f"the saved state is damaged: the entry {key!r} is unknown")
     mine = prefix(ranks.rank()) if prefix(ranks.rank()) + HEADER in own else prefix(0)
     own = {key: entry for key, entry in own.items() if key.startswith(mine)}
     if len(own) > MAX_ENTRIES + 1:
@@ -81,8 +118,8 @@ def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
     for key, entry in own.items():
         known = isinstance(entry, TensorStorageMetadata) and entry.properties.dtype in DTYPES.values()
         if not known or (key.endswith("/" + HEADER) and entry.size.numel() > MAX_HEADER):
-            raise StateError(f"the saved state is damaged: the entry {key!r} is not a tensor of ours")
+            raise StateError(f"the saved state is damaged: the entry {key!r} is not a tensor of a rig")
     try:
         return {key: torch.empty(e.size, dtype=e.properties.dtype, device="cpu") for key, e in own.items()}
     except RuntimeError:
-        raise StateError("the saved state is damaged: an entry is said to be larger than memory") from None
+        raise StateError("the saved state is damaged: an entry claims to be larger than memory") from None

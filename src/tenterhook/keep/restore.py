@@ -1,4 +1,4 @@
-"""Restore: the saved plan and its running state, on a new model."""
+"""Restore a saved plan and its running state on a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tenterhook.rig.saved.load_report import Kind, LoadReport
 from tenterhook.rig.saved.loader import HookSnapshot, compare, compare_clocks, compare_tensors
 from tenterhook.rig.saved.renaming import Renaming
 
-#: differences after which the rest of a plan is not compared
+#: after this many differences, the rest of the plan is not compared
 MAX_DIFFERENCES = 32
 
 
@@ -43,10 +43,42 @@ def restore(
     strict: bool = True,
     replace: bool = False,
 ) -> Rig:
-    """Attach the plan that `rig.state_dict()` saved, with all running state: all of it, or nothing and an error.
+    """Attach the plan that `rig.state_dict()` saved, with its running state.
 
-    `rename` carries it to new names: {"encoder": "backbone"}. `strict=False` takes what fits and warns of the rest.
-    The program must have defined the actions it names: nothing is imported.
+    Everything is checked before anything is installed. Nothing is imported, so the program must have defined the
+    actions that the plan names. In a distributed run, call this on every rank.
+
+    Args:
+        model: The model.
+        state: A state from `rig.state_dict()`. Keys of other objects in the same mapping are ignored.
+        optimizer: The optimizer that trains the model, or a list or a dict of several, as for `attach`.
+        clock: The optimizer whose step ends a step, or its name. The default is the saved one.
+        sinks: Where measured values go, as for `attach`.
+        actions: The registry in which named actions are looked up.
+        tensors: Tensor parameters of actions that replace the saved ones, by name.
+        rename: Rules from saved names to names on this model, such as `{"encoder": "backbone"}`.
+        strict: True raises an error if the state does not fit. False restores the part that fits and warns.
+        replace: True replaces hooks with the same id that are already on the model.
+
+    Returns:
+        The rig. `rig.loaded` is the report of all differences.
+
+    Raises:
+        MismatchError: The state does not fit and `strict` is True. Nothing is installed.
+        StateError: The state is damaged, or the mapping holds no state of hooks.
+        ResolveError: `model` is not a module, or `optimizer` or `clock` is wrong.
+        PlanError: A rule in `rename` is malformed.
+        AttachedError: The model already has a hook with the same id, and `replace` is False.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+        >>> rig = th.watch(model)
+        >>> model(torch.ones(1, 2)).sum().backward()
+        >>> restored = th.restore(other, rig.state_dict())
+        >>> restored.step_count
+        1
     """
     check_module(model)
     ranks.barrier("restore")
@@ -66,7 +98,7 @@ def restore(
         resolution = lay_out_on_all_ranks("restore", found)
         kept = ranks.all_or_none(partial(_compared, saved, resolution, renaming, report, model, strict=strict))
     if report:
-        warnings.warn(f"tenterhook restores what fits: {report}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"tenterhook restores only the state that fits: {report}", RuntimeWarning, stacklevel=2)
     resolution = resolution.map(lambda one: _ordered(one, kept.get(one.hook.id)))
     plan = Plan(one.hook for one in resolution)
     free_ids(model, plan, replace=replace)
@@ -79,7 +111,7 @@ def restore(
 def _read(state: Mapping[str, Tensor], view: ModelView, model: nn.Module) -> SavedState:
     saved = read(state, SizeLimits(len(view.targets.modules) + len(view.targets.parameters), model))
     if saved is None:
-        raise StateError("the checkpoint holds no hooks", remedy="begin anew: th.attach(model, plan, ...)")
+        raise StateError("the checkpoint holds no hooks", remedy="attach a plan: th.attach(model, plan, ...)")
     return saved
 
 
@@ -91,11 +123,11 @@ def _resolved(
     actions: Registry,
     tensors: Mapping[str, Tensor],
 ) -> Resolution:
-    """Resolve what can be attached of the saved plan; the report says why the rest cannot."""
+    """Resolve the hooks of the saved plan that can be attached, and report why the others cannot."""
     found: list[ResolvedHook] = []
     for number, hook in enumerate(saved.plan):
         if len(report.differences) >= MAX_DIFFERENCES:
-            report.add("hook", f"{len(saved.plan) - number} more hooks were not looked at")
+            report.add("hook", f"{len(saved.plan) - number} more hooks were not compared")
             break
         try:
             found += resolve((renaming.hook(hook),), view, actions=actions, tensors=tensors)
@@ -116,13 +148,13 @@ def _compared(
 
 
 def _ordered(one: ResolvedHook, kept: HookSnapshot | None) -> ResolvedHook:
-    """Put its targets in the order they had: they fire, and draw random numbers, one after another."""
+    """Put the targets in the saved order, since targets draw random numbers one after another."""
     place = {name: i for i, name in enumerate(kept.moves.values())} if kept is not None else {}
     return dataclasses.replace(one, targets=tuple(sorted(one.targets, key=lambda t: place.get(t.name, len(place)))))
 
 
 def _remedy(error: TenterhookError) -> str | None:
-    """Return a remedy for an unknown action, without which the hook would be left out with its state."""
+    """Return a remedy for an unknown action, whose hook and state would otherwise be left out."""
     return "define the actions first" if isinstance(error, ActionError) else None
 
 

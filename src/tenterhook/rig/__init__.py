@@ -1,4 +1,4 @@
-"""What is installed: the only package that registers hooks."""
+"""Install plans on models. This is the only package that registers hooks with PyTorch."""
 
 from tenterhook.rig.api.attach import attach as attach
 from tenterhook.rig.api.everyday import Handle as Handle

@@ -1,4 +1,4 @@
-"""What a rig prints: its hooks and their last numbers, as tables."""
+"""Show a rig as tables: its hooks, and the numbers they measured last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenterhook.text_table import MOST, TextTable
 
 
 def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool) -> list[TextTable]:
-    """Return a table of all hooks, and one of the last numbers of each."""
+    """Return a table of all hooks, followed by a table of the last numbers of each hook."""
     rows = []
     for id, account in ledger.items():
         asleep = len(account.dormant)
@@ -34,12 +34,12 @@ def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool
     state = counted if attached else f"detached after {counted}"
     state += f"; graphs: {ledger.graphs}" if ledger.graphs else ""
     if recorder.dropped:
-        state += f"; {recorder.dropped} rows or captures were more than a step may hold, and were dropped"
+        state += f"; {recorder.dropped} rows or captures exceeded the limit of a step and were dropped"
     return [TextTable(f"rig: {state}", head, rows, _never_fired(ledger)), *_value_tables(ledger, recorder)]
 
 
 def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, Any]]:
-    """Return a hook's numbers of the last step it was due in: {target: {name: number}}."""
+    """Return the numbers of the last step in which a hook was due: `{target: {name: number}}`."""
     table = recorder.last.get(id)
     found = table.values() if table is not None else {}
     for row in recorder.last_emitted.get(id, ()):
@@ -48,7 +48,7 @@ def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, Any]]:
 
 
 def _never_fired(ledger: Ledger) -> str:
-    """Name the sites that were due and never fired while others of their hook did."""
+    """Name the sites that were due but never fired, although other sites of their hook did."""
     silent = [
         f"{id} on {site.name}"
         for id, account in ledger.items()

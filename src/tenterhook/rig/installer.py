@@ -1,4 +1,4 @@
-"""The installer: attached hooks and their registrations, kept in line with which hooks are due."""
+"""Install the hooks that are due, and suspend the others."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Schedule(NamedTuple):
-    """What the hot paths look at: which hooks act until the next change."""
+    """List the hooks that fire until the next change. The hot paths read it."""
 
     active: tuple[AttachedHook, ...] = ()
-    #: those of them that may change a value in the forward pass
+    #: active hooks that may change a value in the forward pass
     modifiers: frozenset[AttachedHook] = frozenset()
-    #: those of them whose partial results are merged over ranks
+    #: active hooks whose partial results are merged over ranks
     merging: tuple[AttachedHook, ...] = ()
-    #: the step in which another hook becomes due, or no longer is; None if there is none
+    #: the next step in which a hook becomes due or stops being due; None if no such step exists
     next_change: int | None = None
-    #: registrations that act, on parameters that may be replaced
+    #: active registrations on parameters, which the program may replace
     parameters: tuple[ParameterRegistration, ...] = ()
-    #: targets that have other names, as long as they are tied
+    #: targets of active hooks that have a second name because they are tied
     tied: tuple[Target, ...] = ()
 
 
 class Installer:
-    """Installs hooks, and suspends and removes them as they are due, muted or retired."""
+    """Install, suspend and remove hooks when they become due, are muted or leave the plan."""
 
     def __init__(self, environment: Environment, registrations: Registrations) -> None:
         self.environment = environment
         self.registrations = registrations
         #: by id, in plan order
         self.hooks: dict[str, AttachedHook] = {}
-        #: hooks taken off while a graph may still recompute with them
+        #: removed hooks that stay registered because a living graph may recompute its forward with them
         self.retired: list[AttachedHook] = []
         self.schedule = Schedule()
-        #: a pipeline tries its stage with empty tensors, which is no forward of the training
+        #: True while a pipeline runs its stage with empty tensors to infer shapes; no hook fires then
         self.paused = False
-        #: hooks that were last installed for a graph that may recompute with them
+        #: hooks that, at the last update, a living graph could recompute its forward with
         self._kept: set[AttachedHook] = set()
 
     @property
@@ -56,11 +56,11 @@ class Installer:
 
     @property
     def has_pending_changes(self) -> bool:
-        """True if a change waits for the next forward of the root."""
+        """Return True if a change waits for the next forward of the root."""
         return bool(self.environment.outdated or self._kept or self.retired)
 
     def add(self, resolved: ResolvedHook, before: AttachedHook | None = None) -> None:
-        """Attach a hook. It takes over the state of `before`, a hook of the same id, if the action is the same."""
+        """Attach a hook. It inherits the state of `before`, the old hook with this id, if the action is the same."""
         hook = AttachedHook(resolved, self.environment)
         if before is not None and before.definition.fingerprint == hook.definition.fingerprint:
             hook.inherit(before)
@@ -70,7 +70,7 @@ class Installer:
         self.registrations.add(hook)
 
     def replace_all(self, hooks: Mapping[str, AttachedHook | ResolvedHook]) -> None:
-        """Swap all hooks: attached ones are kept, resolved ones are attached, the others are retired."""
+        """Replace all hooks: keep the attached hooks given, attach the resolved hooks given, and retire the rest."""
         before = dict(self.hooks)
         for id, hook in before.items():
             if hooks.get(id) is not hook:
@@ -84,11 +84,11 @@ class Installer:
         self.registrations.sort({hook: i for i, hook in enumerate(self.hooks.values())})
 
     def _retire(self, hook: AttachedHook) -> None:
-        """Take a hook off; what a living graph may recompute with stays, inactive, until that graph is gone."""
+        """Remove a hook. It stays registered, inactive, as long as a living graph may recompute with it."""
         hook.apply(HookEvent.RETIRE)
         self._forget(hook)
         if hook.modifies_forward and self._passes.under_way:
-            self.retired.append(hook)  # the forward under way ends as it began
+            self.retired.append(hook)  # the running forward ends with the hooks with which it began
             return
         hook.apply(HookEvent.STOP)
         kept = self._passes.replayable()
@@ -103,11 +103,11 @@ class Installer:
         self.environment.outdated.discard(hook)
 
     def settle_retired(self) -> None:
-        """Discard the retired hooks that no living graph needs any more."""
+        """Remove the retired hooks that no living graph needs any more."""
         if not self.retired:
             return
         kept = self._passes.replayable()
-        for hook in self.retired:  # some were taken off inside the forward before
+        for hook in self.retired:  # some were removed inside the previous forward and fired until its end
             hook.apply(HookEvent.STOP)
             self.registrations.refresh(hook, kept)
         for hook in [r for r in self.retired if r not in kept]:
@@ -115,7 +115,7 @@ class Installer:
             self.registrations.discard(hook, kept)
 
     def apply_schedule(self) -> None:
-        """Bring everything that is registered in line with which hooks are due in this step."""
+        """Install the hooks that are due in this step, and suspend the others."""
         step, kept, outdated = self.environment.clock.step, self._passes.replayable(), self.environment.outdated
         for hook in self.hooks.values():
             due = hook.is_due(step) and not self.paused
@@ -123,7 +123,7 @@ class Installer:
             if unchanged and hook not in outdated:
                 continue
             if hook.modifies_forward and hook.active != due and self._passes.under_way:
-                outdated.add(hook)  # the forward under way ends as it began
+                outdated.add(hook)  # the running forward ends with the hooks with which it began
                 continue
             hook.apply(HookEvent.DUE if due else HookEvent.NOT_DUE)
             self._forget(hook)
@@ -136,7 +136,7 @@ class Installer:
         self.update_schedule()
 
     def update_schedule(self) -> None:
-        """Note for the hot paths which hooks act."""
+        """Build the schedule, which tells the hot paths which hooks fire."""
         hooks = self.hooks.values()
         active = tuple(hook for hook in hooks if hook.active)
         step = self.environment.clock.step
@@ -153,7 +153,11 @@ class Installer:
         )
 
     def leave(self, taps: Taps) -> None:
-        """Leave the model. What a living checkpoint would recompute with stays, inactive, until its graph is gone."""
+        """Remove all hooks from the model.
+
+        A hook with which a living activation checkpoint may recompute stays registered, inactive, until the graph is
+        freed.
+        """
         everything = [*self.hooks.values(), *self.retired]
         for hook in everything:
             hook.apply(HookEvent.STOP)

@@ -1,4 +1,4 @@
-"""The ledger: for every site its state, how often it was due, fired, changed something, was skipped or failed."""
+"""Define the ledger, which counts how often each site was due, fired, changed a value, was skipped or failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,27 @@ from tenterhook.text_table import MOST, TextTable
 
 
 class Account(Mapping[str, Site]):
-    """A hook's sites by target."""
+    """Map the targets of one hook to its sites.
+
+    `rig.ledger[id]` returns an account. A site is the hook at one target, with its counts. If a tensor or module has
+    several names, each of them finds the site.
+
+    Args:
+        attached: The hook on the model.
+
+    Raises:
+        KeyError: The hook does not have this target.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> rig = th.attach(model, th.Hook("g", on="**", at="grad", do=th.scale(2.0)))
+        >>> model(torch.ones(1, 2)).sum().backward()
+        >>> account = rig.ledger["g"]
+        >>> list(account), account.fired, account["bias"].changed
+        (['weight', 'bias'], 2, 1)
+    """
 
     def __init__(self, attached: AttachedHook) -> None:
         self._attached = attached
@@ -24,7 +44,7 @@ class Account(Mapping[str, Site]):
         if found is None:
             close = nearest(target, [s.name for s in sites])
             raise KeyError(
-                f"{target!r} is no target of this hook" + (f"; the nearest is {close[0]!r}" if close else "")
+                f"{target!r} is not a target of this hook" + (f"; the nearest is {close[0]!r}" if close else "")
             )
         return found
 
@@ -36,19 +56,27 @@ class Account(Mapping[str, Site]):
 
     @property
     def fired(self) -> int:
+        """Return how often the hook fired, over all targets."""
         return sum(site.fired for site in self._attached.sites)
 
     @property
     def changed(self) -> int:
+        """Return how often the hook returned another value, over all targets."""
         return sum(site.changed for site in self._attached.sites)
 
     @property
     def hook(self) -> Hook:
+        """Return the hook as it is in the plan."""
         return self._attached.hook
 
     @property
     def state(self) -> str:
-        """One word: muted, dormant, installed, or idle (attached, not due in this step)."""
+        """Return the state of the hook as one word.
+
+        Returns:
+            `"muted"`, `"dormant"` (no target can fire), `"installed"`, or `"idle"` (attached, but not due in this
+            step).
+        """
         asleep = [site for site in self._attached.sites if site.dormant]
         everything = bool(asleep) and len(asleep) == len(self)
         if self._attached.status.is_muted or (everything and all(site.muted_itself for site in asleep)):
@@ -59,25 +87,28 @@ class Account(Mapping[str, Site]):
 
     @property
     def measured(self) -> str:
-        """How its sites are measured: together, and by what; or one by one, as they fire."""
+        """Return how the targets are measured: `"one by one"`, or `"together"` with the name of the implementation."""
         batch = self._attached.batch
         return "one by one" if batch is None else f"together, {batch.engine}"
 
     @property
     def failed(self) -> int:
+        """Return how often the action raised an error, over all targets."""
         return sum(site.failed for site in self._attached.sites)
 
     @property
     def due(self) -> int:
-        """Steps in which the hook was due."""
+        """Return the number of steps in which the hook was due."""
         return self._attached.due_steps
 
     @property
     def dormant(self) -> dict[str, str]:
+        """Return the reason for each target that is dormant."""
         return {site.name: site.dormant for site in self._attached.sites if site.dormant}
 
     @property
     def skipped(self) -> dict[str, int]:
+        """Return how often the hook was due but did not fire, by reason, over all targets."""
         total: dict[str, int] = {}
         for site in self._attached.sites:
             for why, count in (site.skipped or {}).items():
@@ -92,7 +123,25 @@ class Account(Mapping[str, Site]):
 
 
 class Ledger(Mapping[str, Account]):
-    """The accounts of a rig by hook id, in plan order."""
+    """Map the id of each hook to its `Account`, in plan order.
+
+    `rig.ledger` returns a ledger.
+
+    Args:
+        hooks: The hooks on the model, by id.
+        graphs: Function that counts compiled graphs.
+
+    Raises:
+        KeyError: The rig has no hook with this id.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> rig = th.watch(model)
+        >>> rig.ledger
+        <ledger of grads, outputs>
+    """
 
     def __init__(self, hooks: Mapping[str, AttachedHook], graphs: Callable[[], Graphs]) -> None:
         self._hooks = hooks
@@ -100,13 +149,13 @@ class Ledger(Mapping[str, Account]):
 
     @property
     def graphs(self) -> Graphs:
-        """Count the graphs of torch.compile that call these hooks, and those that were dropped for their changes."""
+        """Count the compiled graphs that call these hooks, and the graphs dropped because the hooks changed."""
         return self._graphs()
 
     def __getitem__(self, id: str) -> Account:
         if id not in self._hooks:
             close = nearest(id, list(self._hooks))
-            raise KeyError(f"no hook {id!r} on the rig" + (f"; the nearest is {close[0]!r}" if close else ""))
+            raise KeyError(f"the rig has no hook {id!r}" + (f"; the nearest is {close[0]!r}" if close else ""))
         return Account(self._hooks[id])
 
     def __repr__(self) -> str:
@@ -119,7 +168,20 @@ class Ledger(Mapping[str, Account]):
         return len(self._hooks)
 
     def order(self) -> list[Site]:
-        """The sites that fired in the last step, in the order of their last firing; of this process alone."""
+        """Return the sites that fired in the last step, in the order in which each fired last.
+
+        Returns:
+            Sites of this process; sites that fired on other ranks are not included.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+            >>> rig = th.attach(model, th.Hook("out", on="*", at="output", do=th.stats()))
+            >>> _ = model(torch.ones(1, 2))
+            >>> [site.name for site in rig.ledger.order()]
+            ['0', '1']
+        """
         sites = [s for attached in self._hooks.values() for s in attached.sites if s.order >= 0]
         last = max((s.last for s in sites), default=-1)
         return sorted((s for s in sites if s.last == last), key=lambda s: s.order)

@@ -1,4 +1,4 @@
-"""Following the model: parameters and modules that were replaced, untied, frozen or unfrozen since the last forward."""
+"""Find parameters and modules that were replaced, untied, frozen or unfrozen since the last forward."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ABANDONED = "the gradients were cleared without a step"
 
 
 class ModelSync:
-    """Finds what has happened to the model, and has the installer follow."""
+    """Find changes of the model, and update the registrations."""
 
     def __init__(self, installer: Installer) -> None:
         self._installer = installer
-        #: how often targets were looked up again
+        #: how often all targets were looked up again
         self.resolved = 0
-        #: optimizers whose end was reported
+        #: optimizers that were freed, and about which a warning was given
         self._freed: set[str] = set()
 
     @property
@@ -34,7 +34,7 @@ class ModelSync:
         return self._installer.environment.model
 
     def begin_forward(self) -> None:
-        """Follow what has happened to the model since the last forward, and begin the next one."""
+        """Update the registrations after changes of the model, and begin the next forward."""
         installer, environment = self._installer, self._installer.environment
         environment.gradients.begin_forward()
         self._report_freed_optimizers()
@@ -56,14 +56,14 @@ class ModelSync:
             if name not in self._freed:
                 self._freed.add(name)
                 warnings.warn(
-                    f"tenterhook: the {name!r} given to attach no longer exists, so its steps are not seen\n"
-                    "  remedy: attach again with the optimizer that is used now",
+                    f"tenterhook: the {name!r} given to attach no longer exists, so hooks cannot see its steps\n"
+                    "  remedy: attach again with the optimizer that the training uses now",
                     RuntimeWarning,
                     stacklevel=2,
                 )
 
     def _drop_abandoned(self) -> None:
-        """Drop the statistics of a backward whose gradients were cleared without a step: GradScaler skipped it."""
+        """Drop the statistics of a backward whose gradients were cleared without a step (GradScaler skips steps)."""
         gradients = self._installer.environment.gradients
         started = [
             (hook, hook.partials)
@@ -80,12 +80,12 @@ class ModelSync:
             partials.clear()
 
     def _follow(self, registration: ParameterRegistration) -> None:
-        """Follow a name whose tensor may have been replaced, swapped, frozen, or taken by a parametrization."""
+        """Bind a registration to its present parameter, if that was replaced, swapped, frozen or parametrized."""
         parameter = registration.target.parameter()
         if parameter is None:
             self.resolve_again()
         elif not isinstance(parameter, nn.Parameter) or not parameter.is_leaf:
-            pass  # functional_call lends the module other tensors for one forward
+            pass  # functional_call replaces the parameters by other tensors for one forward
         elif parameter.requires_grad:
             registration.rebind(parameter)
         else:
@@ -94,7 +94,7 @@ class ModelSync:
             registration.refresh()
 
     def resolve_again(self) -> None:
-        """Find every target by its name once more: parts of the model were replaced, untied or parametrized."""
+        """Find every target again by its name, because parts of the model were replaced, untied or parametrized."""
         model, installer = self._model.root(), self._installer
         if model is None:
             return
@@ -133,7 +133,7 @@ class ModelSync:
             site.rebound += 1
 
     def _wake_sites(self) -> None:
-        """Wake dormant sites whose reason has passed: unfrozen, or taken up by an optimizer."""
+        """Enable dormant sites whose parameter was unfrozen or added to an optimizer."""
         installer = self._installer
         held: dict[int, str] | None = None
         woken = False

@@ -1,4 +1,4 @@
-"""All registrations of a rig: one for each target and point, shared by the hooks there."""
+"""Hold the registrations of a rig: one for each target and point, shared by all hooks there."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 
 class Registrations:
-    """The registrations of one rig, by place and by hook."""
+    """Find the registrations of one rig by place and by hook."""
 
     def __init__(self, view: ModelView, clock: StepClock, rig: int) -> None:
         #: the model as it was last resolved
         self.targets: ModelTargets = view.targets
         self.graphs = GraphTracker()
         self._clock = clock
-        #: the number of the rig in this process: rigs fire in the order they were attached
+        #: the number of the rig in this process; rigs fire in the order in which they were attached
         self.rig = rig
-        #: FSDP2 gathers parameters for a forward
+        #: True if FSDP2 gathers parameters for a forward
         self._gathered = view.fsdp2
         self._by_place: dict[tuple[str, str, str], Registration] = {}
-        #: in the order of its sites
+        #: the registrations of each hook, in the order of its sites
         self._by_hook: dict[AttachedHook, list[Registration]] = {}
 
     def __iter__(self) -> Iterator[Registration]:
@@ -37,11 +37,11 @@ class Registrations:
         return len(self._by_place)
 
     def of_hook(self, hook: AttachedHook) -> list[Registration]:
-        """Return the registrations of a hook, in the order of its sites; none at step points and on taps."""
+        """Return the registrations of a hook in the order of its sites. Hooks at step points or on taps have none."""
         return self._by_hook.get(hook, [])
 
     def add(self, hook: AttachedHook) -> None:
-        """Make a registration for each site of a hook, or join one that is there."""
+        """Add each site of a hook to the registration at its place; make the registration if it does not exist."""
         if hook.has_registrations:
             self._by_hook[hook] = [self._join(site) for site in hook.sites]
 
@@ -50,7 +50,7 @@ class Registrations:
             self._by_hook[site.attached].append(self._join(site))
 
     def _join(self, site: Site) -> Registration:
-        """Put a site into the registration at its place, which is made if there is none."""
+        """Add a site to the registration at its place; make the registration if it does not exist."""
         target = site.target
         place = (target.kind, target.name, site.point)
         found = self._by_place.get(place)
@@ -64,7 +64,7 @@ class Registrations:
         return found
 
     def move(self, site: Site, target: Target, *, moved: bool) -> None:
-        """Follow a site to the target that has its name now."""
+        """Move the registration of a site to the target that has its name now."""
         registrations = self._by_hook.get(site.attached)
         if registrations:
             found = registrations[site.slot]
@@ -72,7 +72,7 @@ class Registrations:
                 found.move(target)
 
     def refresh(self, hook: AttachedHook, kept: frozenset[Hashable]) -> None:
-        """Bring the registrations of a hook in line with its status."""
+        """Install or suspend the registrations of a hook according to its status."""
         for one in self.of_hook(hook):
             one.refresh(kept)
 
@@ -82,7 +82,7 @@ class Registrations:
             registrations[site.slot].refresh(kept)
 
     def discard(self, hook: AttachedHook, kept: frozenset[Hashable]) -> None:
-        """Take a hook off for good; remove the registrations that serve no other."""
+        """Remove a hook, and every registration that no other hook uses."""
         for one in self._by_hook.pop(hook, ()):
             one.sites = [s for s in one.sites if s.attached is not hook]
             one.refresh(kept)
@@ -91,12 +91,12 @@ class Registrations:
                 self._by_place.pop((one.target.kind, one.target.name, one.point), None)
 
     def sort(self, order: Mapping[AttachedHook, int]) -> None:
-        """Have the sites of each registration fire in plan order."""
+        """Sort the sites of each registration, so that they fire in plan order."""
         for one in self:
             one.sites.sort(key=lambda site: order.get(site.attached, -1))
 
     def remove_all(self, kept: frozenset[Hashable]) -> list[Registration]:
-        """Leave the model; return the registrations that a living graph may still recompute with."""
+        """Remove all registrations, except those with which a living graph may recompute, and return the exceptions."""
         lingering = [one for one in self if any(s.attached in kept for s in one.sites)]
         for one in self:
             if one in lingering:
@@ -110,5 +110,5 @@ class Registrations:
         self._by_hook.clear()
 
     def graph_report(self) -> Graphs:
-        """Count the compiled graphs that these registrations are in, and those that were dropped."""
+        """Count the compiled graphs that contain these registrations, and the graphs that were dropped."""
         return self.graphs.report(list(self))

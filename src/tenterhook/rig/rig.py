@@ -1,4 +1,4 @@
-"""The rig: a plan, installed on a model."""
+"""Define the rig, which is a plan installed on a model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _numbers = itertools.count()
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector: it would walk over a hundred thousand new sites again and again."""
+    """Pause the garbage collector, which would scan a hundred thousand new sites again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -67,16 +67,44 @@ def gc_paused() -> Iterator[None]:
 
 
 class RigStatus(Enum):
-    """Where a rig is in its life."""
+    """Name the stages between attaching and detaching a rig."""
 
     ATTACHED = auto()
-    #: detached inside a forward that it modifies; it leaves when that forward ends
+    #: `detach` was called inside a forward that the rig modifies; the rig is removed when that forward ends
     LEAVING = auto()
     DETACHED = auto()
 
 
 class Rig:
-    """Lives with the model until `detach()`, which leaves the model as if it had never been touched."""
+    """Represent a plan that is installed on a model.
+
+    `attach`, `watch`, `flight` and `restore` return a rig; do not create one yourself. The model keeps its rig alive; a
+    rig does not keep its model alive. `detach()` leaves the model as if it had never been touched. A rig is also a
+    context manager that detaches at the end of the block.
+
+    Args:
+        model: The model that the plan is installed on.
+        plan: The plan.
+        resolution: The plan, resolved on the model.
+        clock: Name of the optimizer whose step ends a step, or None without an optimizer.
+        sinks: Where measured values go.
+        actions: The registry in which named actions are looked up.
+        tensors: Tensor parameters of actions, by name.
+
+    Attributes:
+        plan (Plan): The plan that is installed now.
+        attached (bool): True until the rig has left the model.
+        loaded (LoadReport | None): The report of the last `restore` or `load_state_dict`, or None.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> with th.attach(model, th.Hook("out", on=".", at="output", do=th.stats())) as rig:
+        ...     _ = model(torch.ones(1, 2)).sum().backward()
+        >>> rig.ledger["out"].fired, rig.attached
+        (1, False)
+    """
 
     def __init__(
         self,
@@ -90,7 +118,7 @@ class Rig:
         tensors: Mapping[str, Tensor] | None,
     ) -> None:
         self.plan = plan
-        #: True until it has left the model
+        #: True until the rig has left the model
         self.attached = True
         self._status = RigStatus.ATTACHED
         self._actions = actions
@@ -105,7 +133,7 @@ class Rig:
         #: the name of the optimizer whose steps are counted
         self._clock_name = clock
         self._steps: list[OptimizerStep] = []
-        #: what the last restore or load found
+        #: the report of the last `restore` or `load_state_dict`
         self.loaded: LoadReport | None = None
         events = RootEvents(
             self._begin_forward, self._end_forward, self._finalizer.backward_began, self._finalizer.no_optimizer_steps
@@ -115,7 +143,7 @@ class Rig:
         self._taps = Taps(model, environment.clock)
         with ExitStack() as undo:
             undo.callback(self.detach)
-            # The clock's hooks come last, so that its step ends after every other optimizer's hooks have run.
+            # Register on the clock optimizer last, so that the step ends after every other optimizer's hooks have run.
             for name, one in sorted(optimizers.items(), key=lambda item: item[0] == clock):
                 end = self._finalizer.optimizer_stepped if name == clock else None
                 resolve_again = self._sync.resolve_again
@@ -130,35 +158,115 @@ class Rig:
         for flight in self._recorder.flights:
             flight.begin(partial(model_snapshot, weakref.ref(self._installer)))
 
-    # -- what it says ------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------
 
     @property
     def step_count(self) -> int:
-        """Steps finished; a restored rig goes on counting where the saved one stood."""
+        """Return the number of finished steps.
+
+        A restored rig continues from the count that was saved.
+        """
         return self._clock.step
 
     @property
     def ledger(self) -> Ledger:
+        """Return the ledger, which counts for every site how often it was due, fired, was skipped and failed.
+
+        Returns:
+            A mapping from hook id to the hook's `Account`. It shows the counts of the moment in which you read it.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 1)
+            >>> rig = th.attach(model, th.Hook("out", on=".", at="output", do=th.stats()))
+            >>> _ = model(torch.ones(1, 2))
+            >>> rig.ledger["out"]["."].fired
+            1
+        """
         return Ledger(self._installer.hooks, self._installer.registrations.graph_report)
 
     def values(self, id: str) -> dict[str, dict[str, Any]]:
-        """A hook's numbers of the last step it was due in: {target: {name: number}}."""
+        """Return the numbers that a hook measured in the last step in which it was due.
+
+        Args:
+            id: Id of the hook.
+
+        Returns:
+            The numbers by target and name: `{target: {name: number}}`. It is empty before the first finished step.
+
+        Raises:
+            AttachedError: The rig has no hook with this id.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.attach(model, th.Hook("in", on=".", at="input", do=th.stats()))
+            >>> model(torch.tensor([[3.0, 4.0]])).sum().backward()
+            >>> rig.values("in")["."]["norm"]
+            5.0
+        """
         self._attached_hook(id)
         return last_values(self._recorder, id)
 
     def rows(self, id: str) -> list[Row]:
-        """What a hook's action emitted in the last step, with call and leaf."""
+        """Return the values that a hook's action last emitted with `ctx.emit`, each with its step, call and leaf.
+
+        Args:
+            id: Id of the hook.
+
+        Returns:
+            One `Row` for each value of the last finished step in which the action emitted values.
+
+        Raises:
+            AttachedError: The rig has no hook with this id.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> def largest(x, ctx):
+            ...     ctx.emit("largest", x.max())
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.attach(model, th.Hook("max", on=".", at="input", do=largest))
+            >>> model(torch.tensor([[3.0, 4.0]])).sum().backward()
+            >>> [(row.target, row.name, row.value) for row in rig.rows("max")]
+            [('.', 'largest', 4.0)]
+        """
         self._attached_hook(id)
         return list(self._recorder.last_emitted.get(id, ()))
 
     def captured(self, id: str) -> dict[str, Tensor | list[Tensor]]:
-        """What `capture` kept in the last step it was due in: a tensor, or a list where it fired several times."""
+        """Return the tensors that a `capture` hook kept in the last step in which it was due.
+
+        Args:
+            id: Id of the hook.
+
+        Returns:
+            The kept tensor by target, or a list of tensors where the hook fired several times in the step.
+
+        Raises:
+            AttachedError: The rig has no hook with this id.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.attach(model, th.Hook("in", on=".", at="input", do=th.capture()))
+            >>> model(torch.tensor([[3.0, 4.0]])).sum().backward()
+            >>> rig.captured("in")
+            {'.': tensor([[3., 4.]])}
+        """
         self._attached_hook(id)
         return {t: kept[0] if len(kept) == 1 else kept for t, kept in self._recorder.captured(id).items()}
 
     @property
     def reports(self) -> list[FlightReport]:
-        """What its flight recorders have written."""
+        """Return the reports that the rig's flight recorders have written.
+
+        Returns:
+            One report for each time that a flight recorder wrote its steps. It is empty without a flight recorder.
+        """
         return [report for flight in self._recorder.flights for report in flight.reports]
 
     def __repr__(self) -> str:
@@ -174,31 +282,132 @@ class Rig:
         tables = rig_tables(self.ledger, self._recorder, steps=self.step_count, attached=self.attached)
         return "".join(table.html() for table in tables)
 
-    # -- changing it -------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def add(self, hook: Hook) -> None:
-        """Parameter points act at once, gradients of modules and taps from the next forward on, modifiers of the
-        forward at the root's next one."""
+        """Add a hook at the end of the plan.
+
+        A hook on parameters fires at once. A hook on gradients of modules, or on taps, fires from the next forward on.
+        A hook that modifies values in the forward fires from the next forward of the root on. In a distributed run,
+        call this on every rank.
+
+        Args:
+            hook: The hook.
+
+        Raises:
+            AttachedError: The id is in use on this model, or the rig is detached.
+            ResolveError: The hook does not fit the model. Nothing is changed.
+            ActionError: The action is unknown or its parameters are wrong. Nothing is changed.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model)
+            >>> rig.add(th.Hook("in", on=".", at="input", do=th.stats()))
+            >>> list(rig.ledger)
+            ['grads', 'outputs', 'in']
+        """
         self.revise(Plan([*self.plan, hook]))
 
     def remove(self, id: str) -> None:
+        """Remove a hook from the plan and from the model.
+
+        In a distributed run, call this on every rank.
+
+        Args:
+            id: Id of the hook.
+
+        Raises:
+            AttachedError: The rig has no hook with this id, or the rig is detached.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model)
+            >>> rig.remove("outputs")
+            >>> list(rig.ledger)
+            ['grads']
+        """
         self._attached_hook(id)
         self.revise(Plan(hook for hook in self.plan if hook.id != id))
 
     def mute(self, id: str) -> None:
+        """Switch a hook off until `unmute`. The hook keeps its state and its counts.
+
+        If the hook modifies a forward that is running, it fires until that forward ends. In a distributed run, call
+        this on every rank.
+
+        Args:
+            id: Id of the hook.
+
+        Raises:
+            AttachedError: The rig has no hook with this id, or the rig is detached.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model)
+            >>> rig.mute("grads")
+            >>> rig.ledger["grads"].state
+            'muted'
+        """
         self._attached_model()
         same_on_all_ranks("mute", id)
         self._attached_hook(id).mute()
         self._apply_schedule()
 
     def unmute(self, id: str) -> None:
+        """Switch a muted hook on again, including sites that were muted because their action raised.
+
+        In a distributed run, call this on every rank.
+
+        Args:
+            id: Id of the hook.
+
+        Raises:
+            AttachedError: The rig has no hook with this id, or the rig is detached.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model)
+            >>> rig.mute("grads")
+            >>> rig.unmute("grads")
+            >>> rig.ledger["grads"].state
+            'installed'
+        """
         self._attached_model()
         same_on_all_ranks("unmute", id)
         self._attached_hook(id).unmute()
         self._apply_schedule()
 
     def revise(self, plan: Plan) -> None:
-        """Swap plans by hook id. An unchanged hook stays as it is; one whose action is the same keeps its state."""
+        """Replace the plan.
+
+        Hooks are compared by id. An unchanged hook stays as it is. A changed hook keeps its state if its action is the
+        same. In a distributed run, call this on every rank.
+
+        Args:
+            plan: The new plan.
+
+        Raises:
+            AttachedError: An id is in use in another rig on this model, or this rig is detached.
+            ResolveError: The new plan does not fit the model. Nothing is changed.
+            ActionError: An action is unknown or its parameters are wrong. Nothing is changed.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model)
+            >>> rig.revise(th.Plan([th.Hook("in", on=".", at="input", do=th.stats())]))
+            >>> list(rig.ledger)
+            ['in']
+        """
         model = self._attached_model()
         before = dict(self._installer.hooks)
         kept = {h.id: before[h.id] for h in plan if h.id in before and before[h.id].hook == h}
@@ -210,7 +419,7 @@ class Rig:
             taken = {h.id for h in fresh}.intersection(other.ledger) if other is not self else set()
             if taken:
                 raise AttachedError(
-                    "a hook of this id is on the model already", hook=min(taken), remedy="give it another id"
+                    "the model already has a hook with this id", hook=min(taken), remedy="give the new hook another id"
                 )
         self._installer.replace_all({h.id: kept.get(h.id) or found[h.id] for h in plan})
         for id in before.keys() - self._installer.hooks.keys():
@@ -221,7 +430,20 @@ class Rig:
         self._apply_schedule()
 
     def detach(self) -> None:
-        """Remove all of it, and only it. A second call does nothing. A forward under way ends as it began."""
+        """Remove the rig's hooks from the model and its optimizers, and close the sinks.
+
+        Hooks that others registered stay. A second call does nothing. A forward that is running ends with the hooks
+        with which it began.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model)
+            >>> rig.detach()
+            >>> len(th.inventory(model))
+            0
+        """
         if not self.attached:
             return
         if self._clock.passes.under_way and self._installer.schedule.modifiers:
@@ -235,14 +457,31 @@ class Rig:
         self._installer.leave(self._taps)
         self._root.watch_end(False)
         if any(step.running for step in self._steps):
-            # PyTorch is going through the optimizer's hooks: they fall silent now and leave at the next forward.
+            # PyTorch is iterating over the optimizer's hooks. Disable them now and remove them at the next forward.
             for step in self._steps:
                 step.silence()
         else:
             self._leave()
 
     def flush(self, timeout: float = 2.0) -> bool:
-        """Wait until every sink has taken what was recorded so far; whether all have."""
+        """Wait until every sink has received the values recorded so far.
+
+        Args:
+            timeout: Longest time to wait, in seconds.
+
+        Returns:
+            True if every sink has received all values within the timeout.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> seen = []
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model, sinks=lambda values, step: seen.append(step))
+            >>> model(torch.ones(1, 2)).sum().backward()
+            >>> rig.flush(), seen
+            (True, [0])
+        """
         return self._recorder.catch_up(timeout)
 
     def _leave(self) -> None:
@@ -260,22 +499,55 @@ class Rig:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Say yourself what a step is; from the first use on, the optimizer no longer does."""
+        """Mark one step of your own loop: the step ends when the block ends without an error.
+
+        From the first use on, only these blocks end a step; an optimizer's step or a backward no longer does.
+
+        Yields:
+            None.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model)
+            >>> with rig.step():
+            ...     model(torch.ones(1, 2)).sum().backward()
+            ...     model(torch.ones(1, 2)).sum().backward()
+            >>> rig.step_count
+            1
+        """
         self._finalizer.set_program_steps(True)
         yield
         self._finalizer.end_step()
 
-    # -- what is kept of it ------------------------------------------------------------------------------------------
+    # -- saved state -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The plan and all running state as plain tensors, copied: for torch.save, safetensors or DCP as they are.
+        """Return the plan and all running state as plain tensors.
 
-        Every rank saves its own. Where ranks have different targets, all of them call it together.
+        The tensors are copies. You can pass them to `torch.save`, safetensors or distributed checkpointing (DCP). Every
+        rank saves its own state. If the ranks have different targets, all ranks must call this together.
+
+        Returns:
+            Tensors by key. Every key begins with `tenterhook/`.
+
+        Raises:
+            AttachedError: The model no longer exists.
+            StateError: The plan contains a function without a registered name, or the state cannot be saved.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.watch(model)
+            >>> sorted(rig.state_dict())[0]
+            'tenterhook/rank0/header'
         """
         environment, hooks = self._installer.environment, self._installer.hooks
         model = environment.model.root()
         if model is None:
-            raise AttachedError("the model of this rig is gone", remedy="save before the model is dropped")
+            raise AttachedError("the model of this rig no longer exists", remedy="save before you delete the model")
         if any(hook.resolved.owners for hook in hooks.values()):
             same_on_all_ranks("state_dict", "")
             gather_state(hooks.values())
@@ -286,9 +558,34 @@ class Rig:
     def load_state_dict(
         self, state: Mapping[str, Tensor], *, rename: Mapping[str, str] | None = None, strict: bool = True
     ) -> LoadReport:
-        """Carry a saved state into this rig, by hook id and target. The plan stays; the report has every difference.
+        """Load a saved state into this rig.
 
-        `strict` raises MismatchError if state would be lost or missed, and loads nothing then.
+        State is matched by hook id and target name. The rig keeps its own plan; use `restore` to attach the saved plan.
+        In a distributed run, call this on every rank.
+
+        Args:
+            state: A state from `state_dict()`. Keys of other objects in the same mapping are ignored.
+            rename: Rules from saved names to names on this model, such as `{"encoder": "backbone"}`.
+            strict: True raises an error if saved state would be lost, or if a hook would lack state. False loads the
+                part that fits.
+
+        Returns:
+            A report of every difference between the saved state and this rig. It is false if there is no difference.
+
+        Raises:
+            MismatchError: The state does not fit and `strict` is True. Nothing is loaded.
+            StateError: The state is damaged or cannot be read.
+            PlanError: A rule in `rename` is malformed.
+            AttachedError: The rig is detached.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+            >>> saved = th.watch(model).state_dict()
+            >>> rig = th.watch(other)
+            >>> print(rig.load_state_dict(saved))
+            all of the state was loaded
         """
         model = self._attached_model()
         ranks.barrier("load_state_dict")
@@ -296,7 +593,7 @@ class Rig:
         saved = ranks.all_or_none(partial(read, state, self._size_limits(model)))
         if saved is None:
             report.found = False
-            report.notes.append("the checkpoint holds no state of hooks: they stay as they are")
+            report.notes.append("the checkpoint holds no state of hooks, so the hooks keep their present state")
             warnings.warn(f"tenterhook: {report.notes[0]}", RuntimeWarning, stacklevel=2)
             return report
         here = {id: (hook.hook, hook.definition, hook.targets) for id, hook in self._installer.hooks.items()}
@@ -309,7 +606,7 @@ class Rig:
         return report
 
     def _take(self, saved: SavedState, kept: Mapping[str, HookSnapshot]) -> None:
-        """Put what was compared in place."""
+        """Load the state of the hooks in `kept`, and reset all other hooks."""
         model = self._attached_model()
         place_clock(saved.header.clock, self._installer.environment)
         self._finalizer.set_program_steps(saved.header.clock.manual)
@@ -326,10 +623,10 @@ class Rig:
     def _used_tensors(self) -> dict[str, Tensor]:
         return {name: self._tensors[name] for name in tensors_of(self._installer.hooks.values())}
 
-    # -- as it runs --------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _apply_schedule(self) -> None:
-        """Bring everything that fires in line with which hooks are due."""
+        """Install the hooks that are due and suspend the others, at every place that calls hooks."""
         installer = self._installer
         installer.apply_schedule()
         hooks = list(installer.hooks.values())
@@ -342,7 +639,7 @@ class Rig:
         installer.registrations.graphs.update()
 
     def _begin_forward(self) -> bool:
-        """Follow the model before a forward; return True if parts of it were found to be others."""
+        """Update the registrations before a forward; return True if parts of the model had been replaced."""
         if not self.attached:
             self._leave()
             return False
@@ -366,11 +663,11 @@ class Rig:
             self.detach()
 
     def _begin_at(self, step: int) -> None:
-        """Count on from there, as the script does that it was attached to in an optimizer's step."""
+        """Continue counting from `step`: the rig was attached inside an optimizer's step of a running script."""
         self._clock.step = step
         for hook in self._installer.hooks.values():
             if hook.hook.point.side != "step":
-                hook.counted = step  # what it waits for is over in this step
+                hook.counted = step  # the forward and the backward of this step are over, so do not count it as due
         self._apply_schedule()
 
     @property
@@ -388,20 +685,24 @@ class Rig:
     def _attached_model(self) -> nn.Module:
         model = self._installer.environment.model.root()
         if model is None or not self.attached:
-            raise AttachedError("the rig is on no model any more", remedy="attach the plan again")
+            raise AttachedError("the rig is no longer attached to a model", remedy="attach the plan again")
         return model
 
     def _attached_hook(self, id: str) -> AttachedHook:
         hook = self._installer.hooks.get(id)
         if hook is None:
             close = nearest(id, list(self._installer.hooks))
-            nearby = f"the nearest is {close[0]!r}" if close else f"it has {', '.join(self.ledger) or 'none'}"
-            raise AttachedError("no hook of this id is on the rig", hook=id, remedy=nearby)
+            nearby = (
+                f"use the nearest id, {close[0]!r}"
+                if close
+                else f"use one of {', '.join(self.ledger) or 'the ids of this rig, which has no hooks'}"
+            )
+            raise AttachedError("the rig has no hook with this id", hook=id, remedy=nearby)
         return hook
 
 
 def rigs_on(model: nn.Module) -> list[Rig]:
-    """Return the rigs attached to a model or to a part of it, in attach order."""
+    """Return the rigs that are attached to a model or to a part of it, in the order they were attached."""
     owners = (root.owner for root in roots_on(model))
     found = {rig._number: rig for rig in owners if isinstance(rig, Rig) and rig.attached}
     return [found[number] for number in sorted(found)]

@@ -1,4 +1,4 @@
-"""The root's own hooks: where a forward begins and ends, and where its backward begins."""
+"""Register hooks on the root that report when a forward begins and ends, and when its backward begins."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class RootEvents(NamedTuple):
-    """What is called when something happens to the root."""
+    """Hold the functions that the root's hooks call."""
 
-    #: a forward begins; returns True if parts of the model were found to be others
+    #: called when a forward begins; returns True if parts of the model had been replaced
     begin_forward: Callable[[], bool]
-    #: a forward that was watched has ended
+    #: called when a forward has ended, if the end is watched
     end_forward: Callable[[], None]
-    #: the backward of a forward begins
+    #: called when the backward of a forward begins
     begin_backward: Callable[[], None]
-    #: a forward has ended that has no backward
+    #: called when a forward without a backward has ended
     no_backward: Callable[[], None]
 
 
 class RootHooks:
-    """Registered for as long as the rig is attached; they also keep the rig alive with the model."""
+    """Watch the root's forward and backward as long as the rig is attached. The model keeps the rig alive by them."""
 
     def __init__(
         self, owner: object, model: nn.Module, passes: ForwardPasses, graphs: GraphTracker, events: RootEvents
     ) -> None:
-        #: the rig, for those who look for it on a model
+        #: the rig, so that it can be found on a model
         self.owner = owner
         self.events = events
         self.passes = passes
-        #: the rig is detached: the hooks are still there, and do nothing
+        #: True if the rig is detached; the hooks may still be registered, but do nothing
         self.silent = False
         self._model = weakref.ref(model)
         self._graphs = graphs
@@ -55,15 +55,18 @@ class RootHooks:
         self._end_callback = RootEndCallback(self)
         self._begin = model.register_forward_pre_hook(RootDispatch(self), prepend=True)
         self._end: RemovableHandle | None = None
-        #: compiled code calls the root, with its end in the graph
+        #: True if compiled code calls the root and the end hook is in the graph
         self._end_is_pinned = False
 
     def expect(self) -> None:
-        """Stay registered from now on: compiled code calls the root."""
+        """Keep the end hook registered from now on, because compiled code calls the root."""
         self._end_is_pinned = True
 
     def watch_end(self, wanted: bool) -> None:
-        """Watch the end of the forward, which matters to its modifiers, and where no optimizer ends a step."""
+        """Watch the end of the forward, or stop watching it.
+
+        The end matters to hooks that modify the forward, and to rigs without an optimizer.
+        """
         if wanted and self._end is None:
             model = self._model()
             if model is not None:
@@ -79,7 +82,7 @@ class RootHooks:
 
     @property
     def end_handle(self) -> RemovableHandle | None:
-        """Return the handle of the hook at the end of the forward, if it is watched."""
+        """Return the handle of the hook at the end of the forward, or None if the end is not watched."""
         return self._end
 
     def remove(self) -> None:
@@ -92,25 +95,26 @@ class RootHooks:
 
     @dynamo.skip_dynamo
     def begin(self, module: nn.Module, args: Any) -> None:
-        """Begin a forward; a recomputation is none."""
+        """Begin a forward, unless the call is a recomputation inside a backward."""
         if is_dynamo_compiling():
             operations.enter(self._begin_callback.token)
         elif private.graph_task_id() == -1:
             self.events.begin_forward()
 
     def _begin_in_graph(self) -> None:
-        """Begin a forward that compiled code runs: it was chosen before anybody could look at the model."""
+        """Begin a forward that compiled code runs; PyTorch chose the code before the rig could look at the model."""
         if self.events.begin_forward():
             warnings.warn(
-                "tenterhook: a part of the model was replaced, and this forward was compiled without its hooks\n"
-                "  remedy: nothing to do from the next forward on; compile the model itself, torch.compile(model)",
+                "tenterhook: a part of the model was replaced, and this forward was compiled without its hooks. "
+                "The hooks fire from the next forward on\n"
+                "  remedy: compile the model itself, with torch.compile(model)",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     @dynamo.skip_dynamo
     def end(self, module: nn.Module, args: Any, output: Any) -> None:
-        """End a forward, also one that raised."""
+        """End a forward, also if it raised."""
         if is_dynamo_compiling():
             self._end_callback.traced(output)
             return
@@ -118,17 +122,17 @@ class RootHooks:
             return
         self.passes.under_way = False
         if sys.exc_info()[0] is None:
-            self._hook_output(output)  # otherwise the forward raised, and nothing has ended
+            self._hook_output(output)  # if the forward raised, it has no output
         self.events.end_forward()
 
     def _hook_output(self, output: Any) -> None:
-        """See the graph of this forward run backward."""
+        """Register a tensor hook on the output that reports when its graph runs backward."""
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         if not tensors:
             self.events.no_backward()
         begin_backward = BackwardStart(self)
         for tensor in tensors:
-            base = private.view_base(tensor)  # a view loses its hooks when it is changed in place, its base does not
+            base = private.view_base(tensor)  # a change in place drops the hooks of a view, but not of its base
             hooked = tensor if base is None else base
             if hooked.grad_fn is not None:
                 hooked.register_hook(begin_backward)
@@ -140,14 +144,14 @@ def _gradient_passed(ticket: Tensor, grad: Tensor) -> Tensor:
 
 
 class RootEndCallback(EntryCallback):
-    """Called where compiled code runs the root itself: at the end of its forward, at the beginning of its backward."""
+    """Report the end of a forward and the beginning of a backward from compiled code that runs the root."""
 
     def __init__(self, root: RootHooks) -> None:
         super().__init__(self._ended)
         self._root = weakref.ref(root)
 
     def traced(self, output: Any) -> None:
-        """Stand in the compiled graph in place of the dispatch."""
+        """Put the callback into the compiled graph, in place of the dispatch."""
         ticket = operations.enter(self.token)
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         for tensor in tensors:
@@ -173,7 +177,7 @@ class RootEndCallback(EntryCallback):
 
 
 class RootDispatch(Dispatch):
-    """The root's forward pre-hook, by which a rig is found on a model."""
+    """Call the rig before the root's forward. A rig is found on a model by this forward pre-hook."""
 
     root: RootHooks | None
 
@@ -193,11 +197,14 @@ class RootDispatch(Dispatch):
 
 
 def _nothing(*args: Any) -> None:
-    """Do nothing: the root of a copy belongs to no rig."""
+    """Do nothing, since the copy of a model does not have a rig."""
 
 
 class BackwardStart:
-    """A tensor hook on the root's output: its graph runs backward now. It keeps the pass alive as long as the graph."""
+    """Report that the graph of the root's output runs backward.
+
+    It is a tensor hook, so it keeps the forward pass alive as long as the graph.
+    """
 
     def __init__(self, root: RootHooks) -> None:
         self._root = weakref.ref(root)
@@ -232,7 +239,7 @@ def roots_on(model: nn.Module) -> list[RootHooks]:
 
 
 def remove_inert_hooks(model: nn.Module) -> None:
-    """Remove the inert hooks that a copy of an attached model carries."""
+    """Remove the inert hooks that a copy of an attached model contains."""
     for module in model.modules():
         for slot in private.MODULE_SLOTS:
             hooks = private.hooks_in(module, slot)

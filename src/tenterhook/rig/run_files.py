@@ -1,4 +1,4 @@
-"""What a rig hands to those who record: its plan, its ledger, and a snapshot of the model for a flight report."""
+"""Write a rig's plan and ledger for a run folder, and make a snapshot of the model for a flight report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tenterhook.rig.ledger import Ledger
 
 @torch.no_grad()
 def model_snapshot(ref: weakref.ref[Installer]) -> ModelSnapshot | None:
-    """Return where the hooks are, when they fired and how large the weights are; None if the model is gone."""
+    """Return where the hooks are, the order in which they fired and the norms of the weights.
+
+    Return None if the model no longer exists.
+    """
     installer = ref()
     model = installer.environment.model.root() if installer is not None else None
     if installer is None or model is None:
@@ -36,7 +39,7 @@ def model_snapshot(ref: weakref.ref[Installer]) -> ModelSnapshot | None:
 
 
 def ledger_json(ledger: Ledger) -> str:
-    """Write down each hook's totals; not each site's, for there may be a hundred thousand."""
+    """Write the totals of each hook as JSON. Sites are left out, since there may be a hundred thousand."""
     rows = [
         {
             "hook": id,
@@ -57,7 +60,7 @@ def ledger_json(ledger: Ledger) -> str:
 
 
 def plan_json(plan: Plan) -> str:
-    """Write the plan as a plan file; if it cannot be one, write why, and the hooks as text."""
+    """Write the plan as a plan file; if that is impossible, write the reason and the hooks as text."""
     try:
         return plan.to_json()
     except TenterhookError as error:

@@ -1,4 +1,4 @@
-"""The reader that docs/format.md holds, taken from the page."""
+"""Load the reader that is printed in docs/format.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def source() -> str:
 
 @cache
 def reader() -> tuple[Callable[[bytes], dict[str, Any]], type[Exception]]:
-    """What reads a state from the bytes of a safetensors file, and what it raises if it refuses."""
+    """Return the function that reads a state from the bytes of a safetensors file, and the exception it raises."""
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(source(), PAGE.name, "exec", dont_inherit=True), names)
     return names["read"], names["Refused"]

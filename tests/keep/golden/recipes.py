@@ -1,6 +1,6 @@
-"""What golden files are made of: plans as people write them, and runs up to the moment of saving.
+"""Define the plans and the runs from which golden files are made.
 
-A golden state is read for ever against the recipe of its name, so a recipe is never changed: a new one is added.
+A golden state is always compared with the recipe of its name. So never change a recipe; add a new one.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def look(optimizer: torch.optim.Optimizer, ctx: th.Context) -> None:
 
 
 def dyadic(*shape: int, start: int = 1) -> Tensor:
-    """Numbers whose sums and products are exact, so that no machine rounds them differently."""
+    """Return numbers whose sums and products are exact, so that all machines get the same results."""
     size = torch.Size(shape).numel()
     return ((torch.arange(start, start + size) * 5 % 8) - 3.5).reshape(shape) / 4
 
 
 class Net(nn.Module):
-    """Two layers, one that is frozen, one that is never called; two taps."""
+    """Combine two trained layers, a frozen layer, a layer that is never called, and two taps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,12 +78,12 @@ class Recipe:
     plan: th.Plan
     steps: int = 4
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    #: what is done to a running job beside the steps, before the state is saved
+    #: what happens to the job after the steps, before the state is saved
     then: Callable[[Job], None] = lambda job: None
 
 
 class Job:
-    """A model in training."""
+    """Train a model as a recipe describes."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -98,7 +98,7 @@ class Job:
         return self
 
     def run(self) -> Job:
-        """To the moment of saving."""
+        """Run the recipe up to the moment of saving."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "tenterhook muted a hook", RuntimeWarning)
             for _ in range(self.recipe.steps):
@@ -111,7 +111,7 @@ class Job:
         self.model(dyadic(2, 2, start=step) * (8 if step % 5 == 3 else 1)).sum().backward()
 
     def step(self) -> None:
-        """What has gathered is used as well: a step may have begun before the state was saved."""
+        """Run a step. Gradients are not cleared first, since the step may have begun before the state was saved."""
         self.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -1,1 +1,1 @@
-"""What users call: attach, the one-line forms, the inventory."""
+"""Define the functions that users call: `attach`, the one-line functions and `inventory`."""

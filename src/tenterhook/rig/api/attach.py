@@ -1,4 +1,4 @@
-"""`attach`: resolve a plan, check that its ids are free, install it."""
+"""Attach a plan: resolve it on the model, check that its ids are free, and install it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,46 @@ def attach(
     tensors: Mapping[str, Tensor] | None = None,
     replace: bool = False,
 ) -> Rig:
-    """Install a plan on a model: all of it, or nothing and an error that says why.
+    """Install a plan on a model.
 
-    `clock` names the optimizer whose step ends a step, of several the last. `replace=True` takes the place of hooks
-    of the same id.
+    Everything is checked before anything is installed. If one hook does not fit the model, nothing is installed. In a
+    distributed run, call this on every rank with the same plan.
+
+    Args:
+        model: The model.
+        plan: A plan, a hook, or several hooks.
+        optimizer: The optimizer that trains the model, or a list or a dict of several. The points `grad_final`,
+            `update`, `step_pre` and `step_post` need it.
+        clock: The optimizer whose step ends a step, or its name. The default is the last optimizer given.
+        sinks: Where measured values go: a function `log(dict, step)`, a tracker, a `Store`, a `Flight`, or several.
+        actions: The registry in which named actions are looked up.
+        tensors: Tensor parameters of actions, by the name that the plan uses.
+        replace: True replaces hooks with the same id that are already on the model. False raises an error.
+
+    Returns:
+        The rig, which stays on the model until `rig.detach()`.
+
+    Raises:
+        ResolveError: The plan does not fit the model. Its subclasses name the reason.
+        ActionError: An action is unknown or its parameters are wrong.
+        AttachedError: The model already has a hook with the same id, and `replace` is False.
+        RanksError: The ranks have different plans, or a rank is missing.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> clip = th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0))
+        >>> rig = th.attach(model, th.Plan([clip]), optimizer=optimizer)
+        >>> model(torch.ones(8, 2)).sum().backward()
+        >>> optimizer.step()
+        >>> rig.ledger["clip"].fired
+        2
     """
     check_module(model)
     if isinstance(plan, str | Path):
-        raise ResolveError(f"the plan is the text {str(plan)!r}", remedy="read the file: th.Plan.load(path)")
+        raise ResolveError(f"the plan is the text {str(plan)!r}", remedy="load the file with th.Plan.load(path)")
     plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
     optimizers = named_optimizers(optimizer)
     clock = clock_name(optimizers, clock)
@@ -51,32 +83,36 @@ def attach(
 
 
 def check_module(model: object) -> None:
+    """Raise if the model is not a module."""
     if not isinstance(model, nn.Module):
-        raise ResolveError(f"a {type(model).__name__} is not a module", remedy="th.attach(model, plan, optimizer=...)")
+        raise ResolveError(
+            f"the model is of type {type(model).__name__}, not a module",
+            remedy="pass the model first: th.attach(model, plan, optimizer=...)",
+        )
 
 
 def free_ids(model: nn.Module, plan: Plan, *, replace: bool) -> None:
-    """Raise if a rig on the model has a hook of the same id, or remove that hook."""
+    """Check that no rig on the model has a hook with the same id. Remove the old hook if `replace`, else raise."""
     wanted = {hook.id for hook in plan}
     for rig in rigs_on(model):
         for id in wanted.intersection(rig.ledger):
             if not replace:
                 raise AttachedError(
-                    "a hook of this id is on the model already",
+                    "the model already has a hook with this id",
                     hook=id,
-                    remedy="attach(..., replace=True) swaps it; th.detach(model) removes all",
+                    remedy="pass replace=True to replace it, or call th.detach(model) to remove all hooks",
                 )
             rig.remove(id)
 
 
 def clock_name(optimizers: Mapping[str, Optimizer], clock: str | Optimizer | None) -> str | None:
-    """Return the name of the optimizer whose steps are counted: the one given, else the last."""
+    """Return the name of the optimizer whose steps are counted: the clock if given, else the last optimizer."""
     if clock is None:
         return next(reversed(list(optimizers)), None)
     for name, optimizer in optimizers.items():
         if clock is optimizer or clock in (name, name.removeprefix("optimizer.")):
             return name
     raise ResolveError(
-        f"clock={clock!r} is none of the optimizers",
-        remedy=f"name one of {', '.join(map(repr, optimizers)) or 'none'}",
+        f"clock={clock!r} is not one of the optimizers",
+        remedy=f"name one of {', '.join(map(repr, optimizers)) or 'the optimizers, and pass them as optimizer='}",
     )

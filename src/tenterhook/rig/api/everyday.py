@@ -1,4 +1,4 @@
-"""The everyday surface: one line each."""
+"""Define the functions that need one line: `hook`, `watch`, `flight` and `detach`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,27 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Handle:
-    """What `hook` returns: `remove()` takes the hook off; as a context manager, at the end of the block."""
+    """Count the firings of a hook that `hook` registered, and remove it.
+
+    As a context manager, a handle removes the hook at the end of the block.
+
+    Args:
+        sites: The sites of the hook.
+        remove: Function that removes the hook.
+        rig: The rig of the hook, or None for a hook on a tensor.
+
+    Attributes:
+        rig (Rig | None): The rig of the hook, or None for a hook on a tensor.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> with th.hook(x, lambda grad: 2 * grad) as handle:
+        ...     x.sum().backward()
+        >>> handle.fired, handle.changed, x.grad
+        (1, 1, tensor([2., 2.]))
+    """
 
     def __init__(self, sites: list[Site], remove: Callable[[], None], rig: Rig | None = None) -> None:
         self._sites = sites
@@ -37,13 +57,16 @@ class Handle:
 
     @property
     def fired(self) -> int:
+        """Return how often the hook fired, over all targets."""
         return sum(site.fired for site in self._sites)
 
     @property
     def changed(self) -> int:
+        """Return how often the hook returned another value, over all targets."""
         return sum(site.changed for site in self._sites)
 
     def remove(self) -> None:
+        """Remove the hook. A second call does nothing."""
         self._remove()
 
     def __enter__(self) -> Handle:
@@ -70,22 +93,58 @@ def hook(
     tensors: Mapping[str, Tensor] | None = None,
     actions: Registry = DEFAULT,
 ) -> Handle:
-    """Hook a live tensor's gradient, or any point of a model: by default the output of the root."""
+    """Register one hook on a tensor or on a model.
+
+    On a tensor, the hook receives the gradient of the tensor, as with `tensor.register_hook`. On a model, it can be at
+    any point; the default is the output of the model.
+
+    Args:
+        where: A tensor that requires a gradient, or a model.
+        do: An action, or a function of the value. A function that returns a tensor replaces the value.
+        on: Names or patterns of the targets. The default is the model itself. Models only.
+        at: The point. The default is `"output"`. Models only.
+        optimizer: The optimizer that trains the model, or several. Models only.
+        when: The steps in which the hook is due. The default is every step. Models only.
+        id: Id of the hook. The default is made from the name of the action. Models only.
+        expect: How many targets `on` must match. Models only.
+        tensors: Tensor parameters of the action, by name.
+        actions: The registry in which a named action is looked up.
+
+    Returns:
+        A handle that counts the firings and removes the hook.
+
+    Raises:
+        RefusedError: The tensor or the point cannot be hooked in this way.
+        ResolveError: The hook does not fit the model.
+        ActionError: The action is unknown or its parameters are wrong.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> with th.hook(model, lambda y: torch.zeros_like(y)) as handle:
+        ...     model(torch.ones(1, 2)).item()
+        0.0
+        >>> handle.changed
+        1
+    """
     if not isinstance(where, Tensor | nn.Module):
         raise RefusedError(
-            f"a {type(where).__name__} cannot be hooked", remedy="give a tensor or a module first: th.hook(y, fn)"
+            f"an object of type {type(where).__name__} cannot be hooked",
+            remedy="pass a tensor or a module first: th.hook(y, fn)",
         )
     if isinstance(where, Tensor):
         options = {"on": on, "at": at, "optimizer": optimizer, "when": when, "id": id, "expect": expect}
         given = [name for name, value in options.items() if value is not None]
         if given:
             raise RefusedError(
-                f"a tensor has no {', '.join(given)}", remedy="name the tensor with th.tap, and attach to the model"
+                f"a hook on a tensor does not accept {', '.join(given)}",
+                remedy="name the tensor with th.tap, and attach a plan to the model",
             )
         return _hook_tensor(where, do, tensors or {}, actions)
     if on is None:
         if at is not None and "module" not in POINTS[at].on:
-            raise RefusedError("which targets is not said", point=at, remedy='give on="...", or on="**" for all')
+            raise RefusedError("the targets are missing", point=at, remedy='pass on="...", or on="**" for all targets')
         on = "."
     one = Hook(id or _fresh_id(where, do), on=on, at=at or "output", do=do, when=when or When(), expect=expect)
     rig = attach(where, Plan([one]), optimizer=optimizer, tensors=tensors, actions=actions)
@@ -108,16 +167,16 @@ def _hook_tensor(
             "the tensor does not require a gradient, so it never gets one",
             hook=one.doing,
             point="value_grad",
-            remedy="call requires_grad_() on it before it is used",
+            remedy="call requires_grad_() on the tensor before you use it",
         )
     definition, params = find_action(one, actions, tensors)
     check_action(one, definition, params)
     if not definition.modifies and (definition.two_phase or definition.name == "capture"):
         raise RefusedError(
-            "it records, and a bare tensor has no rig to read from",
+            "this action records values, and a hook on a tensor has no rig to read them from",
             hook=one.doing,
             point="value_grad",
-            remedy="give a function of the gradient, or name the tensor with th.tap and attach to the model",
+            remedy="pass a function of the gradient, or name the tensor with th.tap and attach a plan to the model",
         )
     target = Target("tensor", "tap", weakref.ref(_nowhere))
     resolved = ResolvedHook(one, definition, params, (target,), {}, "any", "raise")
@@ -133,7 +192,7 @@ def _hook_tensor(
 
 
 def _with_value(ctx: Context, value: Tensor, fire: Fire) -> Fire:
-    """The graph holds the value, not the handle."""
+    """Set `ctx.value` while the function runs, so that only the graph keeps the value alive, not the handle."""
 
     def on_gradient(grad: Tensor | None) -> Any:
         ctx._value = value
@@ -156,7 +215,32 @@ def watch(
     sinks: Sinks = (),
     replace: bool = False,
 ) -> Rig:
-    """Attach the default plan: statistics of gradients each step, of outputs and updates in one step of ten."""
+    """Attach a default plan of statistics: gradients in every step, outputs and updates in one step in ten.
+
+    Args:
+        model: The model.
+        optimizer: The optimizer that trains the model, or several. Without it, updates are not measured, and gradients
+            are measured when they have accumulated.
+        every: Measure gradients in one step in `every`, outputs and updates in one step in `10 * every`.
+        sinks: Where measured values go, as for `attach`.
+        replace: True replaces hooks with the same id that are already on the model.
+
+    Returns:
+        A rig with the hooks `grads` and `outputs`, and `updates` if an optimizer is given.
+
+    Raises:
+        ResolveError: The plan does not fit the model.
+        AttachedError: The model already has a hook with one of these ids, and `replace` is False.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> rig = th.watch(model)
+        >>> model(torch.tensor([[3.0, 4.0]])).sum().backward()
+        >>> rig.values("grads")["weight"]["norm"]
+        5.0
+    """
     seldom = When(every=10 * every)
     hooks = [Hook("outputs", on=(".", "**"), at="output", do=stats(), when=seldom)]
     if optimizer is None:
@@ -170,9 +254,39 @@ def watch(
 def flight(
     model: nn.Module, optimizer: Optimizers, path: str | os.PathLike[str], *, steps: int = 64, replace: bool = False
 ) -> Rig:
-    """Keep fine statistics of the last steps in memory; written under `path`, with suspects, when something goes wrong.
+    """Attach a flight recorder, which keeps statistics of the last steps in memory and writes them when a run fails.
 
-    It trips where a gradient is not finite or its norm leaps, on an error within `with rig:`, and on SIGTERM.
+    It writes a run folder under `path`, with a list of suspects, when a gradient is not finite, when the norm of a
+    gradient jumps far above its running mean, when an error ends a `with rig:` block, and on SIGTERM. It needs pyarrow.
+
+    Args:
+        model: The model.
+        optimizer: The optimizer that trains the model, or several.
+        path: Folder for the reports.
+        steps: How many steps are kept in memory.
+        replace: True replaces hooks with the same id that are already on the model.
+
+    Returns:
+        The rig. `rig.reports` lists what was written.
+
+    Raises:
+        ResolveError: The plan does not fit the model.
+        AttachedError: The model already has a hook with one of these ids, and `replace` is False.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> rig = th.flight(model, optimizer, tempfile.mkdtemp())
+        >>> (model(torch.ones(1, 2)).sum() * float("inf")).backward()
+        >>> optimizer.step()
+        >>> rig.flush(timeout=10.0)
+        True
+        >>> rig.reports[0].reason
+        "watch_nonfinite 'nonfinite' tripped at 'weight'"
+        >>> rig.detach()
     """
     everything = (".", "**")
     hooks = [
@@ -188,7 +302,24 @@ def flight(
 
 
 def detach(model: nn.Module) -> int:
-    """Take every rig off the model, and what a copy carries of one; returns how many rigs there were."""
+    """Detach every rig from a model.
+
+    A copy of an attached model contains inert hooks; this removes them too.
+
+    Args:
+        model: The model.
+
+    Returns:
+        How many rigs were detached.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> rig = th.watch(model)
+        >>> th.detach(model)
+        1
+    """
     rigs = rigs_on(model)
     for rig in rigs:
         rig.detach()

@@ -1,4 +1,4 @@
-"""The inventory: every hook on a model, ours and others'."""
+"""List every hook on a model: those of tenterhook and those of other code."""
 
 from __future__ import annotations
 
@@ -21,21 +21,33 @@ from tenterhook.torch_internals.code_owner import owner_of
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One registered hook."""
+    """Describe a hook that is registered on a module, a parameter or an optimizer.
+
+    Args:
+        target: Name of the module, the parameter or the optimizer.
+        registered_by: The PyTorch method that registered the hook.
+        function: Name of the function.
+        place: File and line of the function.
+        owner: The library that registered the hook (DDP, FSDP, accelerate, wandb, ...), or the program.
+        ours: Ids of the tenterhook hooks that the function calls, or its purpose, such as `the rig's root`; empty if
+            tenterhook did not register it.
+    """
 
     target: str
-    #: the PyTorch function that registered it
     registered_by: str
     function: str
-    #: file:line of the function
     place: str
-    #: whose it is: DDP, FSDP, accelerate, wandb, ..., or the program
     owner: str
-    #: the hook ids it serves, if it is ours
     ours: tuple[str, ...] = ()
 
 
 class Inventory(Sequence[Found]):
+    """List the hooks that `inventory` found. The list prints as a table.
+
+    Args:
+        found: The hooks.
+    """
+
     def __init__(self, found: Sequence[Found]) -> None:
         self._found = list(found)
 
@@ -47,6 +59,7 @@ class Inventory(Sequence[Found]):
 
     @property
     def foreign(self) -> list[Found]:
+        """Return the hooks that tenterhook did not register."""
         return [f for f in self._found if not f.ours]
 
     def _table(self) -> TextTable:
@@ -61,7 +74,26 @@ class Inventory(Sequence[Found]):
 
 
 def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
-    """Every hook on the model's modules and parameters, and on the optimizers given."""
+    """List every hook on the modules and parameters of a model, and on optimizers.
+
+    Args:
+        model: The model.
+        optimizer: An optimizer, or a list or a dict of optimizers, whose hooks are also listed.
+
+    Returns:
+        A sequence that prints as a table. Its `foreign` property has the hooks that tenterhook did not register.
+
+    Raises:
+        ResolveError: An object given as an optimizer is not an optimizer.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> _ = model.register_forward_hook(lambda module, args, output: None)
+        >>> [(found.target, found.registered_by) for found in th.inventory(model)]
+        [('.', 'register_forward_hook')]
+    """
     ours = dict(_ours(model))
     optimizers = named_optimizers(optimizer)
     found: list[Found] = []
@@ -80,7 +112,10 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
 
 
 def _ours(model: nn.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the handle ids of our registrations, each with the ids of its hooks. Handle ids are unique in a process."""
+    """Yield the handle id of each registration of tenterhook, with the ids of its hooks.
+
+    Handle ids are unique in a process.
+    """
     for rig in rigs_on(model):
         if rig._root.end_handle is not None:
             yield rig._root.end_handle.id, ("the rig's root",)
@@ -97,5 +132,5 @@ def _found(target: str, by: str, fn: Any, key: int, ours: dict[int, tuple[str, .
         return Found(target, by, "step", "tenterhook", "tenterhook", ("the rig's step",))
     if key in ours or isinstance(fn, Dispatch):
         return Found(target, by, "tenterhook", "tenterhook", "tenterhook", ours.get(key) or ("tenterhook, inert",))
-    inner = getattr(fn, "hook", fn)  # torch wraps some hooks in an object that has the user's one
+    inner = getattr(fn, "hook", fn)  # PyTorch wraps some hooks in an object
     return Found(target, by, callable_name(inner), callable_place(inner), owner_of(inner))

@@ -1,4 +1,4 @@
-"""`find_nonfinite`: raise at the first module that makes a NaN or an infinity."""
+"""Find the first module that makes a NaN or an infinity."""
 
 from __future__ import annotations
 
@@ -18,15 +18,41 @@ from tenterhook.rig.rig import Rig
 
 
 def _in_place(model: nn.Module) -> list[str]:
-    """A module that works in place has no gradient of its input left to look at."""
+    """Return patterns that exclude modules that work in place, which do not have a gradient of their input."""
     return [f"!{name}" for name, module in walk(model) if getattr(module, "inplace", False)]
 
 
 @contextmanager
 def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
-    """Raise NonFiniteError where the first NaN or infinity is made, forward or backward. It waits for each value."""
+    """Raise an error where the first NaN or infinity is made, in the forward or in the backward.
+
+    An infinity is reported only if it spreads, since it may be intended, such as a mask before a softmax. The search
+    waits for the device at every value, so use it to find a fault, not in a normal training run.
+
+    Args:
+        model: The model.
+
+    Yields:
+        A rig that is detached at the end of the block.
+
+    Raises:
+        NonFiniteError: A value is not finite. The error names the module or parameter and has its inputs in `.inputs`.
+        ResolveError: The model cannot be hooked.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(1, 1))
+        >>> _ = torch.nn.init.constant_(model[1].weight, float("nan"))
+        >>> try:
+        ...     with th.find_nonfinite(model):
+        ...         _ = model(torch.ones(1, 1))
+        ... except th.NonFiniteError as error:
+        ...     print(error.target, error.point)
+        1 output
+    """
     seen: dict[str, tuple[Tensor, ...]] = {}
-    #: infinities that may be meant, as a mask before a softmax is: they are told once something comes of them
+    #: infinite outputs, which are reported only if a NaN, an infinite output of the model or a bad gradient follows
     infinite: list[NonFiniteError] = []
 
     def at_input(x: Tensor, ctx: Context) -> None:
@@ -36,7 +62,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
                 infinite.clear()
         seen[ctx.target] = (*seen[ctx.target], x.detach())
         if _has_nan(x):
-            outer = "what the model was given" if ctx.target == "." else "made by code between modules, before this one"
+            outer = "the caller passed it" if ctx.target == "." else "code between modules made it before this module"
             raise _nonfinite(f"an input is NaN: {outer}", ctx, x, seen[ctx.target])
 
     def at_output(x: Tensor, ctx: Context) -> None:
@@ -45,20 +71,20 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         if fed and not bad:
             infinite.clear()
         elif bad and not fed:
-            infinite.append(_nonfinite("the first output that is not finite", ctx, x, inputs))
+            infinite.append(_nonfinite("this is the first output that is not finite", ctx, x, inputs))
         if _has_nan(x) or (bad and ctx.target == "." and infinite):
-            raise (infinite or [_nonfinite("the first output that is not finite", ctx, x, inputs)])[0]
+            raise (infinite or [_nonfinite("this is the first output that is not finite", ctx, x, inputs)])[0]
 
     def at_gradient(x: Tensor, ctx: Context) -> None:
         if _bad(x):
             if infinite:
                 raise infinite[0]
             what = {
-                "grad_output": "made after this module, by what uses its output",
-                "grad_input": "made by this module's backward",
-                "grad": "made by the backward of the module that owns it",
+                "grad_output": "code that uses the output of this module made it",
+                "grad_input": "the backward of this module made it",
+                "grad": "the backward of the module that owns this parameter made it",
             }[ctx.point]
-            raise _nonfinite(f"the first gradient that is not finite: {what}", ctx, x, ())
+            raise _nonfinite(f"this is the first gradient that is not finite: {what}", ctx, x, ())
 
     everything = (".", "**")
     hooks = [
@@ -66,7 +92,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         Hook("nonfinite.output", on=everything, at="output", do=at_output),
         Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
     ]
-    if not is_compiled(model):  # compiled code does not have it; grad_output of the module before then tells
+    if not is_compiled(model):  # compiled code has no grad_input; the grad_output of the module before shows the fault
         hooks.append(Hook("nonfinite.grad_input", on=(*everything, *_in_place(model)), at="grad_input", do=at_gradient))
     if any(True for _ in model.parameters()):
         hooks.append(Hook("nonfinite.grad", on="**", at="grad", do=at_gradient))
@@ -90,16 +116,16 @@ def _nonfinite(fact: str, ctx: Context, x: Tensor, inputs: tuple[Tensor, ...]) -
     flat = _dense(x.detach()).flatten()
     nan, inf = int(torch.isnan(flat).sum()), int(torch.isinf(flat).sum())
     largest = max((float(i.abs().max()) for i in inputs if i.numel() and i.is_floating_point()), default=None)
-    went_in = f"; its inputs reach {largest:.3g}" if largest is not None else ""
+    went_in = f". The largest magnitude of its inputs is {largest:.3g}" if largest is not None else ""
     remedies = {
-        "input": "look at the code that calls this module, and at .inputs of this error",
-        "output": "look at .inputs of this error, and at the parameters of the target",
-        "grad_output": "look at the loss, and at what follows this module",
+        "input": "check the code that calls this module, and .inputs of this error",
+        "output": "check .inputs of this error, and the parameters of the target",
+        "grad_output": "check the loss, and the code that follows this module",
     }
     return NonFiniteError(
-        f"{fact} ({nan} NaN and {inf} infinite of {flat.numel()}){went_in}",
+        f"{fact} ({nan} NaN and {inf} infinite values of {flat.numel()}){went_in}",
         inputs=inputs,
         target=ctx.target,
         point=ctx.point,
-        remedy=remedies.get(ctx.point, "look at what this module computes: a root, a logarithm or a quotient at zero"),
+        remedy=remedies.get(ctx.point, "check this module for a root, a logarithm or a division at zero"),
     )

@@ -1,7 +1,7 @@
-"""A saved state as data, format 1: plain tensors by key, and a header in canonical JSON that vouches for each.
+"""Define format 1 of a saved state: plain tensors by key, and a header in canonical JSON with a digest of each tensor.
 
-Everything read here comes from elsewhere. Sizes are looked at before anything is made of them, the header must be
-the very bytes that would be written for what it says, and nothing it says is imported or run.
+The input is not trusted. Sizes are checked before memory is allocated. The header must be equal, byte for byte, to the
+header that this module would write for the same content. Nothing that the header names is imported or run.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from tenterhook.rig.saved.schema import (
     Header,
 )
 
-#: bytes that are copied at once to be digested
+#: how many bytes are copied at once to compute a digest
 CHUNK = 1 << 20
-NAMED = f"let names have 1 to {LONGEST_NAME} printable characters"
+NAMED = f"use names of 1 to {LONGEST_NAME} printable characters"
 
 
 class _Sealed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -60,17 +60,18 @@ class _Version(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """How large a state may be: what is far larger than its model is refused before it is looked into."""
+    """Refuse a state that is far larger than its model, before reading it."""
 
-    #: targets that a hook may have
+    #: the largest number of targets of a hook
     targets: int
     model: nn.Module
 
     def check(self, entries: Mapping[str, Entry]) -> None:
+        """Raise if an entry, or all entries together, are too large."""
         if len(entries) > MAX_ENTRIES:
             raise StateError(
-                f"the state has {len(entries)} entries, the most is {MAX_ENTRIES}",
-                remedy="use fewer hooks, or fewer names of state",
+                f"the state has {len(entries)} entries; the limit is {MAX_ENTRIES}",
+                remedy="use fewer hooks, or actions with fewer state names",
             )
         targets, free = max(FEW_TARGETS, 4 * self.targets), 0
         for key, entry in entries.items():
@@ -82,13 +83,13 @@ class SizeLimits:
                 kind, targets * MAX_FOR_A_TARGET
             ):
                 raise StateError(
-                    f"the entry {_shown(key)} has {size} bytes, more than this model can need",
-                    remedy="give the state that was saved with this model",
+                    f"the entry {_shown(key)} has {size} bytes, which is more than this model can need",
+                    remedy="pass the state that was saved with this model",
                 )
         if free > FEW_BYTES and free > (most := 16 * _size_of(self.model)):
             raise StateError(
-                f"the hooks' own tensors have {free} bytes, 16 times the model is {most}",
-                remedy="keep what is so large in a file of its own",
+                f"the tensors that hooks store have {free} bytes; the limit is 16 times the model, {most} bytes",
+                remedy="store such large tensors in a separate file",
             )
 
 
@@ -98,51 +99,62 @@ def _size_of(model: nn.Module) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """A state that was read and verified."""
+    """Hold a state that was read and verified."""
 
     header: Header
     plan: Plan
     #: tensor parameters by name
     tensors: Mapping[str, Tensor]
-    #: by hook and kind, then by what follows in the key
+    #: tensors by hook and kind, then by the rest of the key
     parts: Mapping[tuple[str, str], Mapping[str, Tensor]]
 
     def entries(self, hook: str, kind: str) -> Mapping[str, Tensor]:
+        """Return the tensors of one kind of a hook, by the rest of the key."""
         return self.parts.get((hook, kind), {})
 
 
 def prefix(rank: int) -> str:
-    """Every rank has a state of its own, under its own keys: a container may keep one of several equal keys."""
+    """Return the prefix of a rank's keys. Ranks have different keys, since a container may merge equal keys."""
     return f"{PREFIX}rank{rank}/"
 
 
 def key_of(kind: str, *parts: str) -> str:
-    """Ids of hooks have no slash, so that the parts of a key can be told apart; names come last and may have some."""
+    """Join the parts of a key. Hook ids have no slash; a name may have slashes, so it comes last."""
     return "/".join((kind, *parts))
 
 
 def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: SizeLimits) -> dict[str, Tensor]:
-    """The state dict of these tensors, with the header that vouches for them."""
+    """Return the state dict of these tensors, with a header that has a digest of each."""
     entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
     limits.check(entries)
     made = Header(**header, entries=entries)
     for word in _words(made):
         if not _is_shown(word):
-            raise StateError(f"the name {word!r} cannot be kept", remedy=f"use up to {MOST_WORD} printable characters")
+            raise StateError(f"the name {word!r} cannot be saved", remedy=f"use up to {MOST_WORD} printable characters")
     state = _canonical(made)
     text = _canonical(_Sealed(FORMAT, digest(state), msgspec.Raw(state)))
     if len(text) > MAX_HEADER:
-        raise StateError(f"the header has {len(text)} bytes, the most is {MAX_HEADER}", remedy="use fewer hooks")
+        raise StateError(f"the header has {len(text)} bytes; the limit is {MAX_HEADER}", remedy="use fewer hooks")
     before = prefix(ranks.rank())
     return {before + HEADER: as_tensor(text), **{before + key: tensor for key, tensor in tensors.items()}}
 
 
 def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
-    """The state among the entries of a mapping; None if there is none. A damaged one is a StateError."""
+    """Return the state in a mapping, which may have other entries; return None if the mapping has no state.
+
+    Raises:
+        StateError: The state is damaged.
+    """
     if not isinstance(given, Mapping):
-        raise StateError(f"a {type(given).__name__} is not a state dict", remedy="give what rig.state_dict() returned")
+        raise StateError(
+            f"the state is of type {type(given).__name__}, not a mapping",
+            remedy="pass the dict that rig.state_dict() returned",
+        )
     if len(given) > MAX_KEYS:
-        raise StateError(f"{len(given)} entries are too many to look through", remedy="give those of the hooks alone")
+        raise StateError(
+            f"the mapping has {len(given)} entries; the limit is {MAX_KEYS}",
+            remedy="pass only the entries of the hooks",
+        )
     before, own = prefix(ranks.rank()), _entries_of(given, ranks.rank())
     if not own:
         before, own = prefix(0), _entries_of(given, 0)
@@ -154,14 +166,14 @@ def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
     limits.check(header.entries)
     named = {before + key: entry for key, entry in header.entries.items()}
     for key in own.keys() - named.keys() - {before + HEADER}:
-        raise _damaged(f"the entry {_shown(key)} is not of this state")
+        raise _damaged(f"the entry {_shown(key)} does not belong to this state")
     for key, entry in named.items():
         if key not in own:
             raise _damaged(f"the entry {_shown(key)} is missing")
         _check(key, own[key], entry)
     for key, entry in named.items():
         if digest(own[key]) != entry.digest:
-            raise _damaged(f"the entry {_shown(key)} is not what was saved")
+            raise _damaged(f"the entry {_shown(key)} has changed since it was saved")
     return _sorted(header, plan, {key: own[before + key].detach() for key in header.entries})
 
 
@@ -176,11 +188,12 @@ def _entries_of(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
             if len(own) > MAX_ENTRIES + 1:
                 raise StateError(f"the state has more than {MAX_ENTRIES} entries")
         elif not is_of_a_rank(key):
-            raise _damaged(f"the entry {_shown(key)} has no meaning")
+            raise _damaged(f"the entry {_shown(key)} is unknown")
     return own
 
 
 def is_of_a_rank(key: str) -> bool:
+    """Return True if a key begins with the prefix of a rank."""
     rank, _, rest = key.removeprefix(PREFIX).partition("/")
     number = rank.removeprefix("rank")
     plain = number.isascii() and number.isdecimal() and (number == "0" or number[0] != "0")
@@ -188,7 +201,7 @@ def is_of_a_rank(key: str) -> bool:
 
 
 def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> SavedState:
-    """By hook and kind."""
+    """Group the entries by hook and kind."""
     tensors: dict[str, Tensor] = {}
     parts: dict[tuple[str, str], dict[str, Tensor]] = {}
     for key, tensor in entries.items():
@@ -199,7 +212,7 @@ def _sorted(header: Header, plan: Plan, entries: Mapping[str, Tensor]) -> SavedS
         hook, _, name = rest.partition("/")
         known = kind in OF_A_HOOK and hook in header.hooks and key.isprintable()
         if not known or bool(name) == (kind in UNNAMED):
-            raise _damaged(f"the entry {_shown(key)} has no meaning")
+            raise _damaged(f"the entry {_shown(key)} is unknown")
         parts.setdefault((hook, kind), {})[name] = tensor
     return SavedState(header, plan, tensors, parts)
 
@@ -210,19 +223,19 @@ def _header(own: Mapping[str, Any], key: str) -> Header:
         raise _damaged(f"the entry {key!r} is missing")
     _check_plain(key, tensor)
     if tensor.dtype != torch.uint8 or tensor.dim() != 1:
-        raise _damaged("the header is not a row of bytes")
+        raise _damaged("the header is not a one-dimensional tensor of bytes")
     if tensor.numel() > MAX_HEADER:
-        raise StateError(f"the header has {tensor.numel()} bytes, the most is {MAX_HEADER}")
+        raise StateError(f"the header has {tensor.numel()} bytes; the limit is {MAX_HEADER}")
     text = as_bytes(tensor)
     version = _decoded(text, _Version).tenterhook
     if version != FORMAT:
         raise StateError(
-            f"the state is of format {version}; this tenterhook reads format {FORMAT}",
-            remedy="read it with the tenterhook that wrote it, or a later one",
+            f"the state has format {version}; this version of tenterhook reads format {FORMAT}",
+            remedy="load it with the version of tenterhook that wrote it, or a later version",
         )
     sealed = _decoded(text, _Sealed)
     if digest(bytes(sealed.state)) != sealed.digest:
-        raise _damaged("the header is not what was saved")
+        raise _damaged("the header has changed since it was saved")
     header: Header = _decoded(bytes(sealed.state), Header)
     if _canonical(_Sealed(FORMAT, sealed.digest, msgspec.Raw(_canonical(header)))) != text:
         raise _damaged("the header is not canonical JSON")
@@ -246,15 +259,15 @@ def _plan(header: Header) -> Plan:
     if canonical != text:
         raise _damaged("the saved plan is not canonical JSON")
     if not all(map(_is_shown, _words(header))):
-        raise _damaged("the header has a word that cannot be shown")
+        raise _damaged("the header has a name that is too long or not printable")
     actions = {hook.id: hook.do.name for hook in plan if isinstance(hook.do, Action)}
     if actions != {id: hook.action for id, hook in header.hooks.items()}:
-        raise _damaged("the header speaks of other hooks than its plan")
+        raise _damaged("the header and its plan have different hooks")
     return plan
 
 
 def is_name(name: str) -> bool:
-    """Whether a target's name may be kept."""
+    """Return True if a target's name can be saved."""
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
@@ -269,11 +282,11 @@ def _words(header: Header) -> Iterator[str]:
 
 
 def _check(key: str, tensor: Any, entry: Entry) -> None:
-    """Whether the entry is what the header says, by all that can be seen without reading it."""
+    """Raise if the type, dtype or shape of an entry differs from the header. The numbers are not read."""
     _check_plain(key, tensor)
     dtype = DTYPES.get(entry.dtype)
     if dtype is None:
-        raise _damaged(f"the entry {_shown(key)} is of an unknown dtype {_shown(entry.dtype)}")
+        raise _damaged(f"the entry {_shown(key)} has the unknown dtype {_shown(entry.dtype)}")
     if tensor.dtype != dtype or list(tensor.shape) != entry.shape:
         raise _damaged(
             f"the entry {_shown(key)} is {kind_of(tensor)}, not {entry.dtype}{_shown(entry.shape, quoted=False)}"
@@ -283,19 +296,19 @@ def _check(key: str, tensor: Any, entry: Entry) -> None:
 def _check_plain(key: str, tensor: Any) -> None:
     if type(tensor) not in (Tensor, nn.Parameter):
         raise _damaged(f"the entry {_shown(key)} is a {type(tensor).__name__}, not a tensor")
-    # An expanded tensor may claim far more elements than there are bytes behind it.
+    # An expanded tensor may claim far more elements than it has in memory.
     if not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
         raise _damaged(f"the entry {_shown(key)} is not a plain, contiguous tensor")
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether it is nothing but numbers in memory."""
+    """Return True if a tensor is dense, strided and not a subclass."""
     strided = tensor.layout is torch.strided and not tensor.is_quantized
     return strided and tensor.device.type != "meta" and type(tensor) in (Tensor, nn.Parameter)
 
 
 def _find_elsewhere(given: Mapping[str, Any], path: str = "") -> None:
-    """Say where the hooks are, if they are elsewhere in what was given."""
+    """Raise an error that names the place of the hooks, if their keys have a prefix or are in a nested mapping."""
     for key, value in given.items():
         if isinstance(value, Mapping) and path.count("[") < 3:
             _find_elsewhere(value, f"{path}[{_shown(key)}]")
@@ -303,22 +316,22 @@ def _find_elsewhere(given: Mapping[str, Any], path: str = "") -> None:
             before = key[: key.index(PREFIX)]
             if before:
                 raise StateError(
-                    f"the keys of the hooks begin with {_shown(before)}",
-                    remedy=f"take it off: {{k.removeprefix({_shown(before)}): t for k, t in sd{path}.items()}}",
+                    f"the keys of the hooks have the prefix {_shown(before)}",
+                    remedy=f"remove it: {{k.removeprefix({_shown(before)}): t for k, t in sd{path}.items()}}",
                 )
-            raise StateError("the hooks are further inside of what was given", remedy=f"give its entry: sd{path}")
+            raise StateError("the state of the hooks is in a nested mapping", remedy=f"pass this entry: sd{path}")
 
 
 def _entry(key: str, tensor: Tensor) -> Entry:
     if not key.isprintable():
-        raise StateError(f"the entry {key!r} has a character that cannot be shown, nor kept")
+        raise StateError(f"the entry {key!r} has a character that is not printable, so it cannot be saved")
     if tensor.dtype not in NAMES:
-        raise StateError(f"the entry {key!r} is of {tensor.dtype}, which cannot be kept")
+        raise StateError(f"the entry {key!r} has dtype {tensor.dtype}, which cannot be saved")
     return Entry(NAMES[tensor.dtype], list(tensor.shape), digest(tensor))
 
 
 def digest(data: Tensor | bytes) -> str:
-    """Against damage, not against forgery: BLAKE2b of the bytes, 128 bits."""
+    """Compute the 128-bit BLAKE2b digest of the bytes. It detects damage, but does not prevent forgery."""
     made = hashlib.blake2b(digest_size=16)
     for part in _parts(data) if isinstance(data, Tensor) else (data,):
         made.update(part)
@@ -327,7 +340,7 @@ def digest(data: Tensor | bytes) -> str:
 
 def _parts(tensor: Tensor) -> Iterator[bytearray]:
     flat = tensor.detach().reshape(-1)
-    if flat.numel() < 2:  # any stride counts as contiguous then, but not to `view`
+    if flat.numel() < 2:  # `view` rejects some strides that `is_contiguous` accepts here
         flat = torch.empty_like(flat.cpu(), memory_format=torch.contiguous_format).copy_(flat)
     flat = flat.view(torch.uint8)
     for part in flat.split(CHUNK) if flat.numel() else ():

@@ -1,4 +1,4 @@
-"""What differs between a saved state and the rig it is to go into."""
+"""Report the differences between a saved state and the rig that loads it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,34 @@ from tenterhook.errors import MismatchError, brief, nearest
 from tenterhook.rig.saved.renaming import Renaming
 
 Kind = Literal["hook", "action", "target", "tensor", "state", "clock"]
-#: differences that are written out before the rest is counted
+#: how many lines, and how many notes, are printed
 MOST = 20
-#: characters of one that are shown
+#: how many characters of a line are printed
 MOST_TOLD = 300
-#: targets named in one line
+#: how many further targets a line names
 ALSO = 4
-#: names looked through for the nearest
+#: how many names are searched for the nearest
 CANDIDATES = 200
-#: rules in a proposal
+#: how many rules a proposed renaming may have
 RULES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it was saved."""
+    """Describe one difference between a saved state and the rig.
+
+    Args:
+        kind: What differs: `"hook"`, `"action"`, `"target"`, `"tensor"`, `"state"` or `"clock"`.
+        fact: The difference, as text.
+        hook: Id of the hook, or None.
+        target: Name of the target, or None.
+        remedy: An instruction that removes the difference, or None if there is no special one.
+    """
 
     kind: Kind
     fact: str
     hook: str | None = None
     target: str | None = None
-    #: what to do about it, where that is not to take what fits
     remedy: str | None = None
 
     def __str__(self) -> str:
@@ -43,19 +50,44 @@ class Difference:
 
 @dataclass(slots=True)
 class LoadReport:
-    """Every difference, and what is worth knowing beside them. True if there is a difference."""
+    """List the differences between a saved state and the rig that loads it.
+
+    A report is true if it has a difference. `rig.load_state_dict()` returns the report, `rig.loaded` keeps it, and a
+    `MismatchError` has it in `report`.
+
+    Args:
+        differences: Differences by which state is lost or missing. With `strict=True` they are an error.
+        notes: Other changes that do not prevent loading, such as parameters of the plan or versions.
+        found: False if the checkpoint held no state of hooks.
+        renaming: A `rename=` argument, as code, that would find the missing targets; None if none is known.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1, bias=False)
+        >>> saved = th.watch(model).state_dict()
+        >>> report = th.watch(other).load_state_dict(saved, strict=False)
+        >>> [(one.hook, one.target, one.fact) for one in report.differences]
+        [('grads', 'bias', 'saved, but not on this model')]
+    """
 
     differences: list[Difference] = field(default_factory=list)
-    #: no obstacles: the plan's parameters, versions, threads
     notes: list[str] = field(default_factory=list)
-    #: whether there was a state to load
     found: bool = True
-    #: a rename that would settle missing targets, as a line of code
     renaming: str | None = None
 
     def add(
         self, kind: Kind, fact: str, *, hook: str | None = None, target: str | None = None, remedy: str | None = None
     ) -> None:
+        """Add a difference.
+
+        Args:
+            kind: What differs.
+            fact: The difference, as text.
+            hook: Id of the hook.
+            target: Name of the target.
+            remedy: An instruction that removes the difference.
+        """
         self.differences.append(Difference(kind, fact, hook, target, remedy))
 
     def __bool__(self) -> bool:
@@ -65,17 +97,17 @@ class LoadReport:
         lines = self._lines()
         said = [f"  {line}" for line in lines[:MOST]]
         if len(lines) > MOST:
-            said.append(f"  ... and {len(lines) - MOST} lines more")
+            said.append(f"  ... and {len(lines) - MOST} more lines")
         said += [f"  note: {brief(note, MOST_TOLD)}" for note in self.notes[:MOST]]
         if len(self.notes) > MOST:
-            said.append(f"  ... and {len(self.notes) - MOST} notes more")
+            said.append(f"  ... and {len(self.notes) - MOST} more notes")
         count = len(self.differences)
         head = f"{count} difference{'s' if count != 1 else ''}" if count else "all of the state was loaded"
         head = head if self.found else "nothing was loaded"
         return "\n".join([head, *said])
 
     def _lines(self) -> list[str]:
-        """Targets of one hook of which the same is to be said stand in one line."""
+        """Return the differences as lines. Targets of one hook with the same fact share a line."""
         groups: dict[tuple[str | None, str, bool], list[Difference]] = {}
         for one in self.differences:
             groups.setdefault((one.hook, one.fact, one.target is None), []).append(one)
@@ -83,40 +115,51 @@ class LoadReport:
         for first, *others in groups.values():
             also = ", ".join(brief(repr(o.target)) for o in others[:ALSO])
             also += f" and {len(others) - ALSO} more" if len(others) > ALSO else ""
-            lines.append(f"{first}; likewise {also}" if also else str(first))
+            lines.append(f"{first}; also on {also}" if also else str(first))
         return lines
 
     def missing(self, hook: str, lost: Sequence[tuple[str, str]], new: Sequence[str], fits: Sequence[str] = ()) -> None:
-        """Targets of a hook that were saved (with what they were renamed to) and are not here, and the other way round.
+        """Add the targets of a hook that are only in the saved state or only on the model, and propose a renaming.
 
-        `fits` are those that are on both sides.
+        Args:
+            hook: Id of the hook.
+            lost: Targets that are only in the saved state, each with its name after renaming.
+            new: Targets that are only on the model.
+            fits: Targets that are in both.
         """
         pool, pairs = list(new[:CANDIDATES]), []
         for old, name in lost:
             close = nearest(name, pool, 1) if pool and len(self.differences) < MOST else []
-            fact = "saved, but not here" if old == name else f"saved, but not here as {name!r}"
+            fact = "saved, but not on this model" if old == name else f"saved, but not on this model as {name!r}"
             self.add("target", fact + (f"; the nearest is {close[0]!r}" if close else ""), hook=hook, target=old)
             if close and old == name:
                 pairs.append((name, close[0]))
         if self.renaming is None:
             self.renaming = _renaming(pairs, [name for _, name in lost], new, fits)
         for name in new:
-            self.add("target", "here, but not saved", hook=hook, target=name)
+            self.add("target", "on this model, but not saved", hook=hook, target=name)
 
     def refuse(self) -> None:
-        """Raise, if there is a difference."""
+        """Raise an error if there is a difference.
+
+        Raises:
+            MismatchError: There is a difference.
+        """
         if not self.differences:
             return
         others = dict.fromkeys(one.remedy for one in self.differences if one.remedy)
-        told = ", ".join([*others, self.renaming] if self.renaming else others)
-        remedy = f"{told}, or strict=False, which loads what fits" if told else "strict=False loads what fits"
+        told = ", ".join([*others, f"pass {self.renaming}"] if self.renaming else others)
+        remedy = f"{told}, or pass strict=False to load what fits" if told else "pass strict=False to load what fits"
         raise MismatchError(f"the saved state does not fit: {self}", report=self, remedy=remedy)
 
 
 def _renaming(
     pairs: Sequence[tuple[str, str]], lost: Sequence[str], new: Sequence[str], fits: Sequence[str]
 ) -> str | None:
-    """A few rules that bring every lost name to one that is here, and leave the others; None if that takes many."""
+    """Suggest a few rules that turn every lost name into a name on the model; None if that needs too many rules.
+
+    The rules must not change names that already fit.
+    """
     rules = dict(_rule(old, close) for old, close in pairs)
     if not rules or len(rules) > RULES:
         return None
@@ -128,7 +171,10 @@ def _renaming(
 
 
 def _rule(old: str, new: str) -> tuple[str, str]:
-    """The shortest rename that turns one into the other: without what they share at the end, a shared number as *."""
+    """Return the shortest rule that turns one name into the other.
+
+    A common ending is left out, and a number that both share becomes a `*`.
+    """
     if new.endswith(f".{old}"):
         return "*", new.removesuffix(old) + "*"
     if old.endswith(f".{new}"):

@@ -1,4 +1,4 @@
-"""From a saved state back into a rig: read by hook, compared with what is here, then put in place."""
+"""Load a saved state into a rig: read it hook by hook, compare it with the rig, then set the state."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from tenterhook.rig.saved.renaming import Renaming
 from tenterhook.rig.saved.schema import Header, SavedClock, SavedHook
 from tenterhook.rig.saved.writer import ROWS, fingerprint_of, surroundings
 
-#: as many targets may be saved as are here, times this, before they are not even read
+#: a hook is not read if its saved targets exceed both this number and this multiple of its targets on the model
 FEW, TIMES = 4096, 4
-#: entries that are more than the ledger
+#: kinds of entries that hold state, not only counts
 STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
 
 
 @dataclass(frozen=True, slots=True)
 class HookSnapshot:
-    """One hook's saved state, read for the targets that are here."""
+    """Hold the saved state of one hook, after it was read and compared."""
 
     said: SavedHook
-    #: old slot to new target, for what is to be carried
+    #: the saved slot and the target on the model, for each target that is loaded
     moves: Mapping[int, str]
     ledger: list[list[int]]
     state: HookState
@@ -44,14 +44,14 @@ class HookSnapshot:
     fired: bytes
 
 
-#: of each hook that is here: its code, its targets
+#: each hook of the rig by id: the hook, its action and its targets
 Here = Mapping[str, tuple[Hook, Definition, Sequence[Target]]]
 
 
 def compare(
     saved: SavedState, here: Here, renaming: Renaming, report: LoadReport, model: nn.Module
 ) -> dict[str, HookSnapshot]:
-    """What of the state goes into which hook; what does not fit is put into the report. Nothing is changed."""
+    """Return the state to load for each hook, and add every difference to the report. The rig is not changed."""
     kept = {}
     for hook in saved.plan:
         if hook.id in here:
@@ -63,7 +63,10 @@ def compare(
 
 
 def compare_hooks(saved: SavedState, here: Here, report: LoadReport) -> None:
-    """Hooks that only one side has. Where there is state to lose, or to miss, that is a difference."""
+    """Report hooks that are only in the saved state or only in the rig.
+
+    It is a difference if state would be lost or missing, and otherwise a note.
+    """
     new = [id for id in here if id not in saved.header.hooks]
     for id in saved.header.hooks:
         if id in here:
@@ -75,7 +78,7 @@ def compare_hooks(saved: SavedState, here: Here, report: LoadReport) -> None:
         else:
             report.notes.append(f"hook {id!r}: {fact}")
     for id in new:
-        fact = "in this plan, but not saved: it begins anew"
+        fact = "in this plan, but not saved, so it starts without state"
         if here[id][1].state:
             report.add("hook", fact, hook=id)
         else:
@@ -83,23 +86,27 @@ def compare_hooks(saved: SavedState, here: Here, report: LoadReport) -> None:
 
 
 def compare_tensors(saved: SavedState, tensors: Mapping[str, Tensor], told: Callable[[str], None]) -> None:
+    """Report tensor parameters that differ from the saved ones."""
     for name, tensor in tensors.items():
         kept = saved.tensors.get(name)
         if kept is not None and (kind_of(kept) != kind_of(tensor) or digest(kept) != digest(tensor.contiguous())):
-            told(f"the tensor {name!r} is another than the saved one")
+            told(f"the tensor {name!r} differs from the saved tensor")
 
 
 def compare_clocks(saved: SavedState, optimizers: Sequence[str], clock: str | None, report: LoadReport) -> None:
-    """What ends a step here, and what ended it there."""
+    """Report other optimizers, or another optimizer that ends a step."""
     then = saved.header.optimizers
     if then != list(optimizers):
         report.add(
             "clock",
-            f"saved with {_listed(then)}, here it has {_listed(optimizers)}",
-            remedy=None if optimizers else "give optimizer=optimizer",
+            f"saved with {_listed(then)}, but this rig has {_listed(optimizers)}",
+            remedy=None if optimizers else "pass optimizer=optimizer",
         )
     elif saved.header.clock.optimizer != clock:
-        report.add("clock", f"the steps of {saved.header.clock.optimizer!r} were counted, here those of {clock!r} are")
+        report.add(
+            "clock",
+            f"the saved rig counted steps of {saved.header.clock.optimizer!r}, this rig counts steps of {clock!r}",
+        )
 
 
 def _listed(optimizers: Sequence[str]) -> str:
@@ -117,24 +124,24 @@ def _keep(
     hook, definition, targets = found
     id, said = hook.id, saved.header.hooks[hook.id]
     if said.action != definition.name:
-        report.add("action", f"saved with {said.action!r}, here it is {definition.name!r}", hook=id)
+        report.add("action", f"its action was {said.action!r} and is now {definition.name!r}", hook=id)
         return None
     if was.at != hook.at:
-        report.add("hook", f"saved at {was.at}, here it is at {hook.at}", hook=id)
+        report.add("hook", f"its point was {was.at} and is now {hook.at}", hook=id)
         return None
     for name in ("on", "do", "when", "expect", "on_error"):
         if getattr(was, name) != getattr(hook, name):
             then, now = (str(getattr(h, name)) for h in (was, hook))
-            report.notes.append(f"hook {id!r}: {name} was {then}, is {now}")
+            report.notes.append(f"hook {id!r}: {name} was {then} and is now {now}")
     _compare_code(said, definition, saved, report, id)
     ledger = read_ledger(saved, id, said)
     sites = ledger.shape[1]
     if sites > max(FEW, TIMES * len(targets)):
-        report.add("target", f"saved for {sites} targets, here are {len(targets)}", hook=id)
+        report.add("target", f"saved for {sites} targets, but this model has {len(targets)}", hook=id)
         return None
     rows, names = ledger.tolist(), read_names(saved, id, sites)
     if hook.point.on == ("optimizer",):
-        renaming = Renaming(None)  # an optimizer is no part of the model
+        renaming = Renaming(None)  # renaming concerns parts of the model, not optimizers
     several = saved.header.ranks > 1 or ranks.world_size() > 1
     moves = _moves(hook, said, names, rows[ROWS.index("kind")], targets, renaming, report, several=several)
     state = read_state(saved, id, definition, sites, report, model)
@@ -144,22 +151,22 @@ def _keep(
 
 
 def _of_other_ranks(header: Header, hook: Hook, kept: HookSnapshot, report: LoadReport) -> HookSnapshot:
-    """Saved on more ranks, or on fewer: what is of the whole goes on, what was one rank's own may not."""
+    """Keep the state that is valid for another number of ranks, and report the state that is dropped."""
     then, now, mine, state = header.ranks, ranks.world_size(), ranks.rank(), kept.state
     if kept.fired:
         report.notes.append(
-            f"hook {hook.id!r}: what was measured in the step under way is left: there were {then} ranks"
+            f"hook {hook.id!r}: values of the unfinished step are dropped, because they were saved on {then} ranks"
         )
     if hook.at in GLOBAL_POINTS:
         if header.sharded and (state.free or state.pending_free):
-            report.add("state", f"its own tensors are of parts, as {then} ranks had them; here are {now}", hook=hook.id)
+            report.add("state", f"its stored tensors are shards of {then} ranks, but there are {now}", hook=hook.id)
             state.free, state.pending_free = {}, {}
     elif state or state.generators:
         if mine >= then:
-            report.notes.append(f"hook {hook.id!r}: rank {mine} has no saved state of its own: it begins anew")
+            report.notes.append(f"hook {hook.id!r}: rank {mine} was not saved, so it starts without state")
             state.clear()
         elif mine == 0 and now < then:
-            report.notes.append(f"hook {hook.id!r}: what was the own state of ranks {now} to {then - 1} is left")
+            report.notes.append(f"hook {hook.id!r}: the state of ranks {now} to {then - 1} is dropped")
     return replace(kept, partials={}, fired=b"")
 
 
@@ -167,22 +174,22 @@ def _compare_code(said: SavedHook, definition: Definition, saved: SavedState, re
     name, fingerprint, here = definition.name, fingerprint_of(definition), surroundings()["python"]
     if said.version != definition.version:
         age = "newer" if said.version > definition.version else "older"
-        fact = f"saved with version {said.version} of {name!r}, {age} than the one here, {definition.version}"
+        fact = f"saved with version {said.version} of {name!r}, which is {age} than this version, {definition.version}"
         report.add("action", fact, hook=id)
     elif said.fingerprint != fingerprint and saved.header.python != here:
         report.notes.append(
-            f"hook {id!r}: Python {saved.header.python} compiled the saved {name!r}, {here} the one here; "
-            "whether the code is the same cannot be told"
+            f"hook {id!r}: {name!r} was saved under Python {saved.header.python} and this is Python {here}, "
+            "so the code cannot be compared"
         )
     elif said.fingerprint != fingerprint:
-        report.add("action", f"the code of {name!r} is not what it was when the state was saved", hook=id)
+        report.add("action", f"the code of {name!r} has changed since the state was saved", hook=id)
 
 
 def _compare_surroundings(saved: SavedState, report: LoadReport) -> None:
     for name, here in surroundings().items():
         then = getattr(saved.header, name)
         if name != "python" and then != here:
-            report.notes.append(f"{name} was {then}, is {here}: the last bits of a run may differ")
+            report.notes.append(f"{name} was {then} and is now {here}, so the last bits of a run may differ")
 
 
 def _moves(
@@ -196,7 +203,7 @@ def _moves(
     *,
     several: bool,
 ) -> dict[int, str]:
-    """Old slots and the targets that they are here."""
+    """Return the target on the model for each saved slot, and report targets that do not fit."""
     here = {name: i for i, target in enumerate(targets) for name in (target.name, *target.aliases)}
     kinds_here, taps = kinds_of(targets), hook.point.on == ("tap",)
     moves: dict[int, str] = {}
@@ -213,17 +220,17 @@ def _moves(
         taken.add(name)
         then = said.kinds[kinds[slot]] if kinds[slot] >= 0 else None
         now = kinds_here[found] if found is not None else None
-        known = then is not None and now is not None  # of a target on another rank it is not
+        known = then is not None and now is not None  # the kind of a target on another rank is unknown
         if found is not None and (then is None) != (now is None) and not several:
             raise unreadable("ledger", hook.id)
         if then != now and (known or not several) and found is not None:
             if targets[found or 0].kind == "parameter":
-                report.add("target", f"saved as {then}, here it is {now}", hook=hook.id, target=name)
+                report.add("target", f"saved as {then}, but it is now {now}", hook=hook.id, target=name)
                 continue
-            others.append(f"{name!r} was a {then}, is a {now}")
+            others.append(f"{name!r} was {then} and is now {now}")
         moves[slot] = name
     if others:
-        more = f", and {len(others) - 1} more are of another class" if len(others) > 1 else ""
+        more = f", and {len(others) - 1} more changed class" if len(others) > 1 else ""
         report.notes.append(f"hook {hook.id!r}: {others[0]}{more}")
     new_here = [t.name for t in targets if t.name not in taken] if lost or len(taken) < len(targets) else []
     report.missing(hook.id, lost, new_here, list(taken))
@@ -231,6 +238,7 @@ def _moves(
 
 
 def place(kept: HookSnapshot, attached: AttachedHook, model: nn.Module) -> None:
+    """Set the state and the counts of a hook to the saved ones."""
     said, slots = kept.said, {site.name: site.slot for site in attached.sites}
     for name in kept.moves.values():
         if name not in slots:
@@ -257,7 +265,7 @@ def place(kept: HookSnapshot, attached: AttachedHook, model: nn.Module) -> None:
 
 
 def place_clock(said: SavedClock, environment: Environment) -> None:
-    """Set the step clock as it was saved."""
+    """Set the step clock to the saved values."""
     clock, passes = environment.clock, environment.clock.passes
     clock.step, clock.tripped = said.step, said.tripped
     environment.gradients.accumulated = said.accumulated

@@ -1,4 +1,4 @@
-"""Reading one hook's saved state, with nothing taken on trust."""
+"""Read the saved state of one hook, and check all of it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_state(
             if name in definition.state:
                 table[name] = tensor.to(device, copy=True)
             else:
-                report.add("state", f"{definition.name!r} has no state {name!r} here", hook=id)
+                report.add("state", f"{definition.name!r} has no state {name!r} in this program", hook=id)
     if state.packed and state.packed.keys() != definition.state.keys():
         for name in definition.state.keys() - state.packed.keys():
             report.add("state", f"the state {name!r} was not saved", hook=id)
@@ -83,7 +83,7 @@ def read_state(
     for name, tensor in saved.entries(id, "generator").items():
         where, _, seed = name.rpartition("/")
         if where not in devices_of(model):
-            report.add("state", f"its generator was on {where}, where this model is not", hook=id)
+            report.add("state", f"its generator was on {where}, but this model is not on that device", hook=id)
         else:
             state.generators[where, _seed(id, seed)] = _generator(id, where, tensor)
     return state
@@ -96,7 +96,7 @@ def _seed(id: str, text: str) -> int:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether it is an integer as we write it."""
+    """Return True if the text is an integer in the form that the writer uses."""
     digits = text.removeprefix("-").isdecimal() and text.isascii() and len(text) <= 20
     return digits and str(int(text)) == text
 
@@ -122,7 +122,7 @@ def _unjoined(
         raise unreadable("free state", id)
     try:
         parts = [part.reshape(shape) for (_, *shape), part in zip(listed, flat.split(sizes), strict=True)]
-    except RuntimeError:  # sizes without a single element may be larger than torch can count
+    except RuntimeError:  # a shape without elements may have more dimensions or larger sizes than PyTorch can handle
         raise unreadable("free state", id) from None
     return {(slot, name): part.to(device, copy=True) for (slot, *_), part in zip(listed, parts, strict=True)}
 
@@ -163,5 +163,5 @@ def read_fired(saved: SavedState, id: str, definition: Definition, sites: int, p
 
 def unreadable(what: str, id: str) -> StateError:
     return StateError(
-        f"the saved state is damaged: its {what} has no meaning", hook=id, remedy="load an earlier checkpoint"
+        f"the saved state is damaged: its {what} cannot be read", hook=id, remedy="load an earlier checkpoint"
     )

@@ -1,4 +1,4 @@
-"""Renaming: from the names of a saved state to those of this model."""
+"""Rename targets of a saved state to targets of this model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tenterhook.plan import ROOT, Hook
 
 
 class Renaming:
-    """Old names to new ones, by whole parts from the front; what follows is kept.
+    """Rename the beginning of names, by whole parts; the rest of a name stays.
 
-    `"encoder": "backbone"` renames the module and all that is in it. A `*` stands for one part and is carried over,
-    in order: `"blocks.*.attn": "layers.*.attention"`; so `"*": "model.*"` moves everything one level down. The first
-    rule that fits is used. The root keeps its name.
+    `"encoder": "backbone"` renames the module and everything inside it. A `*` matches one part and is copied, in order:
+    `"blocks.*.attn": "layers.*.attention"`. So `"*": "model.*"` moves every name one level down. The first rule that
+    matches is used. The root keeps its name.
     """
 
     def __init__(self, rules: Mapping[str, str] | None) -> None:
@@ -23,11 +23,11 @@ class Renaming:
         for old, new in self._rules:
             if old.count("*") != new.count("*"):
                 raise PlanError(
-                    f"rename {'.'.join(old)!r} to {'.'.join(new)!r}: the stars do not pair",
-                    remedy='a * stands for one part of the name: {"blocks.*.attn": "layers.*.attention"}',
+                    f"rename {'.'.join(old)!r} to {'.'.join(new)!r}: the two names have different numbers of *",
+                    remedy='write the same number of * in both: {"blocks.*.attn": "layers.*.attention"}',
                 )
             if len(old) > 1 and len(new) > 1 and old[-1] == new[-1] == "*":
-                old.pop()  # "encoder.*" is "encoder": what is below follows anyway
+                old.pop()  # "encoder.*" means the same as "encoder", since the rest of a name stays
                 new.pop()
 
     def __bool__(self) -> bool:
@@ -47,7 +47,7 @@ class Renaming:
         return name
 
     def hook(self, hook: Hook) -> Hook:
-        """With its patterns renamed, as if they were names."""
+        """Return the hook with its patterns renamed as if they were names."""
         if not self._rules or hook.point.on == ("optimizer",):
             return hook
         return Hook(
@@ -68,5 +68,5 @@ class Renaming:
 def _cut(name: str) -> list[str]:
     parts = name.split(".") if isinstance(name, str) and ":" not in name else [""]
     if not all(parts) or any("*" in part and part != "*" for part in parts):
-        raise PlanError(f"rename: {name!r} is not a name", remedy='a * stands for one whole part: "blocks.*.attn"')
+        raise PlanError(f"rename: {name!r} is not a name", remedy='write * for a whole part: "blocks.*.attn"')
     return parts

@@ -1,4 +1,4 @@
-"""What a saved state says of itself: the types and the limits of its header, format 1."""
+"""Define the types and the limits of the header of a saved state, format 1."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_INTEGER = 1 << 53
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 #: a step, or -1 for none
 Step = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INTEGER)]
-#: what an entry may be: a tensor parameter of the whole state, or a hook's
+#: kinds of entries: a tensor parameter of the whole state, and the kinds of a hook
 TENSOR = "tensor"
 
 OF_A_HOOK = (
@@ -55,21 +55,21 @@ OF_A_HOOK = (
     "generator",
 )
 
-#: those of which a hook has one
+#: kinds of which a hook has only one entry, without a name
 UNNAMED = ("targets", "ledger", "fired")
-#: characters of a word that may be shown, and of a target's name
+#: limits, in characters, of a word in the header and of a target's name
 MOST_WORD, LONGEST_NAME = 256, 8192
 MAX_KINDS, MAX_REASONS = 4096, 64
-#: keys of a mapping that are gone through, and entries of a state
+#: limits of the keys of a mapping that are searched, and of the entries of a state
 MAX_KEYS, MAX_ENTRIES = 1 << 19, 2048
-#: bytes of a generator; of all else that a hook has for a target; of a target's name, on average
+#: limits, in bytes, of a generator, of everything else of a hook for one target, and of a target's name on average
 MAX_GENERATOR, MAX_FOR_A_TARGET, MAX_NAME = 1 << 16, 2048, 1024
-#: what any model may have: targets, and bytes of state of its own shape
+#: sizes that are allowed for every model: targets of a hook, and bytes of stored tensors
 FEW_TARGETS, FEW_BYTES = 4096, 8 << 20
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What the header says of another tensor."""
+    """Describe a tensor of the state in the header."""
 
     dtype: str
     shape: list[Count]
@@ -77,44 +77,51 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SavedClock(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Describe the step clock in the header."""
+
     step: Count
-    #: the step a trigger last tripped in
+    #: the step in which a trigger last tripped
     tripped: Step
-    #: gradients had come to parameters since the last step
+    #: True if parameters had received gradients since the last step
     accumulated: bool
-    #: forwards of the root within the step, in evaluation and in training
+    #: how many forwards the root had run in the step, in evaluation and in training
     forwards: tuple[Count, Count]
-    #: the last forward: its step, its number, whether in training
+    #: the last forward: its step, its number, and True if it was in training
     last: tuple[Count, Count, bool]
-    #: the optimizer whose step it counts; None without one
+    #: the optimizer whose steps are counted; None without an optimizer
     optimizer: str | None
-    #: the program says what a step is
+    #: True if the program ends steps with `rig.step()`
     manual: bool
 
 
 class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Describe a hook in the header."""
+
     action: str
     version: Count
-    #: of the action's code; None for a built-in one, whose version says all
+    #: digest of the action's code; None for a built-in action, which is identified by its version
     fingerprint: str | None
-    #: steps it was due in, and the last step that was counted
+    #: the number of steps in which the hook was due, and the last step that was counted
     due: Count
     counted: Step
     muted: bool
-    #: of parameters "float32[4, 8]", of modules the class; the ledger's `kind` counts into it
+    #: kinds of targets, such as "float32[4, 8]" for a parameter or the class of a module; `kind` in the ledger is an
+    #: index
     kinds: Annotated[list[str], msgspec.Meta(max_length=MAX_KINDS)]
-    #: why sites muted themselves; the ledger's `muted` counts into it
+    #: reasons why sites were muted after an error; `muted` in the ledger is an index
     reasons: Annotated[list[str], msgspec.Meta(max_length=MAX_REASONS)]
-    #: why firings were let pass; one more row of the ledger for each
+    #: reasons why firings were skipped; the ledger has one more row for each
     skipped: Annotated[list[str], msgspec.Meta(max_length=MAX_REASONS)]
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Describe the whole state."""
+
     torch: str
     python: str
     cpu: str
     threads: Count
-    #: how many ranks there were, and whether they held shards, so that each rank's state is its own
+    #: the number of ranks, and True if they held shards, so that the state of each rank is different
     ranks: Count
     sharded: bool
     optimizers: list[str]

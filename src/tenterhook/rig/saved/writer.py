@@ -1,4 +1,4 @@
-"""From a rig to its saved state."""
+"""Write the state of a rig as plain tensors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tenterhook.rig.runtime.hook_state import HookState
 from tenterhook.rig.saved.format import NAMED, SizeLimits, as_tensor, is_name, is_plain, key_of, write
 from tenterhook.rig.saved.schema import MAX_REASONS, NAMES, TENSOR, SavedClock, SavedHook
 
-#: reasons of one hook, and characters of one, that are kept
+#: limits of the saved reasons of one hook, and of the characters of a reason
 MOST_REASONS, MOST_TOLD = 32, 200
-#: rows of a hook's ledger, one column for each target; then one more row for each reason in `skipped`
+#: rows of a hook's ledger, which has one column for each target; one more row follows for each reason in `skipped`
 ROWS = ("due", "fired", "changed", "failed", "rebound", "first", "last", "kind", "muted")
 
 
@@ -40,7 +40,7 @@ def pack(
     entries: dict[str, Tensor] = {}
     saved = {id: _pack_hook(hook, entries) for id, hook in hooks.items()}
     entries = {key: tensor for key, tensor in entries.items() if tensor.numel()}
-    # One that is trained belongs to the program, which has it in its optimizer and in its own checkpoint.
+    # A tensor that is trained belongs to the program, which has it in its optimizer and in its own checkpoint.
     entries |= {key_of(TENSOR, name): _plain(name, t) for name, t in tensors.items() if not t.requires_grad}
     header = {
         **surroundings(),
@@ -55,7 +55,7 @@ def pack(
 
 
 def clock_as_saved(environment: Environment, *, optimizer: str | None, manual: bool) -> SavedClock:
-    """Return what is saved of the step clock."""
+    """Return the saved form of the step clock."""
     clock, passes = environment.clock, environment.clock.passes
     return SavedClock(
         clock.step,
@@ -70,7 +70,10 @@ def clock_as_saved(environment: Environment, *, optimizer: str | None, manual: b
 
 @torch.no_grad()
 def gather_state(hooks: Iterable[AttachedHook]) -> None:
-    """Take the declared state of targets that not every rank has from the first that has each. Every rank calls it."""
+    """Copy the declared state of targets that only some ranks have from the first rank that has each.
+
+    Every rank must call it.
+    """
     spread = [hook for hook in hooks if hook.resolved.owners and hook.definition.state]
     mine = ranks.rank()
     given = []
@@ -97,7 +100,8 @@ def tensors_of(hooks: Iterable[AttachedHook]) -> list[str]:
 def _plain(name: str, tensor: Tensor) -> Tensor:
     if not name or not is_plain(tensor) or tensor.dtype not in NAMES:
         raise StateError(
-            f"the tensor {name!r} cannot be kept: it is {_form(tensor)}", remedy="give the action a plain, named tensor"
+            f"the tensor {name!r} cannot be saved: it is {_form(tensor)}",
+            remedy="pass a plain tensor with a name to the action",
         )
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
@@ -107,7 +111,7 @@ def _form(tensor: Tensor) -> str:
 
 
 def surroundings() -> dict[str, str | int]:
-    """What else decides the bits of a run."""
+    """Return the properties of the machine and the software on which the last bits of a run depend."""
     return {
         "torch": torch.__version__.partition("+")[0],
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -117,7 +121,7 @@ def surroundings() -> dict[str, str | int]:
 
 
 def fingerprint_of(definition: Definition) -> str | None:
-    """None for a built-in action: its version says all."""
+    """Return the digest of an action's code, or None for a built-in action, which is identified by its version."""
     return None if BUILTIN.find(definition.name) is definition else definition.fingerprint
 
 
@@ -126,13 +130,13 @@ def _check_named(plan: Plan) -> None:
     if not unnamed:
         return
     places = "".join(
-        f"\n  hook {h.id!r} at {h.at}: its function at {callable_place(h.do)}" for h in unnamed if callable(h.do)
+        f"\n  hook {h.id!r} at {h.at}: the function at {callable_place(h.do)}" for h in unnamed if callable(h.do)
     )
     raise StateError(
-        f"{len(unnamed)} of the plan's functions {'has' if len(unnamed) == 1 else 'have'} no name that a checkpoint "
-        f"could keep{places}",
+        f"{len(unnamed)} of the plan's functions {'has' if len(unnamed) == 1 else 'have'} no registered name, so the "
+        f"plan cannot be saved{places}",
         hook=unnamed[0].id if len(unnamed) == 1 else None,
-        remedy=f"register {'it' if len(unnamed) == 1 else 'each'}: put @th.action({_name(unnamed[0])!r}) above a def",
+        remedy=f"register {'it' if len(unnamed) == 1 else 'each'}: put @th.action({_name(unnamed[0])!r}) above its def",
     )
 
 
@@ -148,7 +152,7 @@ def _pack_hook(attached: AttachedHook, entries: dict[str, Tensor]) -> SavedHook:
     names = [site.name for site in sites]
     for name in names:
         if not is_name(name):
-            raise StateError(f"the name {brief(repr(name), 80)} cannot be kept", hook=id, remedy=NAMED)
+            raise StateError(f"the name {brief(repr(name), 80)} cannot be saved", hook=id, remedy=NAMED)
     kinds = kinds_of([site.target for site in sites])
     numbers = {kind: i for i, kind in enumerate(dict.fromkeys(k for k in kinds if k is not None))}
     reasons: dict[str, int] = {}
@@ -193,7 +197,7 @@ def _pack_hook(attached: AttachedHook, entries: dict[str, Tensor]) -> SavedHook:
 def _table(rows: list[list[int]]) -> Tensor:
     table = torch.empty(len(rows), len(rows[0]), dtype=torch.int64, device="cpu")
     for numbers, row in zip(rows, table, strict=True):
-        if numbers and numbers.count(numbers[0]) == len(numbers):  # most rows: every site has fired as often
+        if numbers and numbers.count(numbers[0]) == len(numbers):  # this is faster, and most rows have one number
             row.fill_(numbers[0])
         else:
             row.copy_(torch.tensor(numbers, device="cpu"))
@@ -205,7 +209,10 @@ def _kept(tensor: Tensor, slots: Tensor | None) -> Tensor:
 
 
 def _reason(site: Site, reasons: dict[str, int]) -> int:
-    """Of a site that muted itself; other reasons to sleep are seen again on the model."""
+    """Return the index of the reason why a site was muted after an error, or -1.
+
+    Other reasons for dormancy are not saved, since they are found again on the model.
+    """
     if site.dormant is None or not site.muted_itself:
         return -1
     why = _told(site.dormant)
@@ -215,12 +222,12 @@ def _reason(site: Site, reasons: dict[str, int]) -> int:
 
 
 def _told(why: str) -> str:
-    """A word as a header can hold it: an exception's text may be anything."""
+    """Cut a reason so that it fits into the header, since the text of an exception may be long."""
     return brief(why.replace("\n", " "), MOST_TOLD)[:MOST_TOLD]
 
 
 def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: dict[str, Tensor]) -> None:
-    """Tensors of one name, dtype and number of dimensions lie end to end; `index` has slot and shape of each."""
+    """Join stored tensors of one name, dtype and number of dimensions; `index` has the slot and shape of each."""
     for kind, index, table in (("free", "index", state.free), ("pending_free", "pending_index", state.pending_free)):
         groups: dict[str, list[tuple[int, Tensor]]] = {}
         for (slot, name), tensor in table.items():
@@ -228,9 +235,9 @@ def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: di
                 dtype = NAMES.get(tensor.dtype)
                 if dtype is None or not is_plain(tensor):
                     raise StateError(
-                        f"its state {name!r} cannot be kept: it is {_form(tensor)}",
+                        f"its state {name!r} cannot be saved: it is {_form(tensor)}",
                         hook=id,
-                        remedy="keep a plain tensor, or mend the action that put it there",
+                        remedy="store a plain tensor in the action's state",
                     )
                 groups.setdefault(f"{dtype}/{tensor.dim()}/{name}", []).append((places[slot], tensor.detach()))
         for group, found in groups.items():

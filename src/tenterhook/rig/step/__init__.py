@@ -1,1 +1,1 @@
-"""What happens around an optimizer's step."""
+"""Run hooks around an optimizer's step, and end steps."""

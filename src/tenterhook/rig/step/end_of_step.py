@@ -1,4 +1,4 @@
-"""The end of a step: what ends it; then results are merged over ranks, made into numbers, and searched for trips."""
+"""End a step: merge results over ranks, turn them into numbers and look for triggers that tripped."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook
 
 
 class StepSource(Enum):
-    """What ends a step."""
+    """Name the event that ends a step."""
 
-    #: the step of the optimizer that is the clock
+    #: the step of the clock optimizer
     OPTIMIZER = auto()
     #: without an optimizer: the end of the root's backward, or of a forward without gradients
     BACKWARD = auto()
-    #: the program: `with rig.step():`
+    #: the end of a `with rig.step():` block in the program
     PROGRAM = auto()
 
 
 class StepFinalizer:
-    """Ends steps. `change_schedule` is called when other hooks are due in the next one."""
+    """End steps, and call `change_schedule` if other hooks are due in the next step."""
 
     def __init__(
         self, plan: Plan, installer: Installer, recorder: Recorder, change_schedule: Callable[[], None]
@@ -43,52 +43,52 @@ class StepFinalizer:
         self._change_schedule = change_schedule
         self._digest = digest_of(plan)
         self._closed = False
-        #: the backward whose end ends the step
+        #: id of the backward that ends the step
         self._backward_task = -1
         self.source = self._own_source
 
     @property
     def _own_source(self) -> StepSource:
-        """Return what ends a step if the program does not."""
+        """Return the event that ends a step if the program does not end it."""
         return StepSource.OPTIMIZER if self._installer.environment.model.has_optimizers else StepSource.BACKWARD
 
     def set_plan(self, plan: Plan) -> None:
         self._digest = digest_of(plan)
 
     def set_program_steps(self, on: bool) -> None:
-        """Let the program say what a step is, or no longer."""
+        """Let the program end steps if `on`; otherwise let the optimizer or the backward end them."""
         self.source = StepSource.PROGRAM if on else self._own_source
 
     def close(self) -> None:
-        """End no more steps: the rig has left."""
+        """Stop ending steps, because the rig has left the model."""
         self._closed = True
 
-    # -- what ends a step --------------------------------------------------------------------------------------------
+    # -- events that end a step --------------------------------------------------------------------------------------
 
     def optimizer_stepped(self) -> None:
-        """The optimizer that is the clock has stepped."""
+        """End the step after a step of the clock optimizer."""
         if self.source is StepSource.OPTIMIZER:
             self.end_step()
 
     def backward_began(self) -> None:
-        """The root's backward has begun: without an optimizer, the step ends when it does."""
+        """Arrange that the step ends with the root's backward, which has just begun, if there is no optimizer."""
         if self._closed or self.source is not StepSource.BACKWARD:
             return
         task = private.graph_task_id()
-        if task != self._backward_task:  # several outputs, several forwards: one backward
+        if task != self._backward_task:  # a backward through several outputs or forwards is reported several times
             self._backward_task = task
-            # Queued at the end again, so that it comes after whatever else waits for the end.
+            # The callback queues itself again, so that it runs after all other callbacks at the end of the backward.
             private.at_end_of_backward(lambda: private.at_end_of_backward(self.no_optimizer_steps))
 
     def no_optimizer_steps(self) -> None:
-        """The root's backward has ended, or a forward that has none: without an optimizer, so has the step."""
+        """End the step after the root's backward, or after a forward without a backward, if there is no optimizer."""
         if self.source is StepSource.BACKWARD:
             self.end_step()
 
-    # -- what happens then -------------------------------------------------------------------------------------------
+    # -- the end of a step -------------------------------------------------------------------------------------------
 
     def end_step(self) -> None:
-        """End the step: count it, merge and report what was measured, decide which hooks are due in the next one."""
+        """End the step: count it, merge and report the measured values, and install the hooks due in the next step."""
         if self._closed:
             return
         installer, environment, trips = self._installer, self._installer.environment, []
@@ -114,29 +114,29 @@ class StepFinalizer:
 
     @torch.no_grad()
     def _merge_over_ranks(self, hooks: Sequence[AttachedHook]) -> None:
-        """Merge over ranks what observers measured of parts, all of them at once. Each rank does, or none."""
+        """Merge the partial results of observers over ranks in one collective. All ranks call this, or none does."""
         model, parts = self._installer.environment.model.root(), [h.partials for h in hooks if h.partials is not None]
         if not parts or model is None:
             return
         device = device_of(model)
         given = [one.part(device) for one in parts]
         how = [{n: p.merge for n, p in one.declared.items()} | {"fired": "max"} for one in parts]
-        # The plan goes along: where ranks have come to have different ones, their numbers would be mixed up here.
+        # The digest of the plan is merged too, since ranks with different plans would mix up their numbers here.
         *merged, plans = ranks.merge([*given, {"plan": self._digest}], [*how, {"plan": "max"}])
         if not torch.equal(plans["plan"], self._digest):
-            raise RanksError("the ranks have come to have different plans", remedy="change the plan on every rank")
+            raise RanksError("the ranks now have different plans", remedy="make each change of the plan on every rank")
         for one, whole in zip(parts, merged, strict=True):
             one.take_whole(whole)
 
     @torch.no_grad()
     def _report(self, hook: AttachedHook, fired: bytearray, merged: dict[str, Tensor] | None) -> Tensor | None:
-        """Turn a two-phase observer's merged partial results into numbers; return where its trigger tripped."""
+        """Turn the merged partial results of a two-phase observer into numbers; return where its trigger tripped."""
         if merged is None:
             return None
         resolved, trip = hook.resolved, None
         definition, device = resolved.definition, merged["fired"].device
         columns: Callable[[], dict[str, Tensor]] = partial(hook.call, merged, {})
-        # Without state and trip its numbers may be made whenever somebody asks, once it is known how many they are.
+        # Without state and trigger, the numbers can be computed when they are first read, once their count is known.
         lazy = hook.width and definition.batched is not None and not definition.state and not definition.trigger
         if not lazy:
             try:
@@ -152,9 +152,9 @@ class StepFinalizer:
         return trip if definition.trigger else None
 
     def _look_for_trips(self, trips: list[tuple[AttachedHook, Tensor]]) -> None:
-        """Note the step in which a trigger tripped, if somebody waits for that."""
+        """Record the step in which a trigger tripped, if a hook or a flight recorder waits for a trip."""
         environment, flights = self._installer.environment, self._recorder.flights
-        # Ranks decide the same, whoever of them has a flight recorder.
+        # All ranks must decide the same, whether or not they have a flight recorder.
         awaited = (
             flights or environment.errors.shared or any(h.hook.when.after_trip for h in self._installer.hooks.values())
         )
@@ -165,7 +165,7 @@ class StepFinalizer:
 
 
 def trip_reason(trips: list[tuple[AttachedHook, Tensor]]) -> str:
-    """Say which trigger tripped, and at which target."""
+    """Describe which trigger tripped, and at which target."""
     tripped = [(hook, hook.names[int(trip.nonzero()[0])]) for hook, trip in trips if bool(trip.any())]
     hook, target = tripped[0]
     return f"{hook.definition.name} {hook.hook.id!r} tripped at {target!r}"

@@ -1,4 +1,4 @@
-"""The optimizer's step: `grad_final`, `update`, `step_pre`, `step_post`, dispatched once over all their sites."""
+"""Dispatch the hooks at `grad_final`, `update`, `step_pre` and `step_post` around an optimizer's step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class OptimizerStep:
-    """What happens around one optimizer's step, for one rig."""
+    """Run the hooks of one rig before and after the step of one optimizer."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class OptimizerStep:
     ) -> None:
         self._targets = StepTargets(name, installer.environment.model, resolve_again)
         self._installer = installer
-        #: called after the step of the optimizer that is the clock
+        #: called after the step if this optimizer is the clock, else None
         self._end = end
-        #: a subclass that calls super().step() fires twice; the outer step is known by its frame
+        #: an optimizer whose step calls super().step() fires its hooks twice; the frame identifies the outer step
         self._depth = 0
         self._frame = 0
-        #: the step under way does not count
+        #: True if the running step does not count
         self._ignored = False
         self._hooks: list[AttachedHook] = []
         self._fires: dict[Site, Fire] = {}
@@ -56,7 +56,7 @@ class OptimizerStep:
 
     @property
     def running(self) -> bool:
-        """True if the step is on the stack; one that raised is not."""
+        """Return True if the step is on the call stack; a step that raised is not."""
         return self._under_way(sys._getframe(1))
 
     def _under_way(self, frame: FrameType | None) -> bool:
@@ -73,19 +73,19 @@ class OptimizerStep:
             handle.remove()
 
     def set_hooks(self, hooks: Iterable[AttachedHook]) -> None:
-        """Take the hooks at step points, in plan order."""
+        """Set the hooks to run: those at step points, in plan order."""
         hooks = [hook for hook in hooks if hook.hook.point.side == "step"]
         if hooks != self._hooks:
             self._hooks, self._fires = hooks, {}
             self._targets.clear()
 
     def silence(self) -> None:
-        """Do nothing any more, while PyTorch still goes through the hooks."""
+        """Disable the hooks while PyTorch iterates over them and they cannot be removed."""
         self._hooks, self._end = [], None
         self._before.clear()
 
     def _nested(self) -> bool:
-        """True for a step within the one under way; one that raised never reached its end."""
+        """Return True for a step inside the running step. A step that raised never ended, so it is reset here."""
         frame = sys._getframe(2)  # the optimizer's step that called `_pre`
         if self._under_way(frame.f_back):
             return True
@@ -120,14 +120,17 @@ class OptimizerStep:
         return (args[0], wrapped, *args[2:]), kwargs
 
     def _evaluated(self, closure: Callable[[], Any]) -> Any:
-        """A closure computes the gradients inside the step, perhaps several times."""
+        """Call the closure and then the gradient hooks. An optimizer may do this several times in a step."""
         loss = closure()
         self._finals()
         self._agree()
         return loss
 
     def _agree(self, *points: str) -> None:
-        """Raise on every rank what failed on one; before a weight has moved, but for these points."""
+        """Raise on every rank an error that happened on one rank.
+
+        Without `points`, this runs before the optimizer changes a weight. With `points`, only hooks at them count.
+        """
         errors = self._installer.environment.errors
         if not errors.shared:
             return
@@ -208,7 +211,7 @@ class OptimizerStep:
         batch.finish()
 
     def _together(self, hook: AttachedHook, sites: list[Site], given: list[Tensor | None]) -> None:
-        """All of an observer's sites in one pass."""
+        """Measure all sites of an observer in one pass."""
         if not hook.in_phase():
             for site in sites:
                 site.skip(out_of_phase(hook))
@@ -229,7 +232,7 @@ class OptimizerStep:
             return
         try:
             columns = batch(tensors, self._values(hook, measured)) if batch is not None else None
-        except Exception:  # one by one, so that it is said of the site it is about
+        except Exception:  # measure the sites one by one below, so that the error names its site
             columns, hook.batch = None, None
         if columns is None:
             for site in measured:
@@ -242,7 +245,7 @@ class OptimizerStep:
 
     @staticmethod
     def _values(hook: AttachedHook, measured: list[Site]) -> list[Tensor | None]:
-        """The parameters of what is measured, by slot, if the action asks for them."""
+        """Return the parameters of the measured sites by slot, if the action needs them."""
         if not hook.definition.needs_value:
             return []
         values: list[Tensor | None] = [None] * len(hook.sites)
@@ -265,7 +268,7 @@ class OptimizerStep:
                 _replace(parameter, self._fire(site)(local(grad)))
 
     def _parts(self, hook: AttachedHook, sites: list[Site], given: list[Tensor | None]) -> None:
-        """Of tensors that are spread over ranks, what this rank stands for; they are merged when the step ends."""
+        """Measure this rank's parts of tensors that are spread over ranks. They are merged when the step ends."""
         mine: list[Site] = []
         parts: list[Tensor | None] = []
         for site, tensor in zip(sites, given, strict=True):
@@ -273,7 +276,7 @@ class OptimizerStep:
                 local(tensor).numel() and is_counted_here(tensor, hook.resolved.first_rank(site.name))
             ):
                 if hook.in_phase():
-                    site.count(hook.clock)  # another rank measures it
+                    site.count(hook.clock)  # another rank measures this tensor
                 else:
                     site.skip(out_of_phase(hook))
                 continue
@@ -289,7 +292,7 @@ class OptimizerStep:
                 self._fire(site)(part)
 
     def _over_hook(self, hook: AttachedHook, reached: Reached) -> None:
-        """Measured over all the hook's targets, then applied to each."""
+        """Measure all targets of the hook together, then apply the result to each."""
         measure = hook.definition.measure
         assert measure is not None
         given = []
@@ -332,7 +335,7 @@ def _part(grad: Tensor | None) -> Tensor | None:
 
 
 def _replace(parameter: Tensor, out: Tensor | None) -> None:
-    """Put what a modifier returned in the place of this rank's part of the gradient."""
+    """Replace this rank's part of the gradient by the tensor that a modifier returned."""
     if out is None:
         return
     if parameter.grad is not None and is_sharded(parameter.grad):
@@ -342,7 +345,7 @@ def _replace(parameter: Tensor, out: Tensor | None) -> None:
 
 
 def _sum(parameters: Iterable[Tensor]) -> None:
-    """Sum the gradients of which ranks hold summands: the optimizer uses the sum."""
+    """Sum gradients over ranks where each rank holds a summand, because the optimizer uses the sum."""
     for parameter in parameters:
         if parameter.grad is not None:
             whole = reduce_partial(parameter.grad)
@@ -351,7 +354,7 @@ def _sum(parameters: Iterable[Tensor]) -> None:
 
 
 def _unscale(optimizer: Optimizer) -> None:
-    """Unscale the gradients now: a fused optimizer would do it inside its step, after the hooks."""
+    """Remove the loss scale from the gradients now. A fused optimizer would do it in its step, after the hooks."""
     scale = private.pending_scale(optimizer)
     if scale is None:
         return
@@ -359,14 +362,17 @@ def _unscale(optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    parameter.grad.div_(scale.to(parameter.grad.device))  # as the fused kernels do, to the bit
+                    parameter.grad.div_(scale.to(parameter.grad.device))  # as the fused kernels do, bit for bit
     private.clear_scale(optimizer)
 
 
 def _is_ignored(optimizer: Optimizer, kwargs: Any) -> bool:
-    """True for a step that GradScaler makes a fused optimizer skip, and for the one DCP fakes to make its state."""
+    """Return True for a step that does not count.
+
+    GradScaler lets a fused optimizer skip a step. DCP runs a step without effect to create the optimizer's state.
+    """
     skipped = private.found_inf(optimizer)
-    if skipped is not None and skipped.item():  # GradScaler itself reads it for an optimizer that is not fused
+    if skipped is not None and skipped.item():  # this waits for the device, as GradScaler does for other optimizers
         return True
     fake = set(kwargs) == {"closure"} and kwargs["closure"] is None and not optimizer.state
     return fake and all(float(g["lr"]) == 0.0 for g in optimizer.param_groups)

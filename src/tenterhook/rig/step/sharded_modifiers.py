@@ -1,4 +1,4 @@
-"""Two-phase modifiers of tensors that are spread over ranks: measured here, merged once for many, then applied."""
+"""Run two-phase modifiers on tensors that are spread over ranks: measure, merge many in one collective, then apply."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class _Waiting:
 
 
 class MergeBatch:
-    """Modifiers that wait for one merge. One that shares a target with another of them waits for the next batch.
+    """Collect modifiers for one merge over ranks.
 
-    Which wait together depends on the plan and on the targets of all ranks, so it is the same everywhere.
+    Two modifiers with a common target cannot be in one batch. The batches depend only on the plan and on the targets of
+    all ranks, so they are the same on every rank.
     """
 
     def __init__(self) -> None:
@@ -35,12 +36,12 @@ class MergeBatch:
         self._names: set[str] = set()
 
     def finish_before(self, hook: AttachedHook) -> None:
-        """Apply what waits for one of the hook's targets."""
+        """Finish the batch if it contains one of the hook's targets."""
         if self._waiting and not self._names.isdisjoint(hook.names):
             self.finish()
 
     def add(self, hook: AttachedHook, reached: Reached) -> None:
-        """Measure its parts here. A site that is not here, or has no gradient, adds nothing to the merge."""
+        """Measure this rank's parts of the hook's targets. A site without a part or a gradient adds nothing."""
         measure, wanted, given = hook.definition.measure, hook.in_phase(), []
         assert measure is not None
         columns = {n: identity(p, len(hook.sites), reached.device) for n, p in hook.definition.partials.items()}
@@ -66,7 +67,7 @@ class MergeBatch:
         self._names.update(hook.names)
 
     def finish(self) -> None:
-        """Merge over ranks, and apply."""
+        """Merge the results over ranks, and apply the modifiers."""
         if not self._waiting:
             return
         waiting, self._waiting, self._names = self._waiting, [], set()
@@ -81,7 +82,7 @@ class MergeBatch:
 
 
 def reduce_rows(column: Tensor, how: str) -> Tensor:
-    """Reduce all rows to one. The norm of norms is taken as torch.nn.utils.clip_grad_norm_ takes it, to the bit."""
+    """Reduce all rows to one. A norm of norms is equal to that of `torch.nn.utils.clip_grad_norm_`, bit for bit."""
     if how == "sum":
         return column.sum(0, keepdim=True)
     return column.amax(0, keepdim=True) if how == "max" else torch.linalg.vector_norm(column, dim=0, keepdim=True)

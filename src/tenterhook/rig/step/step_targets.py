@@ -1,4 +1,4 @@
-"""Which sites an optimizer's step applies to: looked up by name in each step, decided anew when one moved."""
+"""Find the sites to which an optimizer's step applies. Parameters are looked up by name in each step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tenterhook.rig.runtime.environment import TrainedModel
 
 
 class Reached(NamedTuple):
-    """Sites with their parameters, in the order of slots. Two lists, for a tuple of each would wake the collector."""
+    """Hold sites and their parameters in the order of slots.
+
+    They are two lists, since one tuple for each site would trigger the garbage collector.
+    """
 
     sites: list[Site]
     parameters: list[Tensor]
@@ -29,7 +32,10 @@ class Reached(NamedTuple):
 
 
 class _Decision(NamedTuple):
-    """What was decided, and for which parameters. By id: nothing is kept alive, and an optimizer holds its own."""
+    """Remember which sites the step applies to, and for which parameters that was decided.
+
+    Parameters are stored by id, so that they are not kept alive; the optimizer keeps its own parameters alive.
+    """
 
     awake: list[Site]
     ids: list[int]
@@ -38,7 +44,7 @@ class _Decision(NamedTuple):
 
 
 class StepTargets:
-    """Finds which sites an optimizer's step applies to."""
+    """Find the sites to which the step of one optimizer applies."""
 
     def __init__(self, optimizer: str, model: TrainedModel, resolve_again: Callable[[], None]) -> None:
         self._optimizer = optimizer
@@ -51,17 +57,17 @@ class StepTargets:
         self._decisions, self._held = {}, {}
 
     def begin_step(self) -> None:
-        """Look once in a step which optimizer holds which parameter."""
+        """Check, once in a step, which optimizer holds which parameter."""
         held = optimizer_of(self._model.optimizers())
         if held != self._held:
             self._decisions, self._held = {}, held
 
     def reached_by(self, hook: AttachedHook) -> Reached:
-        """Return the sites of a hook that this optimizer's step applies to."""
+        """Return the sites of a hook to which this optimizer's step applies."""
         awake, parameters = self._awake(hook)
         decision = self._decisions.get(hook)
         if decision is not None and decision.awake == awake and decision.ids == list(map(id, parameters)):
-            there = cast(list[Tensor], parameters)  # an id that was kept is no None's
+            there = cast(list[Tensor], parameters)  # no parameter is None, since no stored id is that of None
             if all(p.requires_grad for p in there):
                 mine = decision.mine
                 return Reached(list(compress(awake, mine)), list(compress(there, mine)), decision.sharded)
