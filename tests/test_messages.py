@@ -142,6 +142,12 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         "hook 'scale(by=2.0)' at value_grad: the tensor does not require a gradient, so it never gets one\n"
         "  remedy: call requires_grad_() on the tensor before you use it",
     ),
+    "a wrong point without a target": (
+        th.PlanError,
+        lambda m, o: th.hook(m, th.stats(), at="grd"),
+        "hook 'stats': the point 'grd' does not exist; the nearest is 'grad'\n"
+        "  remedy: run `tenterhook points` to list the points",
+    ),
     "which targets": (
         th.RefusedError,
         lambda m, o: th.hook(m, th.scale(2.0), at="grad"),

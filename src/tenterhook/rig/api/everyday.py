@@ -143,7 +143,7 @@ def hook(
             )
         return _hook_tensor(where, do, tensors or {}, actions)
     if on is None:
-        if at is not None and "module" not in POINTS[at].on:
+        if at in POINTS and "module" not in POINTS[at].on:
             raise RefusedError("the targets are missing", point=at, remedy='pass on="...", or on="**" for all targets')
         on = "."
     one = Hook(id or _fresh_id(where, do), on=on, at=at or "output", do=do, when=when or When(), expect=expect)
