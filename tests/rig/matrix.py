@@ -194,19 +194,35 @@ def _rows(regimes: dict[str, type[Regime]], outcomes: dict[tuple[str, str], Outc
 
 
 def table(outcomes: dict[tuple[str, str], Outcome]) -> str:
-    """docs/matrix.md, from what ran."""
+    """Write the first part of docs/matrix.md."""
     lines = [
         "# The matrix: same point, same meaning",
         "",
-        "Made by `scripts/matrix` from the cells that ran. *exact*: every signal and every bit of parameters,",
-        "gradients and optimizer state equals the same hook written by hand in plain PyTorch, observing and modifying;",
-        "a registered observer sees the same and leaves every bit of the bare run.",
-        "*refused*: attaching raises a typed error that says why. –: the point does not depend on the regime, by a",
-        "declared rule.",
+        *INTRODUCTION.splitlines(),
         "",
         *_rows(REGIMES, outcomes),
     ]
     return "\n".join(lines) + "\n"
+
+
+INTRODUCTION = """\
+`scripts/matrix` runs every cell of these tables and writes this page. A row is a regime, a way to train. A column is a
+point.
+
+- *exact*: the hook gives the same result as a hook written by hand in plain PyTorch. All signals, parameters, gradients
+  and optimizer states are equal bit for bit, for observers and for modifiers. A registered observer also leaves the run
+  the same bit for bit as a run without hooks.
+- *refused*: attaching raises a typed error with the reason.
+- –: a declared rule states that the point does not depend on the regime.
+
+A *silent* cell would be a wrong result without an error."""
+
+COMPILED_INTRODUCTION = """\
+*exact* here: all signals, parameters, gradients and optimizer states equal those of a hook that is written by hand in
+plain PyTorch and runs without the compiler. They are equal bit for bit with aot_eager, and within 1e-5 with inductor,
+whose kernels add in another order. Compiled code calls the hooked module. All rows but the first two run with
+`fullgraph=True`. The rows that begin with `compiled:` are the regimes of the first table, compiled as one graph with
+aot_eager."""
 
 
 def compiled_table(outcomes: dict[tuple[str, str], Outcome]) -> str:
@@ -214,10 +230,7 @@ def compiled_table(outcomes: dict[tuple[str, str], Outcome]) -> str:
         "",
         "## Compiled",
         "",
-        "*exact* here: every signal, and parameters, gradients and optimizer state, equal those of the same hook",
-        "written by hand in plain PyTorch and run without the compiler: to the last bit with aot_eager, to 1e-5 with",
-        "inductor, whose kernels add up in another order. The hooked module is called by compiled code; all but the",
-        "first two run with `fullgraph=True`. The lower rows are other regimes, compiled in one piece with aot_eager.",
+        *COMPILED_INTRODUCTION.splitlines(),
         "",
         *_rows(COMPILED, outcomes),
     ]
