@@ -48,7 +48,8 @@ def main(targets: int, steps: int) -> None:
         events = sum(p.stat().st_size for p in Path(place, "events").iterdir())
         print(f"{targets} targets x {steps} steps: {in_parts / targets / steps:.2f} bytes per value in parts, "
               f"{ours / targets / steps:.2f} merged; "
-              f"event files {events / targets / few:.2f}, {events / few / (ours / steps):.1f} times the merged")  # fmt: skip
+              f"event files {events / targets / few:.2f}, "
+              f"which is {events / few / (ours / steps):.1f} times the merged size")  # fmt: skip
         times = []
         for number in range(5):
             start = time.monotonic()
