@@ -157,7 +157,7 @@ def test_hooks_that_are_there_already_are_watched_too(untouched: None):
     assert list(private.tensor_hooks(model[0].weight, "_backward_hooks").values()) == [halve]
 
 
-def test_what_is_said_of_each_hook(untouched: None):
+def test_the_record_of_each_hook(untouched: None):
     with th.examine() as exam:
         model = nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -34,7 +34,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_script_runs_as_it_is_and_what_is_wrong_is_said(script: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_script_runs_as_it_is_and_its_faults_are_reported(script: Path, capsys: pytest.CaptureFixture[str]):
     before = sys.argv[:], sys.path[:]
     assert main(["doctor", str(script), "--epochs", "3"]) == 1
     out, err = capsys.readouterr()

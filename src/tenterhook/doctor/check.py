@@ -49,7 +49,7 @@ def check(
 ) -> Findings:
     """Report what is wrong with a rig, or what would be wrong with a plan on a model.
 
-    For a rig, the findings come from its ledger, so run at least one step before. For a model and a plan, each hook is
+    For a rig, the findings come from its ledger, so run at least one step first. For a model and a plan, each hook is
     resolved without being attached. `check` changes nothing. A hook that `th.attach` would refuse becomes a finding.
 
     Args:

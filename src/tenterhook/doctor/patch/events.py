@@ -104,7 +104,7 @@ class ProgramEvents:
         self.calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
         #: the calls of modules with hooked parameters, counted until all those hooks have fired
         self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
-        #: stops counting calls in `_uses`
+        #: the function that stops the counting in `_uses`, or None if nothing is counted
         self.look_away: Callable[[], None] | None = None
         #: hooks that were removed although a checkpoint may run their forward again
         self.missed: list[HookRecord] = []

@@ -25,7 +25,7 @@ FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, pa
 
 
 class HookProxy:
-    """Call the function of a hook, and record each call. Copying and pickling give the function itself."""
+    """Call the function of a hook, and record each call. A proxy can be copied and pickled like its function."""
 
     def __init__(
         self,
