@@ -1,10 +1,10 @@
-"""Compiled: what observing a compiled model adds to its step.
+"""Measure what observing a compiled model adds to its step.
 
 python -m benchmarks.compiled [ROUNDS]
 
-`stats` on the output of every block and on every final gradient, in every tenth step, beside the same model without
-hooks; both compiled in one piece and run in turns, step by step. Thread CPU time; of the ten places of a step in its
-round, each counts with its median over the rounds.
+The hooks run `stats` on the output of every block and on every final gradient, in every tenth step. The same model
+without hooks is the baseline. Both are compiled as one graph, and their steps alternate. Times are CPU times of the
+thread. A round has ten steps; the result adds up the median time of each of the ten steps over all rounds.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def measure(size: str, rounds: int) -> None:
         for name in runs if turn % 2 else reversed(runs):
             times[name][turn % EVERY].append(seconds(runs[name][0]))
     again = counters["stats"]["unique_graphs"]
-    assert not again, f"{again} graphs were compiled meanwhile"
+    assert not again, f"{again} graphs were compiled during the measurement"
     sums = {name: sum(map(statistics.median, places)) for name, places in times.items()}
-    print(f"{size}: bare {sums['bare'] / EVERY * 1e3:.1f} ms a step")
+    print(f"{size}: bare {sums['bare'] / EVERY * 1e3:.1f} ms per step")
     for name in list(runs)[1:]:
         print(f"  {name}: {sums[name] / sums['bare']:.3f}x")
 

@@ -1,7 +1,7 @@
-"""Cost: what a fired no-op site, and a plan with nothing due, add to a step.
+"""Measure what a site whose action does nothing, and a plan with no hook due, add to a step.
 
-python benchmarks/cost.py                 # thread CPU time, interleaved, best of 5
-python benchmarks/cost.py --instructions  # what an idle plan costs, in instructions counted by valgrind (minutes)
+python benchmarks/cost.py                 # CPU time of the thread, the best of several alternating runs
+python benchmarks/cost.py --instructions  # the cost of an idle plan in instructions, counted by valgrind (minutes)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import tenterhook as th
 
 MANY = 64
-#: steps that valgrind counts
+#: the number of steps that valgrind counts
 COUNTED = 10
 
 
@@ -36,7 +36,7 @@ def seconds(run: Callable[[], None], rounds: int) -> float:
 
 
 def interleaved(runs: dict[str, Callable[[], None]], *, rounds: int, repeats: int = 9) -> dict[str, float]:
-    """The best time of each, taken in turns so that a busy moment strikes all."""
+    """Return the best time of each run. The runs alternate, so that a busy machine slows all of them."""
     best = dict.fromkeys(runs, float("inf"))
     for run in runs.values():
         seconds(run, rounds)
@@ -99,7 +99,7 @@ def module_run(kind: str, point: str) -> Callable[[], None]:
 
 
 def tensor_run(kind: str, point: str) -> Callable[[], None]:
-    """A live tensor hooked once, many backwards: what one firing costs."""
+    """Register one hook on each of many tensors, and run many backwards, to measure the cost of one firing."""
     x = torch.randn(8, requires_grad=True)
     middles = [x.tanh() for _ in range(MANY)]
     for h in middles:
@@ -127,14 +127,14 @@ CASES: dict[str, tuple[Callable[[str, str], Callable[[], None]], str, float]] = 
 
 
 def fired(repeats: int = 9) -> dict[str, float]:
-    """Marginal cost of a fired no-op site over that of the same hook by hand."""
+    """Return the added cost of a site that fires, divided by the added cost of the same hook written by hand."""
     found = {}
     for name, (make, point, goal) in CASES.items():
         times = interleaved({k: make(k, point) for k in ("bare", "raw", "ours")}, rounds=40, repeats=repeats)
         raw, ours = (times[k] - times["bare"] for k in ("raw", "ours"))
         found[name] = ours / raw
         against = "the full backward hook" if goal == 1.0 else "by hand"
-        print(f"{name:17} {ours / MANY * 1e6:6.2f} µs a site, {against} {raw / MANY * 1e6:6.2f}: {ours / raw:.2f} "
+        print(f"{name:17} {ours / MANY * 1e6:6.2f} µs per site, {against} {raw / MANY * 1e6:6.2f}: {ours / raw:.2f} "
               f"(goal {goal})")  # fmt: skip
     return found
 
@@ -148,7 +148,7 @@ def gpt2() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def idle_plan() -> th.Plan:
-    """Every kind of point on every target, due in one step of a million."""
+    """Build a plan with every kind of point on every target, due in one step in a million."""
     seldom = th.When(every=1_000_000, start=999_999)
     points = ("input", "output", "grad_output", "grad_input", "grad", "grad_accumulated", "grad_final", "update")
     return th.Plan(th.Hook(p, on="**", at=p, do=th.stats(), when=seldom) for p in points)
@@ -168,12 +168,12 @@ def idle(repeats: int = 15) -> float:
     runs = {"bare": lambda: train(*bare, 1), "idle": lambda: train(*attached, 1)}
     times = interleaved(runs, rounds=5, repeats=repeats)
     ratio = times["idle"] / times["bare"]
-    print(f"idle plan on tiny GPT-2: {ratio:.4f} of a bare step by time (goal 1.01, noise about as large)")
+    print(f"idle plan on tiny GPT-2: {ratio:.4f} of the time of a bare step (goal 1.01; the noise is about as large)")
     return ratio
 
 
 def idle_instructions() -> float:
-    """Instructions of some warm steps, attached over bare; only those steps are counted."""
+    """Return the instructions of some warm steps with an idle plan, divided by those of bare steps."""
     counts = {}
     for kind in ("bare", "idle"):
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=/dev/null",
@@ -181,13 +181,13 @@ def idle_instructions() -> float:
         text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
         counts[kind] = int(text.rsplit("Collected :", 1)[1].split()[0]) / COUNTED
     ratio = counts["idle"] / counts["bare"]
-    print(f"idle plan on tiny GPT-2: {counts['idle']:,.0f} instructions a step, bare {counts['bare']:,.0f}: "
+    print(f"idle plan on tiny GPT-2: {counts['idle']:,.0f} instructions per step, bare {counts['bare']:,.0f}: "
           f"{ratio:.4f} (goal 1.01)")  # fmt: skip
     return ratio
 
 
 def count(kind: str) -> None:
-    """What valgrind runs: steps to warm up, then steps that are counted."""
+    """Run some steps to warm up, then the steps that valgrind counts."""
     model, optimizer = gpt2()
     if kind == "idle":
         th.attach(model, idle_plan(), optimizer=optimizer)
@@ -202,7 +202,7 @@ def count(kind: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--instructions", action="store_true")
-    parser.add_argument("--count", metavar="KIND", help="run the steps, for valgrind to count")
+    parser.add_argument("--count", metavar="KIND", help="run the steps under valgrind; KIND is bare or idle")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.count:

@@ -1,4 +1,4 @@
-"""Cycles: attaching and detaching leaves no object behind.
+"""Count the objects that attaching and detaching leave behind. There must be none.
 
 python benchmarks/cycles.py [100000]
 """
@@ -22,7 +22,7 @@ def nothing(value: object) -> None:
 
 
 def net_objects(model: nn.Module, optimizer: torch.optim.Optimizer, *, cycles: int) -> int:
-    """Objects that `cycles` rounds of attach and detach leave, by the collector's count."""
+    """Return the number of objects that `cycles` rounds of attach and detach leave, as the garbage collector counts."""
     plan = th.Plan(th.Hook(p, on="**", at=p, do=nothing) for p in POINTS)
 
     def cycle() -> None:
@@ -47,7 +47,7 @@ def main(cycles: int) -> int:
     seconds = time.thread_time() - start
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
     each = seconds / cycles * 1e6
-    print(f"{cycles} cycles of every point: {left} objects left, {grown} KiB more, {each:.0f} µs each")
+    print(f"{cycles} cycles with every point: {left} objects left, {grown} KiB more memory, {each:.0f} µs per cycle")
     return left
 
 

@@ -1,6 +1,7 @@
-"""What the doctor costs: `examine` beside the same step without it, and `check(rig)` after a step.
+"""Measure what `examine` adds to a step, and what `check(rig)` costs after a step.
 
-Thread CPU time, interleaved, median of ratios; a tiny GPT-2 with a hook on every parameter and every block.
+The model is a tiny GPT-2 with a hook on every parameter and every block. Times are CPU times of the thread, and steps
+with and without the doctor alternate.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Training:
 
 
 def examined(steps: int) -> tuple[float, float]:
-    """The median step under an exam over the median bare one; the first steps apart, in which numbers are looked at."""
+    """Return the median step under an exam divided by the median bare step, for the first 8 steps and for the rest.
+
+    The exam compares values only in the first firings of a hook, so the first steps cost more.
+    """
     bare = Training(model())
     hook_raw(bare.net)
     times: list[tuple[float, float]] = []
@@ -55,7 +59,7 @@ def examined(steps: int) -> tuple[float, float]:
         if not times:
             exam.__enter__()
             hook_raw(watched.net)
-        # Only the watched model's hooks are stand-ins; the bare one's run untouched inside the exam.
+        # Only the hooks of the watched model have proxies. Those of the bare model run unchanged during the exam.
         times.append((plain, watched.step()))
     exam.__exit__(None, None, None)
     first, rest = times[:8], times[8:]
@@ -64,7 +68,7 @@ def examined(steps: int) -> tuple[float, float]:
 
 
 def checked(steps: int) -> float:
-    """`check(rig)` over a step, of a rig with statistics at every parameter and every module."""
+    """Return the time of `check(rig)` divided by that of a step, with statistics on every parameter and module."""
     training = Training(model())
     rig = th.watch(training.net, training.optimizer)
     ratios = []
@@ -79,5 +83,5 @@ def checked(steps: int) -> float:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     first, rest = examined(48)
-    print(f"examine: {first:.2f} of a bare step in the first 8 steps, {rest:.2f} in the 40 after")
-    print(f"check(rig) after a step: {checked(20):.4f} of the step")
+    print(f"examine: {first:.2f} of a bare step in the first 8 steps, {rest:.2f} in the next 40")
+    print(f"check(rig) after a step: {checked(20):.4f} of the time of the step")

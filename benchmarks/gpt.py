@@ -1,4 +1,4 @@
-"""Small language models in plain PyTorch, for measuring what is done beside their training."""
+"""Define small language models in plain PyTorch for the benchmarks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, linear, scaled_dot_product_attention
 
 VOCABULARY = 2048
-#: CPU seconds of each step from the end of its backward on
+#: the CPU seconds of each step between the end of its backward and the end of the step
 AFTER_BACKWARD: list[float] = []
 
 
@@ -82,7 +82,7 @@ SIZES = {
 
 
 class Training:
-    """A model, its optimizer and its data: the same every time."""
+    """Create a model, its optimizer and its data, which are the same every time."""
 
     def __init__(self, size: Size) -> None:
         torch.manual_seed(0)

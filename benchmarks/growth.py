@@ -1,7 +1,7 @@
-"""How recording grows: with sites, with elements, with steps.
+"""Measure how the cost of recording grows with the number of sites, elements and steps.
 
-python -m benchmarks.growth             # time per step over sites and elements; memory after 10^3 and 10^5 steps
-python -m benchmarks.growth --steps 0   # without the steps, which take minutes
+python -m benchmarks.growth             # time per site and per element; memory after 10^3, 10^4 and 10^5 steps
+python -m benchmarks.growth --steps 0   # without the memory, which takes minutes
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ELEMENTS = (2**20, 2**22, 2**24, 2**26)
 
 
 def extra(sites: int, elements: int, rounds: int) -> float:
-    """CPU seconds that statistics of all gradients add to a step."""
+    """Return the CPU seconds that statistics of all gradients add to a step."""
     torch.manual_seed(0)
     model = nn.ParameterList(nn.Parameter(torch.randn(elements // sites)) for _ in range(sites))
     for parameter in model:
@@ -48,7 +48,7 @@ def resident() -> float:
 
 
 def memory(steps: int) -> dict[int, float]:
-    """MiB of the process, with statistics that go to a store and a flight recorder."""
+    """Return the MiB of the process after some numbers of steps that write to a store and a flight recorder."""
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     plan = [
@@ -78,13 +78,13 @@ def main() -> None:
         took = extra(sites, sites * 64, rounds=9 if sites < 10_000 else 5)
         first = first or took / sites
         each = took / sites
-        print(f"{sites:6} sites of 64 elements: {each * 1e6:6.2f} us a site, {each / first:.2f} of the first")
+        print(f"{sites:6} sites of 64 elements: {each * 1e6:6.2f} us per site, {each / first:.2f} times the first row")
     first = None
     for elements in ELEMENTS:
         took = extra(16, elements, rounds=7)
         first = first or took / elements
-        print(f"{elements:9} elements in 16 sites: {took * 1e9 / elements:5.3f} ns an element, "
-              f"{took / elements / first:.2f} of the first")  # fmt: skip
+        print(f"{elements:9} elements in 16 sites: {took * 1e9 / elements:5.3f} ns per element, "
+              f"{took / elements / first:.2f} times the first row")  # fmt: skip
     if options.steps:
         marks = memory(options.steps)
         print(", ".join(f"{mib:.1f} MiB after {step} steps" for step, mib in marks.items()))

@@ -1,4 +1,4 @@
-"""What keeping costs: the state of 10^4 stateful sites beside the model's own checkpoint of 10^4 parameter tensors.
+"""Compare the time to save and load the state of 10^4 stateful sites with that of the model's 10^4 parameter tensors.
 
 python -m benchmarks.keep [rounds]
 """
@@ -44,7 +44,7 @@ def spent(run: Callable[[], Any]) -> float:
 
 
 def measure(rounds: int, tensors: int = SITES) -> dict[str, float]:
-    """Medians of thread CPU seconds, taken in turn within each round."""
+    """Return the median CPU seconds of each task. Every round runs each task once."""
     model = model_of(tensors)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     rig = th.attach(model, th.Hook("clip", on="**", at="grad_final", do=th.clip_zscore()), optimizer=optimizer)
@@ -72,7 +72,7 @@ def main() -> None:
     for name, seconds in found.items():
         print(f"{name}: {seconds * 1e3:.0f} ms")
     for what in ("save", "load"):
-        print(f"hooks over model, {what}: {found[f'{what} the hooks'] / found[f'{what} the model']:.3f}")
+        print(f"{what}, hooks / model: {found[f'{what} the hooks'] / found[f'{what} the model']:.3f}")
 
 
 if __name__ == "__main__":

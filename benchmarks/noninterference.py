@@ -1,8 +1,9 @@
-"""Non-interference: an observing plan at every point changes no bit of a run.
+"""Check that a plan with observers at every point leaves a run the same bit for bit.
 
     python benchmarks/noninterference.py [200]
 
-Trains tiny GPT-2 and tiny Mixtral, bare and observed, and compares parameters, optimizer state and RNG states.
+This trains a tiny GPT-2 and a tiny Mixtral, each with and without the plan, and compares the parameters, the optimizer
+states and the RNG states.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def bits(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def compare(name: str, steps: int) -> tuple[int, int]:
-    """How many tensors were compared, and how many firings the observed run had."""
+    """Compare two runs, and return the number of compared tensors and the number of firings in the observed run."""
     runs = []
     for observed in (False, True):
         model, optimizer = zoo.build(name)

@@ -1,7 +1,7 @@
-"""What ranks cost.
+"""Measure the costs on several ranks.
 
-python -m benchmarks.ranks scale [WORLD]     a fake group of 1,024 ranks: collectives, bytes, seconds to attach
-python -m benchmarks.ranks                   two real ranks under DDP: a step with statistics beside a bare one
+python -m benchmarks.ranks scale [WORLD]  # a fake group of 1,024 ranks: collectives, bytes, seconds to attach
+python -m benchmarks.ranks                # two real ranks with DDP: a step with statistics compared with a bare step
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAYERS, EXPERTS = 61, 245
 
 
 class Layer(nn.Module):
-    """As many tensors as a layer of a large mixture of experts has, each a few numbers."""
+    """Hold as many tensors as a layer of a large mixture of experts. Each tensor is tiny."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Layer(nn.Module):
 
 @contextmanager
 def counting(found: list[tuple[str, int]]) -> Iterator[None]:
-    """Every reduction that the package asks for: its kind, and its bytes."""
+    """Record the kind and the bytes of every reduction that tenterhook starts."""
     real = dist.all_reduce
 
     def counted(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, **options: Any) -> Any:
@@ -70,13 +70,13 @@ def scale(world: int) -> None:
             module.register_parameter(name, nn.Parameter(spread))
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.0, foreach=False)
-    print(f"{len(parameters):,} tensors, each over {world:,} ranks")
+    print(f"{len(parameters):,} tensors, each sharded over {world:,} ranks")
     actions = {
         "stats": th.stats(), "spike": th.spike(), "histogram": th.histogram(), "clip_norm": th.clip_norm(1.0),
         "clip_norm over all": th.clip_norm(1.0, over="hook"),
     }  # fmt: skip
     for name, do in actions.items():
-        store().add(f"tenterhook/{rendezvous._met}/here", world - 1)  # the other ranks are there
+        store().add(f"tenterhook/{rendezvous._met}/here", world - 1)  # pretend that the other ranks have arrived
         met: list[tuple[str, int]] = []
         begun = time.thread_time()
         with counting(met):
@@ -87,15 +87,15 @@ def scale(world: int) -> None:
         step: list[tuple[str, int]] = []
         with counting(step):
             optimizer.step()
-        told = ", ".join(f"{kind} {size:,} bytes" for kind, size in step)
+        reductions = ", ".join(f"{kind} {size:,} bytes" for kind, size in step)
         print(f"{name}: attached in {attached:.1f} s with {len(met)} reductions, {sum(s for _, s in met):,} bytes; "
-              f"a step: {told}")  # fmt: skip
+              f"reductions per step: {reductions}")  # fmt: skip
         rig.detach()
     dist.destroy_process_group()
 
 
 def overhead() -> None:
-    """Interleaved in one run: a model with statistics of all gradients in one step of ten, and its bare twin."""
+    """Compare a model with statistics of all gradients in one step in ten with a bare copy, alternating in one run."""
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
 
@@ -126,8 +126,8 @@ def overhead() -> None:
         ratios.append(pair[1] / pair[0] if turn % 2 else pair[0] / pair[1])
     if dist.get_rank() == 0:
         count = sum(p.numel() for p in bare[0].parameters())
-        print(f"DDP on 2 ranks, {count / 1e6:.1f} M parameters, statistics in one step of ten: "
-              f"{statistics.median(ratios):.3f} of a bare step's CPU time (middle half "
+        print(f"DDP on 2 ranks, {count / 1e6:.1f} M parameters, statistics in one step in ten: "
+              f"{statistics.median(ratios):.3f} of the CPU time of a bare step (quartiles "
               f"{statistics.quantiles(ratios)[0]:.3f} to {statistics.quantiles(ratios)[2]:.3f})")  # fmt: skip
     rig.detach()
     dist.destroy_process_group()

@@ -1,12 +1,10 @@
-"""What recording costs: statistics of every gradient in every step, beside one read of them, and beside peers.
+"""Measure what statistics of every gradient in every step cost, compared with one read of the gradients and with peers.
 
-python -m benchmarks.record               # all sizes, prints a table each
-python -m benchmarks.record 0.33M 26M     # some
-python -m benchmarks.record --write       # and docs/benchmarks.md
+python -m benchmarks.record               # all sizes; prints a table for each
+python -m benchmarks.record 0.33M 26M     # some sizes
+python -m benchmarks.record --write       # also writes the tables into docs/benchmarks.md
 
-Each variant trains its own copy of the model. In every round each makes one step, the order rotated, timed by the CPU
-time of the training thread; a ratio is paired with the bare steps of its round. Two bare runs say what noise is. What
-acts between backward and the end of the optimizer's step is timed there, where the noise of the rest does not hide it.
+docs/benchmarks.md describes the method.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ import tenterhook as th
 from benchmarks.gpt import AFTER_BACKWARD, SIZES, Size, Training
 
 ROUNDS = {"0.33M": 240, "5M": 80, "26M": 48, "MoE 64x4": 60}
-#: what costs so much that a quarter of the rounds tells
+#: expensive variants run in one round in this many
 SELDOM = 4
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 Step = Callable[[], object]
-#: seconds that the single read takes where it stands, with caches as a backward leaves them
+#: the seconds of the single read, measured inside a step, where the caches are as the backward leaves them
 ONE_READ: list[float] = []
 
 
@@ -41,7 +39,7 @@ def bare(size: Size) -> Step:
 
 
 def limit(size: Size) -> Step:
-    """One read of every gradient by PyTorch itself."""
+    """Read every gradient once with a function of PyTorch."""
     training = Training(size)
     parameters = list(training.model.parameters())
 
@@ -65,7 +63,7 @@ def ours(*actions: Any, every: int = 1, sinks: Any = ()) -> Callable[[Size], Ste
 
 
 def naive(size: Size) -> Step:
-    """Five statistics by a hook on each parameter, as people write it."""
+    """Compute five statistics in a hook on each parameter, as users often write it."""
     training, rows = Training(size), []
 
     def seen(parameter: Tensor) -> None:
@@ -112,7 +110,7 @@ VARIANTS: dict[str, Callable[[Size], Step]] = {
     "tenterhook: stats into a store": ours(th.stats(), sinks=lambda: th.Store(tempfile.mkdtemp())),
     "Lightning grad_norm (norms only)": lightning_norms,
 }
-#: those that act within the backward, too
+#: the variants that also do work during the backward
 ALL_ALONG = {
     "naive hooks, five statistics": naive,
     "wandb.watch, gradients": wandb_watch,
@@ -123,13 +121,13 @@ Times = dict[str, dict[int, tuple[float, float]]]
 
 
 def measure(name: str, size: Size, variants: dict[str, Callable[[Size], Step]], rounds: int) -> Times:
-    """By round, the CPU seconds of the step and of what comes after its backward."""
+    """Return, by round, the CPU seconds of the whole step and of its part after the backward."""
     steps, failed = {}, {}
     for what, make in variants.items():
         try:
             steps[what] = make(size)
             steps[what](), steps[what]()
-        except Exception as error:  # a peer that cannot run here is said, not left out
+        except Exception as error:  # report a peer that cannot run here
             failed[what] = f"{type(error).__name__}: {error}"
             steps.pop(what, None)
     times: Times = {what: {} for what in steps}
@@ -156,10 +154,10 @@ def table(name: str, size: Size, rounds: int) -> str:
     lines = [
         f"## {name}",
         "",
-        f"{numbers}, {size.batch} x {size.length} tokens; a bare step takes {step * 1e3:.0f} ms, one read "
-        f"{one_read * 1e3:.2f} ms.",
+        f"The model has {numbers}, and a batch has {size.batch} x {size.length} tokens.",
+        f"A bare step takes {step * 1e3:.0f} ms, and one read of all gradients takes {one_read * 1e3:.2f} ms.",
         "",
-        "| | of a bare step | quartiles | extra, ms | with it alone | of one read |",
+        "| variant | relative to bare | quartiles | extra (ms) | bare plus extra | extra / one read |",
         "|---|---|---|---|---|---|",
     ]
     for what, taken in times.items():
@@ -167,7 +165,7 @@ def table(name: str, size: Size, rounds: int) -> str:
         ratios = [whole / bare[turn][0] for turn, (whole, _) in taken.items()]
         extra = [both[place] - bare[turn][place] for turn, both in taken.items()]
         low, mid, high = statistics.quantiles(ratios, n=4)
-        # One step of ten is the one that costs: there the mean tells, not the median.
+        # Only one step in ten is expensive. The median would not show it, so the mean is used.
         seldom = "10th" in what
         shown = sum(ratios) / len(ratios) if seldom else mid
         more = (statistics.fmean if seldom else statistics.median)(extra)

@@ -1,4 +1,4 @@
-"""A report of a large run: seconds to make it, megabytes, and milliseconds to the first paint in Chromium.
+"""Measure the report of a large run: the time to create it, its size, and the time to its first paint in Chromium.
 
 python -m benchmarks.report [targets] [steps]     # 45000 1000
 """
@@ -18,12 +18,12 @@ from tenterhook.record import Batch, StepTable
 from tenterhook.view import report
 
 NAMES = ("norm", "rms", "mean", "abs_max", "zeros", "nonfinite")
-#: steps in one part
+#: the number of steps in one Parquet part
 PART = 4
 
 
 def names(targets: int) -> list[str]:
-    """As a mixture of experts has them: 61 layers of so many experts."""
+    """Return parameter names like those of a mixture of experts with 61 layers."""
     experts = targets // (61 * 3)
     found = [f"model.layers.{layer}.mlp.experts.{expert}.{kind}.weight"
              for layer in range(61) for expert in range(experts) for kind in ("gate", "up", "down")]  # fmt: skip
@@ -41,7 +41,7 @@ def batch(step: int, targets: list[str], generator: torch.Generator) -> Batch:
 
 
 def first_paint(page: Path) -> tuple[float, float]:
-    """Milliseconds to the first paint of content, and until everything is drawn."""
+    """Return the milliseconds to the first paint of content, and until everything is drawn."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
@@ -65,7 +65,7 @@ def main(targets: int, steps: int) -> None:
         print(f"{targets} targets x {steps} steps x {len(NAMES)} numbers: {recorded / 1e9:.2f} GB", flush=True)
         start = time.monotonic()
         report(folder, folder / "report.html")
-        print(f"the report was made in {time.monotonic() - start:.0f} s, "
+        print(f"the report was created in {time.monotonic() - start:.0f} s, "
               f"{(folder / 'report.html').stat().st_size / 1e6:.1f} MB", flush=True)  # fmt: skip
         painted, drawn = first_paint(folder / "report.html")
         print(f"first paint after {painted:.0f} ms, everything drawn after {drawn:.0f} ms")

@@ -1,4 +1,4 @@
-"""The store beside TensorBoard's event files: bytes for each value, and the time to read one curve.
+"""Compare the store with TensorBoard's event files: the bytes per value, and the time to read one curve.
 
 python -m benchmarks.store [targets] [steps]     # 1000 10000
 """
@@ -41,14 +41,15 @@ def main(targets: int, steps: int) -> None:
         writer = SummaryWriter(f"{place}/events")
         few = max(1, steps // 50)
         generator.manual_seed(0)
-        for step in range(few):  # TensorBoard needs minutes for all of it
+        for step in range(few):  # TensorBoard would need minutes for all steps
             for key, value in batch(step, names, generator).entries().items():
                 writer.add_scalar(key, value, step)
         writer.close()
         events = sum(p.stat().st_size for p in Path(place, "events").iterdir())
-        print(f"{targets} targets x {steps} steps: {in_parts / targets / steps:.2f} bytes a value in parts, "
+        print(f"{targets} targets x {steps} steps: {in_parts / targets / steps:.2f} bytes per value in parts, "
               f"{ours / targets / steps:.2f} merged; "
-              f"event files {events / targets / few:.2f}, {events / few / (ours / steps):.1f} times that")  # fmt: skip
+              f"event files {events / targets / few:.2f}, "
+              f"which is {events / few / (ours / steps):.1f} times the merged size")  # fmt: skip
         times = []
         for number in range(5):
             start = time.monotonic()
@@ -58,8 +59,8 @@ def main(targets: int, steps: int) -> None:
         start = time.monotonic()
         EventAccumulator(f"{place}/events", size_guidance={"scalars": 0}).Reload().Scalars(f"grads/{names[0]}/norm")
         read = time.monotonic() - start
-        print(f"one curve: {statistics.median(times) * 1e3:.0f} ms, opening the run included; "
-              f"TensorBoard's reader: {read:.1f} s for a {steps // few}th of the steps")  # fmt: skip
+        print(f"one curve: {statistics.median(times) * 1e3:.0f} ms, including opening the run; "
+              f"TensorBoard's reader: {read:.1f} s for 1/{steps // few} of the steps")  # fmt: skip
 
 
 if __name__ == "__main__":

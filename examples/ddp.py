@@ -1,7 +1,7 @@
-"""Two ranks under DDP: one clip over all gradients, the same bits as the clip written by hand.
+"""Clip all gradients together on two DDP ranks, and get the same bits as with a clip written by hand.
 
-`grad_final` is the gradient that the optimizer is about to use, after DDP has taken the mean over the ranks. So the
-norm is that of the whole batch, on every rank the same.
+`grad_final` is the gradient that the optimizer is about to use, after DDP has averaged it over the ranks. So its norm
+is the norm for the whole batch, and it is the same on every rank.
 
     torchrun --standalone --nproc-per-node 2 examples/ddp.py
 """
@@ -24,7 +24,7 @@ def build():
 
 
 def backward(model, optimizer, step, rank):
-    draw = torch.Generator().manual_seed(1000 * rank + step)  # every rank has data of its own
+    draw = torch.Generator().manual_seed(1000 * rank + step)  # every rank has its own data
     x = torch.randn(BATCH, 8, generator=draw)
     loss = (model(x) - 3 * x.sum(1, keepdim=True)).square().mean()
     optimizer.zero_grad()
@@ -36,7 +36,7 @@ def main():
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
-    # By hand: a line between backward and step, in every loop that trains.
+    # By hand: every training loop needs a line between backward and step.
     by_hand, optimizer = build()
     norms = []
     for step in range(STEPS):
@@ -44,7 +44,7 @@ def main():
         norms.append(nn.utils.clip_grad_norm_(by_hand.parameters(), LIMIT).item())
         optimizer.step()
 
-    # By a plan: hooks fire in the order they stand, so `before` sees what the clip is given.
+    # With a plan: hooks fire in the order of the plan, so `before` measures the gradients before the clip.
     plan = th.Plan([
         th.Hook("before", on="**", at="grad_final", do=th.stats()),
         th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(LIMIT, over="hook")),
@@ -65,7 +65,7 @@ def main():
     all_ranks = [torch.empty_like(mine) for _ in range(ranks)]
     dist.all_gather(all_ranks, mine)
     if rank == 0:
-        print(f"{ranks} ranks: the same weights as by hand, bit for bit: {same}")
+        print(f"{ranks} ranks: the weights equal those of the loop by hand bit for bit: {same}")
         print(rig.ledger["clip"])
     assert same and all(torch.equal(mine, other) for other in all_ranks)
     dist.destroy_process_group()

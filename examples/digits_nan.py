@@ -1,9 +1,9 @@
-"""A NaN that the loss never shows: which module made it, and in which step.
+"""Find the module that produced a NaN, and the step, although the loss stays finite.
 
-A gate takes the root of what is above its threshold and puts 0 elsewhere. `torch.where` hides the root of a negative
-number in the forward, but not in the backward, where 0 times NaN is NaN. The gate learns its threshold, so all is well
-until the first number falls below it. A unit whose weights are NaN gives 0 there. One dies after the other, and the
-loss goes back to that of guessing, ln 10 = 2.303.
+A gate returns the square root of its input minus a threshold, and 0 for inputs below the threshold. `torch.where` hides
+the root of a negative number in the forward, but not in the backward, where 0 times NaN is NaN. The gate learns its
+threshold, so the training works until the first input is below it. A unit whose weights are NaN returns 0. More and
+more units fail, and the loss returns to that of random guesses, ln 10 = 2.303.
 
     python examples/digits_nan.py
 """
@@ -30,7 +30,7 @@ class RootGate(nn.Module):
 
     def forward(self, x):
         above = x - self.threshold
-        return torch.where(above > 0, above.sqrt(), 0.0)  # the fault: the root is taken of what the mask hides
+        return torch.where(above > 0, above.sqrt(), 0.0)  # the fault: sqrt also runs on the masked elements
 
 
 class Net(nn.Module):
@@ -71,7 +71,7 @@ print(f"loss: {losses[0]:.3f} in step 0, {losses[report.step]:.3f} in step {repo
 print(f"the flight recorder, step {report.step}: {report.reason}")
 print(f"  suspect: {producer.target} at {producer.point}: {producer.why}")
 
-# The same run up to that step, and then with a look at every value: it stops before the optimizer has moved.
+# Repeat the run up to that step, then check every value. The error is raised before the optimizer steps.
 model, optimizer = build()
 train(model, optimizer, report.step)
 try:
@@ -84,4 +84,4 @@ print(f"find_nonfinite: {found}")
 print(f"every weight is still finite: {finite}")
 
 assert producer.target == "gate" and found.target.startswith("gate") and finite
-assert all(map(math.isfinite, losses)), "the loss alone says nothing"
+assert all(map(math.isfinite, losses)), "the loss alone does not show the fault"

@@ -1,7 +1,7 @@
-"""A loss leaps in the middle of a training: the flight recorder says in which step and at which layer it began.
+"""Find the step and the layer in which a loss spike began, with the flight recorder.
 
-A small GPT learns the text of this file. In step 45 a fault multiplies the gradient of one layer by 1000, as a loss
-scale does that is forgotten for one branch of the code. The loss only shows it one step later, and does not say where.
+A small GPT learns the text of this file. In step 45, a fault multiplies the gradient of one layer by 1000, as if one
+branch of the code did not divide by the loss scale. The loss shows the fault one step later, but not the layer.
 
     python examples/gpt_spike.py
 """
@@ -74,4 +74,4 @@ for kind in ("ratio", "score"):
         print(f"  {kind:5}  {suspect.target} at {suspect.point}: {suspect.why}")
 
 assert report.step == FAULTY_STEP and report.suspects[0].target == FAULTY_LAYER
-assert losses[FAULTY_STEP + 1] > losses[FAULTY_STEP] + 0.5, "the loss leaps one step after the fault"
+assert losses[FAULTY_STEP + 1] > losses[FAULTY_STEP] + 0.5, "the loss has a spike one step after the fault"

@@ -1,9 +1,10 @@
-"""Domain adaptation (DANN) with one hook: the gradient that the domain classifier sends back is reversed.
+"""Adapt a model to a new domain (DANN) with one hook that reverses the gradient of the domain classifier.
 
-Two half moons with labels, and the same moons turned by 35 degrees without. The features are to serve the labels and to
-hide the domain. For that the domain head learns to tell the domains apart, and what its gradient does to the features
-is turned round. At `grad_input` a hook sees only this head's part of the gradient, though the label head uses the same
-features: no autograd.Function, no change to the model.
+The source data are two half moons with labels. The target data are the same moons, rotated by 35 degrees, without
+labels. The features should be useful for the labels and should not reveal the domain. Therefore the domain head learns
+to distinguish the domains, and a hook reverses the gradient that this head passes to the features. The label head uses
+the same features, but at `grad_input` the hook receives only the part that comes from the domain head. This needs no
+autograd.Function and no change to the model.
 
     python examples/gradient_reversal.py
 """
@@ -65,20 +66,21 @@ def train(hooks):
             loss.backward()
             optimizer.step()
     with torch.no_grad():
-        told = accuracy(model(both)[1], domains)
-        return accuracy(model(source)[0], labels), accuracy(model(unseen)[0], truth), told
+        on_domains = accuracy(model(both)[1], domains)
+        return accuracy(model(source)[0], labels), accuracy(model(unseen)[0], truth), on_domains
 
 
 def head(do):
     return [th.Hook("head", on="domain", at="grad_input", do=do)]
 
 
-plans = {"no hook": [], "cut off, scale(0.0)": head(th.scale(0.0)), "turned round, reverse()": head(th.reverse())}
-print("gradient of the domain head   source  target  the domain itself")
+plans = {"unchanged": [], "removed, scale(0.0)": head(th.scale(0.0)), "reversed, reverse()": head(th.reverse())}
+print("accuracy: labels of the source, labels of the target, domain")
+print("gradient of the domain head   source  target  domain")
 results = {}
 for name, hooks in plans.items():
-    results[name] = on_source, on_target, told = train(hooks)
-    print(f"{name:28}  {on_source:6.1%}  {on_target:6.1%}  {told:17.1%}")
+    results[name] = on_source, on_target, on_domains = train(hooks)
+    print(f"{name:28}  {on_source:6.1%}  {on_target:6.1%}  {on_domains:6.1%}")
 
-assert results["turned round, reverse()"][1] > results["no hook"][1] + 0.1, "better where there are no labels"
-assert results["turned round, reverse()"][2] < results["no hook"][2], "the features hide the domain"
+assert results["reversed, reverse()"][1] > results["unchanged"][1] + 0.1, "the target without labels gains"
+assert results["reversed, reverse()"][2] < results["unchanged"][2], "the features reveal less of the domain"

@@ -1,7 +1,7 @@
-"""A plan in Lightning's Trainer: what it recorded is read back as a curve, and its clip resumes with the checkpoint.
+"""Run a plan in Lightning's Trainer, read its recorded curves, and resume its clip from a checkpoint.
 
-The callback attaches the plan when Lightning has wrapped and restored everything, and keeps the hooks' state in
-Lightning's own checkpoints. Needs `pip install "tenterhook[lightning,record]"` and scikit-learn.
+The callback attaches the plan after Lightning has wrapped and restored the model, and saves the state of the hooks in
+Lightning's own checkpoints. Run `pip install "tenterhook[lightning,record]" scikit-learn` first.
 
     python examples/lightning_example.py
 """
@@ -62,18 +62,18 @@ with tempfile.TemporaryDirectory() as folder:
     torch.manual_seed(0)
     trainer = fit(Digits(), RigCallback(plan, sinks=th.Store(f"{folder}/run")), 1)
     trainer.save_checkpoint(f"{folder}/first.ckpt")
-    resumed = Digits()  # other weights, until the checkpoint is read
+    resumed = Digits()  # it has other weights until the checkpoint is loaded
     fit(resumed, RigCallback(plan, sinks=th.Store(f"{folder}/run")), 2, checkpoint=f"{folder}/first.ckpt")
 
     run = th.open_run(f"{folder}/run")
     norm = run.curve("grads", "net.2.weight", "norm")
-    change = run.curve("clip", "net.2.weight", "change")  # recorded of every modifier, in one step of ten
+    change = run.curve("clip", "net.2.weight", "change")  # recorded for every modifier, in one step in ten
 
-print("net.2.weight: the norm of its gradient, and how much of it the clip took")
+print("net.2.weight: the norm of its gradient, and the part that the clip removed")
 for step, part in zip(*change, strict=True):
     print(f"  step {step:2}: {norm.values[step]:.3f}, {part:4.0%}")
 same = all(torch.equal(p, q) for p, q in zip(straight.parameters(), resumed.parameters(), strict=True))
-print(f"stopped after an epoch and resumed, the weights are those of a run that was not: {same}")
+print(f"the weights of the resumed run equal those of a run that was not stopped: {same}")
 
 assert norm.steps == list(range(2 * len(loader))), "one curve over both parts of the run"
 assert same

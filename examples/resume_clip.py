@@ -1,7 +1,8 @@
-"""A clip that learns what is normal is part of the training: saved and restored, the run ends with the same bits.
+"""Save and restore the state of an adaptive clip, so that a resumed run ends with the same bits.
 
-`th.clip_zscore` keeps a running mean and deviation of each gradient's norm and limits what lies far above. A run is
-stopped half way and goes on twice: once with the hooks' state out of the checkpoint, once with the clip attached anew.
+`th.clip_zscore` keeps a running mean and deviation of the norm of each gradient, and clips norms that are far above the
+mean. A run is stopped in the middle and resumed twice: once with the hook state from the checkpoint, and once with a
+new clip.
 
     python examples/resume_clip.py
 """
@@ -29,7 +30,7 @@ def train(model, optimizer, steps):
     for step in steps:
         draw = torch.Generator().manual_seed(step)  # the batch of a step is the same in every run
         x = torch.randn(32, 8, generator=draw)
-        wild = 10.0 if step % 7 == 0 else 1.0  # what the clip is there for: targets far off now and then
+        wild = 10.0 if step % 7 == 0 else 1.0  # a few outliers, which the clip should limit
         loss = (model(x) - wild * x.prod(1, keepdim=True)).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -37,9 +38,11 @@ def train(model, optimizer, steps):
 
 
 def load(checkpoint):
-    """Model and optimizer, and what the checkpoint knows of the hooks. Read anew each time: an optimizer trains the
-    very tensors that it is given."""
-    saved = torch.load(checkpoint)  # with its safe default: the hooks' state is plain tensors
+    """Load the model, the optimizer and the hook state from the checkpoint.
+
+    Each run loads them again, since an optimizer changes the loaded tensors in place.
+    """
+    saved = torch.load(checkpoint)  # the safe default works, since the hook state contains only plain tensors
     model, optimizer = build()
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
@@ -72,9 +75,9 @@ print(f"{'':20}  steps counted  largest difference of a weight")
 for name, one, its in (
     ("never stopped", model, rig),
     ("hooks restored", resumed, again),
-    ("hooks attached anew", forgetful, anew),
+    ("new hooks attached", forgetful, anew),
 ):
     print(f"{name:20}  {its.step_count:13}  {distance(model, one):.3g}")
 
 assert distance(model, resumed) == 0.0, "bit for bit"
-assert distance(model, forgetful) > 1e-3, "the running mean began anew"
+assert distance(model, forgetful) > 1e-3, "the running mean started again"

@@ -1,8 +1,8 @@
-"""Activation steering: a direction found in captured activations turns what a model says, until the hook is taken off.
+"""Steer a model with a direction that is computed from captured activations, until the hook is detached.
 
-A small transformer learns letters home from the sea and from the snow: a letter keeps to one of the two. The direction
-from snow to sea is the difference of a layer's mean outputs on both. Added to that output, the model answers a letter
-from the snow with words from the sea.
+A small transformer learns letters with words about the sea or about the snow. Each letter is mostly about one of the
+two. The direction from snow to sea is the difference between the mean outputs of one layer for the two topics. When a
+hook adds this direction to the output of the layer, the model continues a letter about snow with words about the sea.
 
     python examples/steering.py
 """
@@ -43,7 +43,7 @@ class Writer(nn.Module):
 
 
 def letters(snow):
-    """Words of one place; one in ten is of the other."""
+    """Draw letters about one topic, in which one word in ten is about the other."""
     other = torch.rand(64, LENGTH) < 0.1
     return torch.randint(8, (64, LENGTH)) + 8 * (snow ^ other)
 
@@ -57,7 +57,7 @@ for _ in range(300):
     optimizer.step()
 model.eval()
 
-# An observer looks at training steps alone, if it is not told otherwise; the model is in eval mode here.
+# By default, an observer fires in training mode only. The model is in eval mode here, so `phase="any"` is needed.
 look = th.Hook("acts", on="attention", at="output", do=th.capture(), when=th.When(phase="any"))
 means = []
 for snow in (False, True):
@@ -68,23 +68,23 @@ to_sea = means[0] - means[1]
 
 
 @torch.no_grad()
-def tell(what):
-    """How likely the next word is one of the sea, and one way in which the letter goes on."""
+def write(label):
+    """Print one continuation of the prompt, and return the probability that its first word is about the sea."""
     line, draw = torch.tensor([[WORDS.index(word) for word in PROMPT]]), torch.Generator().manual_seed(0)
     likely = model(line)[0, -1].softmax(-1)[:8].sum().item()
     for _ in range(6):
         line = torch.cat([line, torch.multinomial(model(line)[:, -1].softmax(-1), 1, generator=draw)], 1)
-    print(f"{what:11}  sea {likely:5.1%}   {' '.join(PROMPT)} ... {' '.join(WORDS[i] for i in line[0, 3:])}")
+    print(f"{label:11}  sea {likely:5.1%}   {' '.join(PROMPT)} ... {' '.join(WORDS[i] for i in line[0, 3:])}")
     return likely
 
 
-before = tell("as trained")
+before = write("as trained")
 steered = {}
 for scale in (0.5, 1.0):
     steer = th.Hook("steer", on="attention", at="output", do=th.steer(by="to_sea", scale=scale))
     with th.attach(model, steer, tensors={"to_sea": to_sea}):
-        steered[scale] = tell(f"steered {scale}")
-after = tell("detached")
+        steered[scale] = write(f"steered {scale}")
+after = write("detached")
 
 assert before < 0.2 < steered[0.5] < 0.8 < steered[1.0]
-assert after == before, "nothing is left of it"
+assert after == before, "detaching removes the whole effect"

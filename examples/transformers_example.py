@@ -1,8 +1,8 @@
-"""A plan in the transformers Trainer: gradients of a small GPT-2, as the optimizer gets them, with the Trainer's clip.
+"""Run a plan in the transformers Trainer, and record the gradients of a small GPT-2 as the optimizer receives them.
 
-The callback attaches the plan when the Trainer has made its optimizer and wrapped the model. At `grad_final` the
-Trainer has accumulated its micro-batches and clipped (`max_grad_norm`): what is recorded is what moves the weights.
-Needs `pip install "tenterhook[transformers,record]"`.
+The callback attaches the plan after the Trainer has created its optimizer and wrapped the model. At `grad_final`, the
+Trainer has accumulated its micro-batches and clipped the gradients (`max_grad_norm`), so the recorded gradients are
+those that change the weights. Run `pip install "tenterhook[transformers,record]"` first.
 
     python examples/transformers_example.py
 """
@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
         train_dataset=[{"input_ids": line, "labels": line} for line in lines],
         callbacks=[RigCallback(plan, sinks=th.Store(f"{folder}/run"))],
     )
-    trainer.remove_callback(PrinterCallback)  # the story is told below
+    trainer.remove_callback(PrinterCallback)  # this script prints its own summary
     trainer.train()
     run = th.open_run(f"{folder}/run")
     total = run.sql(
@@ -56,12 +56,12 @@ logged = [entry for entry in trainer.state.log_history if "grad_norm" in entry]
 for entry in logged:
     step = entry["step"] - 1  # the Trainer counts from one
     print(
-        f"step {step:2}: loss {float(entry['loss']):.2f}, gradient norm {float(entry['grad_norm']):.2f} as the Trainer "
-        f"logs it, {total[step][1]:.2f} as the optimizer gets it; the embedding's alone {curve.values[step]:.2f}"
+        f"step {step:2}: loss {float(entry['loss']):.2f}, gradient norm: logged {float(entry['grad_norm']):.2f}, "
+        f"at grad_final {total[step][1]:.2f}, of the embedding {curve.values[step]:.2f}"
     )
 most = moved.loc[moved.value.idxmax()]
-print(f"of the blocks, {most.target} moved most: {most.value:.1%} of its size in step {most.step}")
+print(f"the largest update in the blocks: {most.target} by {most.value:.1%} of its size in step {most.step}")
 
 assert [step for step, _ in total] == curve.steps == list(range(STEPS))
-assert all(norm < LIMIT + 1e-4 for _, norm in total), "the Trainer's clip came before"
+assert all(norm < LIMIT + 1e-4 for _, norm in total), "the Trainer clips before grad_final"
 assert any(float(entry["grad_norm"]) > 2 * LIMIT for entry in logged)

@@ -1,11 +1,11 @@
-"""Run the blocks of a page and compare what they print with what the page says.
+"""Run the blocks of a page, and compare their output with the output in the page.
 
 python run_page.py README.md            # compare
-python run_page.py --write README.md    # put what is printed into the page
+python run_page.py --write README.md    # write the output into the page
 
-A `python` block is run, and what it prints is the `text` block after it. A block whose fence names a file, as in
-`python train.py`, is that file. In a `console` block what follows `$ ` is run by a shell, and the lines after it are
-what it prints, on both streams; a line of three dots stands for any lines.
+A `python` block is run, and the `text` block after it is its output. A block whose fence names a file, as in
+`python train.py`, becomes that file. In a `console` block, a shell runs the text after `$ `, and the lines after it are
+the output on both streams. A line of three dots stands for any number of lines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Block:
     kind: str
-    #: of the line after the fence
+    #: the number of the line after the opening fence
     line: int
     text: str
 
@@ -35,7 +35,7 @@ class Block:
 
     @property
     def end(self) -> int:
-        """The line of the closing fence."""
+        """Return the number of the line with the closing fence."""
         return self.line + self.text.count("\n")
 
 
@@ -53,12 +53,13 @@ def blocks(page: str) -> Iterator[Block]:
         raise ValueError(f"the block that begins at line {start} has no end")
 
 
-#: of a block: what it printed, and what the page says; of a console block, for each of its commands
-Told = Callable[[Block, Block | None, list[tuple[str, str, str]]], None]
+#: called with a block, its `text` block, and a list of command, actual output and output in the page; the command is
+#: empty for a python block
+OnOutput = Callable[[Block, Block | None, list[tuple[str, str, str]]], None]
 
 
-def follow(page: str, name: str, told: Told) -> None:
-    """Run it from the top down, in an empty folder, which is the page's own."""
+def follow(page: str, name: str, on_output: OnOutput) -> None:
+    """Run a page from top to bottom in an empty folder."""
     names: dict[str, object] = {"__name__": "page"}
     found = list(blocks(page))
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(place), importing(place):
@@ -67,20 +68,20 @@ def follow(page: str, name: str, told: Told) -> None:
             if file:
                 Path(file).write_text(block.text)
             elif kind == "console":
-                told(block, None, [(command, shell(command), said) for command, said in commands(block)])
+                on_output(block, None, [(command, shell(command), listed) for command, listed in commands(block)])
             elif kind == "python":
-                # Blank lines before it, so that an error names the line of the page.
+                # Blank lines before the code make an error report the line of the page.
                 code = compile("\n" * (block.line - 1) + block.text, name, "exec", dont_inherit=True)
                 printed = io.StringIO()
                 with contextlib.redirect_stdout(printed):
                     exec(code, names)
                 text = following if following is not None and following.kind == "text" else None
-                told(block, text, [("", printed.getvalue(), text.text if text is not None else "")])
+                on_output(block, text, [("", printed.getvalue(), text.text if text is not None else "")])
 
 
 @contextlib.contextmanager
 def importing(place: str) -> Iterator[None]:
-    """The page's own files can be imported, and are forgotten after it."""
+    """Make the files of the page importable while the block runs, and unload them afterwards."""
     before = set(sys.modules)
     sys.path.insert(0, place)
     try:
@@ -94,10 +95,10 @@ def importing(place: str) -> Iterator[None]:
 
 def run(page: str, name: str) -> None:
     def compare(block: Block, text: Block | None, outcome: list[tuple[str, str, str]]) -> None:
-        for command, printed, said in outcome:
-            right = same(printed, said) if command else printed == said
+        for command, printed, listed in outcome:
+            right = same(printed, listed) if command else printed == listed
             shown = f"$ {command}\n{printed}\n" if command else ""
-            assert right, f"{name}:{block.line}: {shown}what it prints is not what the page says"
+            assert right, f"{name}:{block.line}: {shown}the output differs from the output in the page"
 
     follow(page, name, compare)
 
@@ -107,8 +108,11 @@ def rewritten(page: str, name: str) -> str:
 
     def write(block: Block, text: Block | None, outcome: list[tuple[str, str, str]]) -> None:
         if block.kind == "console":
-            new = [line for command, printed, said in outcome
-                   for line in [f"$ {command}", *(said if same(printed, said) else printed).splitlines()]]  # fmt: skip
+            new = [
+                line
+                for command, printed, listed in outcome
+                for line in (f"$ {command}", *(listed if same(printed, listed) else printed).splitlines())
+            ]
             edits.append((block.line - 1, block.end - 1, new))
         elif text is not None:
             edits.append((text.line - 1, text.end - 1, outcome[0][1].splitlines()))
@@ -122,10 +126,10 @@ def rewritten(page: str, name: str) -> str:
 
 
 def commands(block: Block) -> Iterator[tuple[str, str]]:
-    """Each command, and what it is said to print."""
+    """Yield each command and its output in the page."""
     for part in f"\n{block.text}".split("\n$ ")[1:]:
-        command, _, said = part.partition("\n")
-        yield command, said.rstrip("\n")
+        command, _, listed = part.partition("\n")
+        yield command, listed.rstrip("\n")
 
 
 def shell(command: str) -> str:
@@ -136,8 +140,8 @@ def shell(command: str) -> str:
     return done.stdout.rstrip("\n")
 
 
-def same(printed: str, said: str) -> bool:
-    pattern = r"\n".join(r"(?s:.*)" if line.strip() == "..." else re.escape(line) for line in said.split("\n"))
+def same(printed: str, listed: str) -> bool:
+    pattern = r"\n".join(r"(?s:.*)" if line.strip() == "..." else re.escape(line) for line in listed.split("\n"))
     return re.fullmatch(pattern, printed) is not None
 
 
@@ -149,4 +153,4 @@ if __name__ == "__main__":
             page.write_text(rewritten(page.read_text(), str(page)))
         else:
             run(page.read_text(), str(page))
-            print(f"{page}: every example prints what it says")
+            print(f"{page}: every example prints the output in the page")

@@ -1,4 +1,4 @@
-"""The page about the architecture names what there is, and describes the walks that are taken."""
+"""Test that every name on the architecture page exists, and that its two walks match a real run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def layers(block: str) -> list[set[str]]:
 
 
 def test_the_picture_is_the_contract() -> None:
-    """The picture of the layers and the list that import-linter reads say the same."""
+    """Compare the picture of the layers with the list that import-linter reads."""
     settings = (ROOT / "pyproject.toml").read_text()
     listed = re.search(r'containers = \["tenterhook"\]\nlayers = \[(.*?)\n\]', settings, re.DOTALL)
     assert listed is not None
@@ -47,7 +47,7 @@ def test_the_picture_is_the_contract() -> None:
     assert drawn is not None and layers(drawn[1]) == wanted
 
 
-#: what the two walks of the page name, in the order of the page
+#: the functions that the two walks of the page name, in the order of the page
 WALK = (
     ("rig/points/calling.py", "fire"),
     ("rig/runtime/attached_hook.py", "AttachedHook.in_phase"),

@@ -1,6 +1,6 @@
-"""Every example runs to its end, and so does the tutorial.
+"""Test that every example and the tutorial run without an error.
 
-The tutorial's outputs are stored in it: `jupyter execute --inplace docs/tutorial.ipynb` makes them anew.
+The tutorial contains its outputs. `jupyter execute --inplace docs/tutorial.ipynb` refreshes them.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
-HOUSE = Path(__file__).parents[2]
-EXAMPLES = sorted(path.name for path in (HOUSE / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def run(name: str, place: Path, *before: str) -> None:
-    # In an empty folder: what an example leaves behind is seen.
-    command = [sys.executable, *before, str(HOUSE / "examples" / name)]
+    # The folder is empty, so every file that an example leaves behind is found.
+    command = [sys.executable, *before, str(ROOT / "examples" / name)]
     done = subprocess.run(command, cwd=place, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.strip(), "it tells nothing"
-    assert not list(place.iterdir()), "it leaves something behind"
+    assert done.stdout.strip(), "the example prints nothing"
+    assert not list(place.iterdir()), "the example leaves files behind"
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "ddp.py"])
@@ -39,7 +39,7 @@ def test_example_on_two_ranks(tmp_path: Path) -> None:
 
 
 def test_every_example_is_in_the_table() -> None:
-    table = (HOUSE / "examples" / "README.md").read_text()
+    table = (ROOT / "examples" / "README.md").read_text()
     assert EXAMPLES and all(f"[{name}]({name})" in table for name in EXAMPLES)
 
 
@@ -47,12 +47,12 @@ def test_tutorial(tmp_path: Path) -> None:
     import nbclient
     import nbformat
 
-    notebook = nbformat.read(HOUSE / "docs" / "tutorial.ipynb", as_version=4)
+    notebook = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert any(cell.outputs for cell in code), "its outputs are stored"
+    assert any(cell.outputs for cell in code), "the notebook was saved without its outputs"
     assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
-    # An error in a cell is raised here, with its traceback.
+    # This raises the error of a cell, with its traceback.
     nbclient.NotebookClient(
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()

@@ -1,4 +1,4 @@
-"""Every python block of every page runs, from the top of its page down, and prints what the page says."""
+"""Test that the python blocks of every page run from top to bottom and print the output in the page."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,22 +9,22 @@ import torch
 from tenterhook.actions import DEFAULT
 from tests.docs.run_page import blocks, rewritten, run
 
-HOUSE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 
 def pages() -> Iterator[object]:
-    for page in (HOUSE / "README.md", *sorted((HOUSE / "docs").rglob("*.md"))):
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if any(block.runs for block in blocks(page.read_text())):
-            yield pytest.param(page, id=str(page.relative_to(HOUSE)))
+            yield pytest.param(page, id=str(page.relative_to(ROOT)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages())
 def test_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A reader's process has only the actions of this page.
+    # The process of a reader has only the actions of this page.
     monkeypatch.setattr(DEFAULT, "_definitions", {})
     with torch.random.fork_rng():
-        run(page.read_text(), str(page.relative_to(HOUSE)))
+        run(page.read_text(), str(page.relative_to(ROOT)))
 
 
 def block(kind: str, text: str) -> str:
@@ -60,14 +60,14 @@ def test_a_page_that_tells_the_truth(page: str) -> None:
     ],
 )
 def test_a_page_that_does_not(page: str) -> None:
-    with pytest.raises(AssertionError, match="is not what the page says"):
+    with pytest.raises(AssertionError, match="the output differs from the output in the page"):
         run(page, "page")
 
 
 def test_an_error_names_the_line_of_the_page() -> None:
-    with pytest.raises(ZeroDivisionError) as told:
+    with pytest.raises(ZeroDivisionError) as error:
         run("# title\n\n" + block("python", "x = 1\n1 / 0"), "a page")
-    assert (str(told.traceback[-1].path), told.traceback[-1].lineno + 1) == ("a page", 5)
+    assert (str(error.traceback[-1].path), error.traceback[-1].lineno + 1) == ("a page", 5)
 
 
 def test_a_block_without_an_end_is_an_error() -> None:

@@ -1,7 +1,7 @@
-"""Programs with hooks, faulty and healthy: small scripts that are run as they are, bare and under an exam.
+"""Run small faulty and healthy programs with hooks, each one without an exam and under an exam.
 
-The first line of a faulty program says which codes must be found first: `# TH301`, or `# TH301 TH403` of two faults.
-The line that each is about ends in `# <- TH301`. What a program leaves in `result` is what its run came to.
+The first line of a faulty program lists the codes that must be found first: `# TH301`, or `# TH301 TH403` for two
+faults. The line that a finding points to ends in `# <- TH301`. A program stores the outcome of its run in `result`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Program:
 
     @property
     def lines(self) -> dict[str, list[int]]:
-        """By code, the lines that it may be about."""
+        """Return, for each code, the lines that its finding may point to."""
         found: dict[str, list[int]] = {}
         for number, line in enumerate(self.text.splitlines(), 1):
             for code in line.partition("# <- ")[2].split():
@@ -59,7 +59,7 @@ class Run:
     result: Any
     error: str | None
     findings: Findings
-    said: str
+    printed: str
 
 
 def run(program: Program, *, examined: bool) -> Run:
@@ -67,7 +67,7 @@ def run(program: Program, *, examined: bool) -> Run:
     random.seed(0)
     clear_compiled()
     exam, error, left = th.examine(), None, {}
-    with contextlib.redirect_stdout(io.StringIO()) as said, warnings.catch_warnings():
+    with contextlib.redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
         warnings.simplefilter("default")
         try:
             if examined:
@@ -76,12 +76,12 @@ def run(program: Program, *, examined: bool) -> Run:
             else:
                 left = runpy.run_path(str(program.path), run_name="__main__")
         except (Exception, KeyboardInterrupt) as raised:
-            error = f"{type(raised).__name__}: {raised}".partition("\n")[0]  # dynamo goes on with a stack
-    return Run(left.get("result"), error, exam.findings, said.getvalue())
+            error = f"{type(raised).__name__}: {raised}".partition("\n")[0]  # dynamo appends a stack to its messages
+    return Run(left.get("result"), error, exam.findings, printed.getvalue())
 
 
 def same(a: Any, b: Any) -> bool:
-    """Bit for bit."""
+    """Compare two results bit for bit."""
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
     if isinstance(a, dict):

@@ -1,4 +1,4 @@
-"""`check`: before the first step what can be known, after it what the ledger proves."""
+"""Test `check` on plans before the first step, and on rigs by their ledger."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_model_that_never_ran():
 
 def test_a_modifier_that_changes_nothing():
     _kept, rig = rigged(th.Hook("m", on="body.weight", at="grad", do=th.clip_value(1e9)))
-    assert found(rig) == []  # a new tensor was returned, whose elements nobody compares
+    assert found(rig) == []  # the action returned a new tensor, and the ledger does not compare its elements
     _kept, rig = rigged(th.Hook("m", on="body.weight", at="grad", do=th.scale(1.0)))
     assert found(rig) == []
     _kept, rig = rigged(th.Hook("m", on="body.weight", at="grad", do=lambda g: None))

@@ -1,4 +1,4 @@
-"""An exam changes nothing of what is compiled, and accuses no hook of what another or nobody did."""
+"""Test that an exam does not change what is compiled, and that it does not blame the wrong hook."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tenterhook as th
 from tenterhook.doctor.findings import Findings
 from tenterhook.torch_internals import compiler as dynamo
 
-#: dynamo reads .grad of what is no leaf, and would be stopped by an error
+# Dynamo reads .grad of non-leaf tensors. Turned into an error, that warning would stop it.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -69,7 +69,7 @@ HOOKS: dict[str, Callable[[], Any]] = {
 
 
 def inside(hook: Callable[[], Any], fullgraph: bool) -> list[nn.Module]:
-    """Ten blocks of one class, each compiled, each with a hook inside."""
+    """Build ten compiled blocks of one class, each with a hook inside."""
     blocks = [Block() for _ in range(10)]
     for block in blocks:
         block.fc.register_forward_hook(hook())
@@ -93,7 +93,7 @@ def backward_inside(hook: Callable[[], Any], fullgraph: bool) -> list[nn.Module]
 
 
 def compiled(make: Callable[..., list[nn.Module]], hook: Callable[[], Any], fullgraph: bool) -> list[Any]:
-    """What dynamo did: the frames, why each came again, and how it ended."""
+    """Return the error of a run, if any, and the frames that dynamo compiled in it."""
     torch.compiler.reset()
     kept.clear()
     last = next(reversed(dynamo.compilations()), None)
@@ -203,7 +203,7 @@ def test_an_early_hook_of_a_layer_that_is_not_called_is_not_late(monkeypatch: py
 
     def run():
         block = Spare()
-        with monkeypatch.context() as patch:  # as in a process that has compiled nothing yet
+        with monkeypatch.context() as patch:  # as in a process that has not compiled anything yet
             patch.setattr(dynamo, "compilations", lambda since=None: [])
             block.spare.register_forward_hook(double)
         torch.compile(block, backend="eager")(torch.ones(2, 4)).sum().backward()

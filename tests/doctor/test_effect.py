@@ -1,4 +1,4 @@
-"""What `effect` says is what two separate runs come to; and nothing is left of it."""
+"""Test that `effect` reports the difference between two separate runs, and restores everything."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPTIMIZERS: tuple[Callable[[Any], torch.optim.Optimizer], ...] = (
 
 
 class Trial:
-    """A random model with random modifiers, some steps into its training."""
+    """Train a random model with random modifiers for a few steps."""
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)
@@ -66,7 +66,7 @@ class Trial:
         return self.model(batch).square().mean()
 
     def step(self, loss: Tensor) -> dict[str, dict[str, Tensor]]:
-        """What each parameter's gradient and update came to."""
+        """Run one step, and return the gradients and the update of each parameter."""
         self.optimizer.zero_grad()
         loss.backward()
         grads = {n: p.grad.clone() for n, p in self.model.named_parameters() if p.grad is not None}
@@ -126,7 +126,7 @@ def test_nothing_is_left_of_it(seed: int):
     th.effect(trial.rig, losses[0])
     assert equal(trial.left(), before)
     assert torch.equal(torch.get_rng_state(), random_numbers)
-    # The same graph goes on as if it had never been looked at, and so does all that follows.
+    # The backward of the same graph and all later steps give the same bits as without `effect`.
     trial.step(losses[0]), other.step(losses[1])
     for batch in trial.data[4:6]:
         trial.step(trial.loss(batch)), other.step(other.loss(batch))
@@ -150,8 +150,8 @@ CLIP = th.Hook("clip", on="weight", at="grad_final", do=th.clip_norm(0.01))
     ("optimizer", "options", "hooks", "verdict"),
     [
         ("SGD", {}, [SCALE], "reaches the parameter"),
-        ("Adam", {}, [SCALE], "undone by Adam: it divides each gradient by a running size of itself"),
-        ("SGD", {"weight_decay": 0.1}, [ZERO], "zero, and SGD moves it all the same: by weight_decay=0.1"),
+        ("Adam", {}, [SCALE], "undone by Adam: it divides each gradient by a running average of its size"),
+        ("SGD", {"weight_decay": 0.1}, [ZERO], "zero, but SGD still moves the parameter by weight_decay=0.1"),
         ("SGD", {}, [ZERO], "reaches the parameter"),
         ("SGD", {}, [], "unchanged"),
     ],
@@ -169,7 +169,7 @@ def test_without_an_optimizer_it_ends_at_the_gradient():
     rig = th.attach(model, SCALE)
     effect = th.effect(rig, model(torch.ones(1, 2)).sum())
     assert list(effect["weight"]) == ["grad"]
-    assert effect.verdict("weight") == "changed; no optimizer steps it"
+    assert effect.verdict("weight") == "changed, but no attached optimizer updates the parameter"
     assert model.weight.grad is None
 
 
@@ -185,7 +185,7 @@ def test_what_has_accumulated_so_far_is_added_to_and_kept():
 
 
 class Normed(nn.Module):
-    """Two parts: one in a checkpoint, that changes its buffers each time it runs."""
+    """Run a batch norm inside a checkpoint. The batch norm changes its buffers each time it runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ def test_what_is_not_of_the_rig_is_left_alone_too():
 def test_a_loss_without_a_graph_is_refused():
     model = nn.Linear(2, 1)
     rig = th.attach(model, SCALE)
-    with pytest.raises(th.RefusedError, match="the loss requires no gradient"):
+    with pytest.raises(th.RefusedError, match="the loss does not require a gradient"):
         th.effect(rig, torch.tensor(1.0))
 
 

@@ -1,4 +1,4 @@
-"""While an exam is open hooks run as without it; when it is over, everything is as it was."""
+"""Test that hooks run the same during an exam, and that everything is restored when the exam ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATCHED: list[tuple[Any, str]] = [
 
 
 def surroundings() -> list[Any]:
-    """Everything of PyTorch's that an exam touches."""
+    """List everything in PyTorch that an exam changes."""
     hooks = [optimizer_module._global_optimizer_pre_hooks, optimizer_module._global_optimizer_post_hooks,
              module_module._global_forward_hooks, module_module._global_forward_pre_hooks]  # fmt: skip
     return [vars(owner).get(name) for owner, name in PATCHED] + [dict(h) for h in hooks]
@@ -157,7 +157,7 @@ def test_hooks_that_are_there_already_are_watched_too(untouched: None):
     assert list(private.tensor_hooks(model[0].weight, "_backward_hooks").values()) == [halve]
 
 
-def test_what_is_said_of_each_hook(untouched: None):
+def test_the_record_of_each_hook(untouched: None):
     with th.examine() as exam:
         model = nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -173,7 +173,7 @@ def test_what_is_said_of_each_hook(untouched: None):
     assert first.caller.place.startswith(__file__)
     rows = str(exam).splitlines()
     assert rows[1].split("  ")[0] == "hook"
-    assert rows[3].endswith("there") and rows[4].endswith("removed")
+    assert rows[3].endswith("registered") and rows[4].endswith("removed")
     kept.remove()
 
 

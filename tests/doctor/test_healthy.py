@@ -1,4 +1,7 @@
-"""Nothing is wrong: no error, no warning, the same bits as bare. A slice; `scripts/programs` runs all."""
+"""Test that an exam of a healthy program reports no error or warning and leaves the results the same bit for bit.
+
+This runs a part of the programs; `scripts/programs` runs all of them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from tests.doctor.programs import Program, programs, run, same
 HEALTHY = programs("healthy")
 
 
-#: each third, those with other people's hooks, and those whose code is made while they are watched
+#: every third program, all programs with hooks of libraries, and all that compile code during the exam
 LIBRARIES = ("hf_bert_trainer", "lightning_callback_hooks", "accelerate_prepared", "wandb_watch_offline")
 COMPILED = tuple(str(p) for p in HEALTHY if "compiled_" in str(p))
 SLICE = [p for i, p in enumerate(HEALTHY) if i % 3 == 0 or str(p) in (*LIBRARIES, *COMPILED)]

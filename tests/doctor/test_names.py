@@ -1,4 +1,4 @@
-"""Every name that the doctor prints is one that `th.hook` takes."""
+"""Test that `th.hook` accepts every name that the doctor prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function's code says without being run."""
+"""Test what the doctor reads from the bytecode of a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tenterhook doctor script.py`."""
+"""Test the command `tenterhook doctor script.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_script_runs_as_it_is_and_what_is_wrong_is_said(script: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_script_runs_as_it_is_and_its_faults_are_reported(script: Path, capsys: pytest.CaptureFixture[str]):
     before = sys.argv[:], sys.path[:]
     assert main(["doctor", str(script), "--epochs", "3"]) == 1
     out, err = capsys.readouterr()
@@ -47,8 +47,8 @@ def test_a_script_runs_as_it_is_and_what_is_wrong_is_said(script: Path, capsys: 
 def test_json(script: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["doctor", "--json", str(script)]) == 1
     out, _ = capsys.readouterr()
-    said = json.loads(out.partition("\n")[2])
-    assert [f["code"] for f in said["findings"]] == ["TH301"]
+    document = json.loads(out.partition("\n")[2])
+    assert [f["code"] for f in document["findings"]] == ["TH301"]
 
 
 def test_every_hook_with_its_fate(script: Path, capsys: pytest.CaptureFixture[str]):
@@ -131,7 +131,7 @@ print(x.grad)
 
 
 def test_the_classic_mistakes_in_one_script(script: Path, capsys: pytest.CaptureFixture[str]):
-    """Returned None, hooked the old model after a reload, not a leaf, registered after compile."""
+    """Find a missing return, a hook on the old model after a reload, a non-leaf `.grad` and a hook after compile."""
     script.write_text(CLASSIC)
     with warnings.catch_warnings():
         warnings.simplefilter("default")

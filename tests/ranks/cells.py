@@ -1,4 +1,7 @@
-"""python -m torch.distributed.run ... -m tests.ranks.cells REGIME...: decide the cells of these columns."""
+"""Decide every cell of the given regimes in the matrix.
+
+python -m torch.distributed.run ... -m tests.ranks.cells REGIME...
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def plain(tensor: Any) -> Tensor:
 
 
 def action(point: str, change: Any, seen: list[Any]) -> tuple[Any, th.Registry]:
-    """Elementwise, so that it may stand at a part of a tensor."""
+    """Make an elementwise action, which is allowed on a part of a tensor, and a registry that has it."""
     registry = th.Registry()
     if point not in TENSOR_POINTS:
         return lambda value: seen.append(type(value).__name__), registry
@@ -76,7 +79,7 @@ def exact(point: str, regime: Regime, change: Any) -> None:
 
 
 def measured(point: str, regime: Regime) -> None:
-    """`stats` is of the whole tensor, the same on every rank where the signal is."""
+    """Check that `stats` measures the whole tensor, and is the same on every rank that has the signal."""
     hand = Hand(point)
     by_hand = regime.by_hand(hand)
     model = regime.spread(regime.build())
@@ -87,7 +90,7 @@ def measured(point: str, regime: Regime) -> None:
     each = len(hand.seen) // 3
     last = torch.stack(hand.seen[-each:]).double()
     norm = last.norm().item()
-    known = regime.here or point in ("grad_final", "update")  # what is global is known everywhere
+    known = regime.here or point in ("grad_final", "update")  # these signals are measured over all ranks
     assert bool(rig.values("cell")) is known
     numbers = next(iter(rig.values("cell").values())) if known else {"norm": norm, "abs_max": last.abs().max().item()}
     assert abs(numbers["norm"] - norm) <= max(1e-9, regime.close) * norm, (point, numbers, norm)

@@ -1,4 +1,4 @@
-"""What a step costs in collectives, counted at the process group."""
+"""Count the collectives that tenterhook adds to a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.ranks.launch import leave
 
 
 def counted(plan: list[th.Hook], layers: int, *, spread: bool, steps: int = 4) -> list[int]:
-    """Collectives in each optimizer's step."""
+    """Count the collectives in each optimizer step."""
     torch.manual_seed(0)
     model: Any = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
     model = fully_shard(model) if spread else nn.parallel.DistributedDataParallel(model)
@@ -42,14 +42,14 @@ OBSERVERS = [
 ]  # fmt: skip
 CLIP = hook("clip", th.clip_norm(1.0, over="hook"))
 WEIGHTS, BIASES = hook("w", th.clip_norm(1.0), on="**.weight"), hook("b", th.clip_zscore(), on="**.bias")
-#: name: plan, layers, spread over ranks, what each step takes
+#: name: plan, layers, whether the model is sharded, the collectives of each step
 CASES: dict[str, tuple[list[th.Hook], int, bool, list[int]]] = {
     "nothing due": ([hook("stats", th.stats(), every=2, start=1)], 2, True, [0, 2, 0, 2]),
     "one observer": ([hook("stats", th.stats())], 2, True, [2, 2, 2, 2]),
     "all observers": (OBSERVERS, 2, True, [2, 2, 2, 2]),
     "many sites": (OBSERVERS, 100, True, [2, 2, 2, 2]),
     "replicas": (OBSERVERS, 2, False, [0, 0, 0, 0]),
-    # a sum for the norm, and the agreement
+    # one collective sums the norm, one lets the ranks agree
     "a clip": ([CLIP], 2, True, [2, 2, 2, 2]),
     "a clip of replicas": ([CLIP], 2, False, [1, 1, 1, 1]),
     "two that wait together": ([WEIGHTS, BIASES], 2, True, [2, 2, 2, 2]),
@@ -62,7 +62,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     for name, (plan, layers, spread, wanted) in CASES.items():
         found = counted(plan, layers, spread=spread)
-        print(f"rank {dist.get_rank()}: {name}: {found}, wanted {wanted}\n", end="", flush=True)
+        print(f"rank {dist.get_rank()}: {name}: {found}, expected {wanted}\n", end="", flush=True)
     leave()
 
 

@@ -1,4 +1,4 @@
-"""Two ranks that do not do the same, or of which one fails: all of them hear of it, in time."""
+"""Run two ranks that do different things, or of which one fails: every rank must raise in time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def raised(act: Callable[[], Any]) -> th.TenterhookError:
 
 
 def alike(error: th.TenterhookError) -> str:
-    """Every rank has met the same."""
+    """Assert that every rank raised the same error, and return its text."""
     found: list[Any] = [None, None]
     dist.all_gather_object(found, (type(error).__name__, str(error)))
     assert found[0] == found[1], found
@@ -43,7 +43,7 @@ STATS = th.Hook("stats", on="**", at="grad_final", do=th.stats())
 
 
 def absent(rank: int) -> None:
-    """`if rank == 0: attach` does not hang, and leaves no trace."""
+    """Check that `if rank == 0: attach` does not hang, and leaves no hooks behind."""
     one, optimizer = model()
     begun = time.monotonic()
     if rank == 0:
@@ -60,19 +60,19 @@ def absent(rank: int) -> None:
 def another_plan(rank: int) -> None:
     one, optimizer = model()
     hooks = [STATS, th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0 + rank))]
-    said = alike(raised(lambda: th.attach(one, hooks, optimizer=optimizer)))
+    text = alike(raised(lambda: th.attach(one, hooks, optimizer=optimizer)))
     assert (
-        "the ranks called attach with different arguments: rank 0 has" in said
-        and "max=1.0" in said
-        and "max=2.0" in said
-    ), said
+        "the ranks called attach with different arguments: rank 0 has" in text
+        and "max=1.0" in text
+        and "max=2.0" in text
+    ), text
 
 
 def a_missing_hook(rank: int) -> None:
     one, optimizer = model()
     hooks = [STATS, th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0))]
-    said = alike(raised(lambda: th.attach(one, hooks[: 2 - rank], optimizer=optimizer)))
-    assert "rank 1 has no other hook" in said, said
+    text = alike(raised(lambda: th.attach(one, hooks[: 2 - rank], optimizer=optimizer)))
+    assert "rank 1 has no other hook" in text, text
     assert not one._forward_pre_hooks, "nothing was touched"
 
 
@@ -83,15 +83,15 @@ def other_code(rank: int) -> None:
 
 
 def refused_on_one(rank: int) -> None:
-    """What one rank cannot attach, none attaches."""
+    """Check that no rank attaches a hook that one rank refuses."""
     one, optimizer = model()
     given = optimizer if rank == 0 else None
-    said = alike(raised(lambda: th.attach(one, STATS, optimizer=given)))
-    assert said.startswith("hook 'stats' at grad_final (rank 1): this point needs an optimizer"), said
+    text = alike(raised(lambda: th.attach(one, STATS, optimizer=given)))
+    assert text.startswith("hook 'stats' at grad_final (rank 1): this point needs an optimizer"), text
 
 
 def changes(rank: int) -> None:
-    """Everything that changes a rig is one act of all ranks."""
+    """Check that a change of a rig happens on all ranks or on none."""
     one, optimizer = model()
     rig = th.attach(one, STATS, optimizer=optimizer)
     alike(raised(lambda: rig.add(th.Hook(f"more{rank}", on="**", at="grad", do=th.stats()))))
@@ -106,7 +106,7 @@ def changes(rank: int) -> None:
 
 
 def failing(point: str, on: str) -> Callable[[int], None]:
-    """A modifier that fails on rank 1 in the second step: no rank steps."""
+    """Build a program whose modifier fails on rank 1 in the second step. No rank may step."""
 
     def program(rank: int) -> None:
         one, optimizer = model()
@@ -129,11 +129,11 @@ def failing(point: str, on: str) -> Callable[[int], None]:
         begun = time.monotonic()
         error = raised(optimizer.step)
         assert time.monotonic() - begun < 2
-        said = alike(error)
+        text = alike(error)
         assert isinstance(error, th.HookError) and error.rank == 1 and error.hook == "own" and error.point == point
-        assert "raised ZeroDivisionError: own arithmetic (step 1)" in said
+        assert "raised ZeroDivisionError: own arithmetic (step 1)" in text
         assert all(torch.equal(p, q) for p, q in zip(one.parameters(), before, strict=True)), "no weight has moved"
-        optimizer.step()  # the step after is a step
+        optimizer.step()  # the next step is normal again
         assert not all(torch.equal(p, q) for p, q in zip(one.parameters(), before, strict=True))
         rig.detach()
 
@@ -141,7 +141,7 @@ def failing(point: str, on: str) -> Callable[[int], None]:
 
 
 def failing_after_the_step(rank: int) -> None:
-    """What fails when the weights have moved is raised in that step, too."""
+    """Check that an error after the weights have moved is raised in the same step."""
     one, optimizer = model()
 
     def own(given: Any) -> None:
@@ -156,7 +156,7 @@ def failing_after_the_step(rank: int) -> None:
 
 
 def failing_in_a_save(rank: int) -> None:
-    """A state dict may be one rank's business: what fails there is raised there."""
+    """Check that an error in `state_dict` is raised on its rank alone, since one rank may save by itself."""
     one, optimizer = model()
 
     def own(given: Any) -> None:
@@ -171,7 +171,7 @@ def failing_in_a_save(rank: int) -> None:
 
 
 def a_muted_site(rank: int) -> None:
-    """An observer that fails on one rank is muted there; the others go on, and nobody waits."""
+    """Check that an observer that fails on one rank is muted there, and that no rank waits."""
     one, optimizer = model()
     registry = th.Registry()
 
@@ -196,12 +196,12 @@ def flat_parameters(rank: int) -> None:
 
     one = FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"), use_orig_params=True)
     optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
-    said = alike(raised(lambda: th.attach(one, STATS, optimizer=optimizer)))
-    assert "FullyShardedDataParallel replaces the parameters by parts of a flat tensor" in said
+    text = alike(raised(lambda: th.attach(one, STATS, optimizer=optimizer)))
+    assert "FullyShardedDataParallel replaces the parameters by parts of a flat tensor" in text
 
 
 def summands(rank: int) -> None:
-    """A gradient of which each rank holds a summand is summed before anybody looks."""
+    """Check that a partial gradient is summed over ranks before it is measured."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor
 
@@ -227,7 +227,7 @@ def no_effect(rank: int) -> None:
 
 
 def one_by_one(rank: int) -> None:
-    """Parts are measured beside parts, together or one by one."""
+    """Check that shards are measured the same in one batch and one by one."""
     from torch.distributed.fsdp import fully_shard
 
     found = []
@@ -248,7 +248,7 @@ def one_by_one(rank: int) -> None:
 
 
 def noises(rank: int) -> None:
-    """Ranks with batches of their own draw noise of their own; replicas of one gradient draw the same."""
+    """Check that ranks draw different noise for different batches, and the same noise for replicated gradients."""
     drawn: dict[str, torch.Tensor] = {}
     for point, on in (("output", "0"), ("grad", "0.weight"), ("grad_final", "0.weight")):
         one, optimizer = model()
@@ -271,8 +271,8 @@ def zero_bubble(rank: int) -> None:
     stages = [PipelineStage(part, rank + 2 * i, 4, torch.device("cpu")) for i, part in enumerate(parts)]
     schedule = ScheduleInterleavedZeroBubble(stages, 4, loss_fn=lambda out, _: out.sum())
     for point, on in (("grad", "weight"), ("grad_output", ".")):
-        said = alike(raised(lambda at=point, on=on: th.attach(parts[0], th.Hook("h", on=on, at=at, do=th.stats()))))
-        assert "a zero-bubble schedule splits each backward into two parts, so this point is not available" in said
+        text = alike(raised(lambda at=point, on=on: th.attach(parts[0], th.Hook("h", on=on, at=at, do=th.stats()))))
+        assert "a zero-bubble schedule splits each backward into two parts, so this point is not available" in text
     rig = th.attach(parts[0], th.Hook("h", on=".", at="output", do=th.stats()))
     rig.detach()
     assert schedule is not None

@@ -1,4 +1,4 @@
-"""Run by torchrun: trains, checkpoints, and is killed now and then by one of its own ranks.
+"""Train and save checkpoints under torchrun, while single ranks are killed.
 
 python -m torch.distributed.run --max-restarts N ... -m tests.ranks.killed REGIME FOLDER KILLS
 """
@@ -27,7 +27,7 @@ from tests.ranks.launch import leave
 from tests.ranks.state import spread, train, whole
 
 STEPS, EVERY = 60, 4
-#: seconds after the start within which a rank dies
+#: a rank is killed within this number of seconds after the start
 SOON = 1.5
 
 
@@ -40,7 +40,7 @@ def plan() -> th.Plan:
 
 
 def die_sometime(folder: Path, kills: int) -> None:
-    """One rank of each attempt dies at a random moment, as long as there are kills left."""
+    """Kill one rank of each attempt at a random moment, until the given number of kills is reached."""
     attempt, world, rank = (
         int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
         int(os.environ["WORLD_SIZE"]),
@@ -88,7 +88,8 @@ def main(regime: str, folder: Path, kills: int) -> None:
     warnings.simplefilter("ignore")
     with (folder / "starts").open("a") as log:
         log.write(f"{time.time()}\n")
-    # Killed while they connect under torchrun, gloo looks for the dead rank for minutes, in this attempt and the next.
+    # If a rank is killed under torchrun while the ranks connect, gloo searches for it for minutes, also in the next
+    # attempt.
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
     if not under_torchrun:
         die_sometime(folder, kills)

@@ -1,6 +1,6 @@
-"""A tiny Llama, trained with two clips and statistics: one process, DDP, FSDP2, FSDP2 and tensor parallel.
+"""Train a tiny Llama with two clips and statistics, on one process, with DDP, with FSDP2, or with FSDP2 and TP.
 
-python -m torch.distributed.run ... -m tests.ranks.llama REGIME STEPS: prints what was recorded, as JSON.
+python -m torch.distributed.run ... -m tests.ranks.llama REGIME STEPS    # prints the recorded numbers as JSON
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def build(regime: str) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def backward(model: nn.Module, regime: str, step: int) -> None:
-    """On this rank's part of the batch, which is the same in every regime."""
+    """Run the backward on this rank's part of the batch. The whole batch is the same in every regime."""
     draw = torch.Generator().manual_seed(step)
     tokens = torch.randint(WORDS, (BATCH, 1), generator=draw) + torch.arange(LENGTH + 1)
     tokens = (tokens * tokens) % WORDS
@@ -114,14 +114,14 @@ def whole(tensor: Any) -> Tensor:
 
 
 class ByHand:
-    """What the plan does, written for this regime."""
+    """Do by hand what the plan does."""
 
     def __init__(self, model: nn.Module) -> None:
         self.parameters = list(model.parameters())
         self.seen = [(0.0, 0.0, 0) for _ in self.parameters]
 
     def clip(self) -> None:
-        # torch.nn.utils.clip_grad_norm_ takes no gradients of different meshes together.
+        # torch.nn.utils.clip_grad_norm_ does not accept gradients of different meshes in one call.
         total = torch.stack([whole(p.grad).norm() for p in self.parameters]).norm().item()
         for p in self.parameters:
             p.grad = p.grad * min(1.0, LIMIT / (total + 1e-6))

@@ -1,4 +1,7 @@
-"""What several ranks record, and how a trip on one of them is one of all: ... -m tests.ranks.recording FOLDER"""
+"""Check what several ranks record, and that a trip on one rank counts on all ranks.
+
+python -m torch.distributed.run ... -m tests.ranks.recording FOLDER
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def train(one: Any, optimizer: Any, *, bad: bool) -> None:
 
 
 def a_trip_on_one_rank(spread: bool) -> None:
-    """Only rank 1 meets a NaN, in its own output; the hooks that wait for it fire on both."""
+    """Check that hooks with `after_trip` fire on both ranks, although only rank 1 has a NaN in its output."""
     one = model(spread=spread)
     optimizer = torch.optim.SGD(one.parameters(), lr=0.0)
     plan = [

@@ -1,4 +1,4 @@
-"""The matrix's columns on several ranks, with what each means on one process, written by hand."""
+"""Define the regimes of the matrix on several ranks, each with the same training written by hand on one process."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tests.rig.compiled import InBlocks
 from tests.rig.regimes import Net
 
 STEPS = 3
-#: what a module that is parallel by rows has in whole: its inputs and weights are parts
+#: the points at which a row-parallel module has whole tensors; its inputs and weights are parts
 WHOLE = ("output", "grad_output", "value", "value_grad")
 
 
 class Regime:
-    """Plain replicas, each with a batch of its own, reduced by DDP."""
+    """Train plain DDP replicas, each with its own batch."""
 
     ranks = 2
     options: dict[str, Any] = {}
-    #: where `mid` is
+    #: the path of `mid`
     prefix = ""
-    #: whether this rank has what is hooked
+    #: whether this rank has the hooked module
     here = True
-    #: backwards in a step; all but the last are not reduced
+    #: the number of backwards in a step; only the last one is reduced
     micro = 1
-    #: relative; sums over ranks are taken in another order than on one process
+    #: the relative tolerance, since sums over ranks have another order than on one process
     close = 1e-12
 
     def build(self) -> Net:
@@ -46,12 +46,12 @@ class Regime:
 
     @property
     def batches(self) -> int:
-        """Ranks that have batches of their own."""
+        """Return the number of different batches in a step."""
         return self.ranks
 
     @property
     def mine(self) -> int:
-        """Whose batch this rank has."""
+        """Return the number of this rank's batch."""
         return dist.get_rank()
 
     def batch(self, step: int, micro: int, by: int) -> Tensor:
@@ -71,7 +71,7 @@ class Regime:
         model.load_state_dict(model.state_dict())
 
     def by_hand(self, hand: Hand) -> Net:
-        """The same on one process: every rank's batches one after the other, gradients averaged."""
+        """Train on one process: run the batches of all ranks one after the other, and average the gradients."""
         model = self.build()
         optimizer = self.optimizer(model)
         model.hand = hand
@@ -91,7 +91,7 @@ class Regime:
         return model
 
     def gradients(self, model: Net, hand: Hand, step: int, by: int) -> list[Tensor]:
-        """Of one rank's batches."""
+        """Return the gradients of one rank's batches."""
         model.hand = hand
         hand.again_on_parameter(model.mid.weight)
         model.zero_grad()
@@ -100,7 +100,7 @@ class Regime:
         return [p.grad.clone() for p in model.parameters()]
 
     def part(self, whole: Tensor, point: str) -> Tensor:
-        """This rank's part of what one process sees at this point."""
+        """Return this rank's part of the tensor that one process has at this point."""
         return whole
 
 
@@ -130,7 +130,7 @@ class DdpBucketViewNoSync(Regime):
 
 
 class DdpCompiled(Regime):
-    """`torch.compile(DDP(model))`."""
+    """Train `torch.compile(DDP(model))`."""
 
     backend = "aot_eager"
 
@@ -140,7 +140,7 @@ class DdpCompiled(Regime):
 
 
 class DdpOfCompiled(Regime):
-    """`DDP(torch.compile(model))`."""
+    """Train `DDP(torch.compile(model))`."""
 
     def spread(self, model: Net) -> nn.Module:
         torch._dynamo.reset()
@@ -166,7 +166,7 @@ class Fsdp2(Regime):
 
 
 class Fsdp2Whole(Fsdp2):
-    """One group for all."""
+    """Shard the whole model as one group."""
 
     def spread(self, model: Net) -> nn.Module:
         from torch.distributed.fsdp import fully_shard
@@ -187,7 +187,7 @@ class Fsdp2Offloaded(Fsdp2):
 
 
 class Fsdp2Compiled(Fsdp2):
-    """Each block compiled, then sharded."""
+    """Compile each block, then shard it."""
 
     prefix = InBlocks.prefix
     backend = "inductor"
@@ -212,7 +212,7 @@ class Fsdp2CompiledAccumulated(Fsdp2Compiled):
 
 
 class Fsdp2Mixed(Fsdp2):
-    """Computed in bfloat16, reduced and stepped in single precision."""
+    """Compute in bfloat16, and reduce and step in single precision."""
 
     close = 1e-6
 
@@ -237,7 +237,7 @@ class Fsdp2Mixed(Fsdp2):
 
 
 class TensorParallel(Regime):
-    """first by columns, mid by rows."""
+    """Split `first` by columns and `mid` by rows."""
 
     batches = 1  # type: ignore[assignment]
     mine = 0  # type: ignore[assignment]
@@ -281,7 +281,7 @@ class Fsdp2TensorParallel(Regime):
 
 
 class Front(Net):
-    """The stage that has `mid`."""
+    """Implement the pipeline stage that has `mid`."""
 
     def __init__(self, whole: Net) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ class Back(nn.Module):
 
 
 class GPipe(Regime):
-    """Two stages; a batch goes through in two parts."""
+    """Run two pipeline stages with two microbatches."""
 
     batches = 1  # type: ignore[assignment]
     mine = 0  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Run by torchrun: one plan under DDP or FSDP2, compared with the whole batch on one process."""
+"""Run one plan with DDP or FSDP2 under torchrun, and compare it with the whole batch on one process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def wrap(bare: nn.Module, kind: str) -> nn.Module:
 
 
 def by_hand_step(wrapped: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """What the plan does, written by hand before the optimizer's step."""
+    """Do by hand what the plan does, and step."""
     torch.nn.utils.clip_grad_norm_(wrapped.parameters(), MAX)
     first, first_bias, last, _ = wrapped.parameters()
     for p in (first, first_bias):
@@ -77,7 +77,7 @@ def main(kind: str) -> None:
         for mine, theirs in zip(twin.parameters(), wrapped.parameters(), strict=True):
             if kind == "ddp":
                 assert torch.equal(mine, theirs), "bit for bit"
-            else:  # PyTorch sums the shards' norms in single precision, we in double
+            else:  # PyTorch sums the norms of the shards in single precision, tenterhook in double
                 torch.testing.assert_close(full(theirs.detach()), full(mine.detach()), rtol=1e-6, atol=1e-8)
 
         by_hand.zero_grad()
@@ -95,7 +95,7 @@ def main(kind: str) -> None:
         except th.RefusedError as refusal:
             assert "is neither elementwise nor two-phase, and the parameters are sharded over ranks" in str(refusal)
         else:
-            raise AssertionError("a function of one's own was not refused on shards")
+            raise AssertionError("a user's function was not refused on shards")
     rig.detach()
     print(f"rank {rank}: {kind} exact")
     leave()

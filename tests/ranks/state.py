@@ -1,6 +1,6 @@
-"""Save on n ranks, go on with m.
+"""Save on n ranks, and continue on m ranks.
 
-python -m torch.distributed.run ... -m tests.ranks.state REGIME PHASE FOLDER: PHASE is `save`, `go` or `all`.
+python -m torch.distributed.run ... -m tests.ranks.state REGIME PHASE FOLDER    # PHASE is save, go or all
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def whole(tensor: Any) -> torch.Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def told(model: nn.Module, rig: th.Rig) -> dict[str, Any]:
+def outcome(model: nn.Module, rig: th.Rig) -> dict[str, Any]:
     return {
         "weights": [whole(p.detach()).flatten().tolist() for p in model.parameters()],
         "numbers": rig.values("norms"),
@@ -88,7 +88,7 @@ def main(regime: str, phase: str, folder: str) -> None:
         model_state, optimizer_state = get_state_dict(model, optimizer)
         dcp.save({"model": model_state, "optimizer": optimizer_state, "hooks": rig}, checkpoint_id=folder)
     else:
-        print(f"told {json.dumps(told(model, rig))}\n", end="", flush=True)
+        print(f"outcome {json.dumps(outcome(model, rig))}\n", end="", flush=True)
     rig.detach()
     leave()
 

@@ -1,4 +1,4 @@
-"""The matrix's part on several ranks, from what ran."""
+"""Run the cells of the matrix on several ranks, and write their part of docs/matrix.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARKS = {"exact": "exact", "refused": "**refused**", "elementwise": "by element"
 
 
 def cells(*regimes: str) -> dict[tuple[str, str], str]:
-    """The outcome of every point in these regimes, which have one number of ranks."""
+    """Return the outcome of every point in regimes that need the same number of ranks."""
     (ranks,) = {REGIMES[regime].ranks for regime in regimes}
     printed = torchrun("tests.ranks.cells", ranks, *regimes, timeout=600)
     found = [json.loads(line.removeprefix("cell ")) for line in printed.splitlines() if line.startswith("cell ")]
@@ -31,9 +31,10 @@ def section(outcomes: dict[tuple[str, str], str]) -> str:
         "",
         "## On several ranks",
         "",
-        "*exact*: on every rank, every signal is what one process sees on that rank's batch, `grad_final` and `update`",
-        "what it sees on all batches, in whole or this rank's part; weights and `stats` are the same, to 1e-12 (1e-6",
-        "with mixed precision). *by element*: exact for actions that take elements one by one; others are refused.",
+        "*exact*: on every rank, each signal equals the signal of a single process that runs this rank's batch.",
+        "`grad_final` and `update` equal those of a single process that runs all batches, as the whole tensor or as",
+        "this rank's part of it. Weights and `stats` are the same within 1e-12 (1e-6 with mixed precision).",
+        "*by element*: elementwise actions are exact, and other actions are refused.",
         "",
         f"{len(words)} cells: {words.count('exact')} exact, {words.count('elementwise')} by element, "
         f"{words.count('refused')} refused, 0 silent.",

@@ -1,10 +1,10 @@
-"""A slice of the matrix on several ranks; `scripts/matrix` runs all of it."""
+"""Test a part of the matrix on several ranks. `scripts/matrix` runs all of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.ranks.launch import HOUSE
+from tests.ranks.launch import ROOT
 from tests.ranks.table import cells, row
 
 TWO = (
@@ -17,6 +17,6 @@ TWO = (
 @pytest.mark.parametrize("regimes", [TWO, ("FSDP2 x TP",)], ids=["two", "four"])
 def test_the_page_says_what_ran(regimes: tuple[str, ...]):
     outcomes = cells(*regimes)
-    page = (HOUSE / "docs" / "matrix.md").read_text()
+    page = (ROOT / "docs" / "matrix.md").read_text()
     for regime in regimes:
         assert row(regime, outcomes) in page, "run scripts/matrix"

@@ -1,4 +1,4 @@
-"""A step's collectives: two for all observers, none where nothing is due."""
+"""Test that a step needs two collectives for all observers together, and none if no hook is due."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ def test_what_a_step_takes():
     printed = torchrun("tests.ranks.collectives", 2)
     for name, (_, _, _, wanted) in CASES.items():
         for rank in (0, 1):
-            assert f"rank {rank}: {name}: {wanted}, wanted {wanted}" in printed
+            assert f"rank {rank}: {name}: {wanted}, expected {wanted}" in printed

@@ -1,4 +1,4 @@
-"""What goes wrong on one rank is heard on all."""
+"""Test that an error on one rank is raised on all ranks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A tiny Llama: one plan in four regimes gives the same numbers, and the weights of the loop written by hand.
+"""Test that one plan on a tiny Llama gives the same numbers in four regimes, and the weights of a loop written by hand.
 
-`scripts/llama` does 200 steps.
+`scripts/llama` runs 200 steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.launch import HOUSE, torchrun
+from tests.ranks.launch import ROOT, torchrun
 from tests.ranks.llama import RANKS
 
 STATISTICS = 1e-5
@@ -22,7 +22,7 @@ WEIGHTS = 1e-9
 def made(regime: str, steps: int) -> dict[str, Any]:
     if regime == "single":
         command = [sys.executable, "-m", "tests.ranks.llama", regime, str(steps)]
-        printed = subprocess.run(command, cwd=HOUSE, capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     else:
         printed = torchrun("tests.ranks.llama", RANKS[regime], regime, str(steps), timeout=1200)
     (line,) = [line for line in printed.splitlines() if line.startswith("made ")]
@@ -30,7 +30,7 @@ def made(regime: str, steps: int) -> dict[str, Any]:
 
 
 def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """The largest relative difference of two runs' recorded numbers."""
+    """Return the largest relative difference between the recorded numbers of two runs."""
     found = 0.0
     for a, b in zip(one["numbers"], other["numbers"], strict=True):
         assert a.keys() == b.keys()
@@ -44,7 +44,7 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def compare(steps: int) -> dict[str, tuple[float, float]]:
-    """Of each regime: how far its weights are from the loop by hand, and its numbers from one process's."""
+    """Return how far each regime is from the loop by hand in its weights, and from one process in its numbers."""
     runs = {regime: made(regime, steps) for regime in RANKS}
     return {regime: (run["apart"], apart(run, runs["single"])) for regime, run in runs.items()}
 

@@ -1,4 +1,4 @@
-"""Ranks that record: what is the same on all is written once, a trip is one of all."""
+"""Test that rows that are the same on all ranks are written once, and that a trip counts on all ranks."""
 
 from __future__ import annotations
 

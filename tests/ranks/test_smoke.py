@@ -1,4 +1,4 @@
-"""Two real processes: clipping and statistics of `grad_final` under DDP and FSDP2, beside the same written by hand."""
+"""Compare clipping and statistics at `grad_final` with DDP and FSDP2 on two processes with the same written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved on n ranks, restored on m: the run goes on as if nothing had happened."""
+"""Test that a run that was saved on n ranks and restored on m ranks continues as if it had not been interrupted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from tests.ranks.launch import torchrun
 
 
-def told(printed: str) -> list[dict[str, Any]]:
-    return [json.loads(line.removeprefix("told ")) for line in printed.splitlines() if line.startswith("told ")]
+def outcomes(printed: str) -> list[dict[str, Any]]:
+    lines = [line for line in printed.splitlines() if line.startswith("outcome ")]
+    return [json.loads(line.removeprefix("outcome ")) for line in lines]
 
 
 def close(mine: Any, theirs: Any) -> None:
@@ -30,8 +31,8 @@ def close(mine: Any, theirs: Any) -> None:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Any]:
-    """One process, uninterrupted."""
-    (found,) = told(torchrun("tests.ranks.state", 1, "fsdp2", "all", "-"))
+    """Train on one process without interruption."""
+    (found,) = outcomes(torchrun("tests.ranks.state", 1, "fsdp2", "all", "-"))
     assert found.pop("notes") == []
     return found
 
@@ -45,7 +46,7 @@ def test_it_goes_on_with_another_number_of_ranks(
 ):
     torchrun("tests.ranks.state", then, regime, "save", str(tmp_path / "saved"))
     for ranks in now:
-        runs = told(torchrun("tests.ranks.state", ranks, regime, "go", str(tmp_path / "saved")))
+        runs = outcomes(torchrun("tests.ranks.state", ranks, regime, "go", str(tmp_path / "saved")))
         assert len(runs) == ranks
         notes = {note for run in runs for note in run.pop("notes")}
         lost = {f"hook 'own': the state of ranks {ranks} to {then - 1} is dropped"} if ranks < then else set()

@@ -197,21 +197,35 @@ def _rows(regimes: dict[str, type[Regime]], outcomes: dict[tuple[str, str], Outc
 
 
 def table(outcomes: dict[tuple[str, str], Outcome]) -> str:
-    """Return the first part of docs/matrix.md."""
+    """Write the first part of docs/matrix.md."""
     lines = [
         "# The matrix: same point, same meaning",
         "",
-        "`scripts/matrix` runs every cell and writes this page.",
-        "",
-        "- *exact*: every signal, and all parameters, gradients and optimizer states, equal those of the same hook",
-        "  written by hand in plain PyTorch, bit for bit. This holds for observers and modifiers. A registered",
-        "  observer sees the same signals, and the run is bit for bit the run without hooks.",
-        "- *refused*: attaching raises a typed error with the reason.",
-        "- –: the point does not depend on the regime, by a declared rule.",
+        *INTRODUCTION.splitlines(),
         "",
         *_rows(REGIMES, outcomes),
     ]
     return "\n".join(lines) + "\n"
+
+
+INTRODUCTION = """\
+`scripts/matrix` runs every cell of these tables and writes this page. A row is a regime, a way to train. A column is a
+point.
+
+- *exact*: the hook gives the same result as a hook written by hand in plain PyTorch. All signals, parameters, gradients
+  and optimizer states are equal bit for bit, for observers and for modifiers. A registered observer also leaves the run
+  the same bit for bit as a run without hooks.
+- *refused*: attaching raises a typed error with the reason.
+- –: a declared rule states that the point does not depend on the regime.
+
+A *silent* cell would be a wrong result without an error."""
+
+COMPILED_INTRODUCTION = """\
+*exact* here: all signals, parameters, gradients and optimizer states equal those of a hook that is written by hand in
+plain PyTorch and runs without the compiler. They are equal bit for bit with aot_eager, and within 1e-5 with inductor,
+whose kernels add in another order. Compiled code calls the hooked module. All rows but the first two run with
+`fullgraph=True`. The rows that begin with `compiled:` are the regimes of the first table, compiled as one graph with
+aot_eager."""
 
 
 def compiled_table(outcomes: dict[tuple[str, str], Outcome]) -> str:
@@ -219,11 +233,7 @@ def compiled_table(outcomes: dict[tuple[str, str], Outcome]) -> str:
         "",
         "## Compiled",
         "",
-        "Here, *exact* compares with the same hook written by hand in plain PyTorch and run without the compiler.",
-        "Every signal, and all parameters, gradients and optimizer states, are equal: bit for bit with aot_eager, to",
-        "1e-5 with inductor, whose kernels sum in another order. Compiled code calls the hooked module. All regimes",
-        "but the first two use `fullgraph=True`. The lower rows are the other regimes, compiled as one graph with",
-        "aot_eager.",
+        *COMPILED_INTRODUCTION.splitlines(),
         "",
         *_rows(COMPILED, outcomes),
     ]

@@ -1,4 +1,4 @@
-"""`check`: what can be known of a plan before the first step, and what the ledger proves after it."""
+"""Implement `check`: find faults of a plan before the first step, and faults of a rig from its ledger."""
 
 from __future__ import annotations
 
@@ -47,7 +47,30 @@ def check(what: nn.Module, plan: Plan | Hook, *, optimizer: Optimizers = None, a
 def check(
     what: Rig | nn.Module, plan: Plan | Hook | None = None, *, optimizer: Optimizers = None, actions: Registry = DEFAULT
 ) -> Findings:
-    """What is wrong with a rig, or would be with a plan on a model. Nothing is changed, nothing raised."""
+    """Report what is wrong with a rig, or what would be wrong with a plan on a model.
+
+    For a rig, the findings come from its ledger, so run at least one step first. For a model and a plan, each hook is
+    resolved without being attached. `check` changes nothing. A hook that `th.attach` would refuse becomes a finding.
+
+    Args:
+        what: A rig, or the model that the plan is for.
+        plan: The plan or the hook to check on the model. It is not used with a rig.
+        optimizer: The optimizer or optimizers that would be passed to `th.attach`. It is not used with a rig.
+        actions: The registry in which action names are looked up.
+
+    Returns:
+        The findings, the most severe first. They are empty if nothing is wrong.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+        >>> findings = th.check(model, th.Hook("clip", on="1.weight", at="grad", do=th.clip_value(1.0)))
+        >>> findings.codes
+        ['TH101']
+        >>> th.check(model, th.Hook("clip", on="0.weight", at="grad", do=th.clip_value(1.0)))
+        no findings
+    """
     if isinstance(what, Rig):
         return Findings(check_rig(what))
     plan = Plan([plan]) if isinstance(plan, Hook) else plan or Plan([])
@@ -64,7 +87,7 @@ def check(
 
 
 def check_rig(rig: Rig) -> Iterator[Finding]:
-    """Find what the ledger of a rig proves to be wrong."""
+    """Yield the faults that the ledger of a rig proves."""
     dropped = rig.ledger.graphs.dropped
     if dropped:
         yield from found(cost_of_a_hook(Subject(), dropped=dropped))
@@ -74,7 +97,7 @@ def check_rig(rig: Rig) -> Iterator[Finding]:
 
 
 def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
-    """Report targets that failed, and a hook all of whose targets sleep."""
+    """Report targets that failed, and a hook whose targets are all dormant."""
     sites, asleep = len(account), account.dormant
     on_error = rig._attached_hook(id).resolved.on_error
     muted = {site.name: site.dormant or "" for site in account.values() if site.muted_itself}
@@ -85,7 +108,8 @@ def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
     elif asleep and len(asleep) == sites:
         target, why = next(iter(asleep.items()))
         rule = in_no_optimizer if "optimizer" in why else frozen_target
-        yield from found(rule(Subject(id, target, account.hook.at), f"all {plural(sites, 'target')} sleep: {why}"))
+        evidence = f"the hook is dormant on {sites} of {plural(sites, 'target')}: {why}"
+        yield from found(rule(Subject(id, target, account.hook.at), evidence))
 
 
 def _check_firings(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
@@ -109,13 +133,13 @@ def _check_firings(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
 
 
 def _schedule(hook: Hook) -> str:
-    """Return the parameters of a schedule that are not the default."""
+    """Format the parameters of the schedule that differ from their defaults."""
     when = {f.name: getattr(hook.when, f.name) for f in fields(hook.when)}
     return ", ".join(f"{name}={value!r}" for name, value in when.items() if value != getattr(When(), name))
 
 
 def _why_silent(rig: Rig, sites: SilentSites) -> Finding | None:
-    """Return why sites that were due did not fire; if others of the hook did, it is no more than a note."""
+    """Return the reason why sites that were due did not fire."""
     first = sites.first
     skipped = next(iter(first.skipped or {}), None)
     if skipped is not None and skipped == out_of_phase(first.attached):

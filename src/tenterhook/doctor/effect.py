@@ -1,4 +1,4 @@
-"""What a rig does to the gradients and to the step: the same graph run backward with its hooks, and without."""
+"""Implement `effect`: run one graph backward with the hooks of a rig and without them, and compare the results."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ from tenterhook.resolve.targets import targets_of
 from tenterhook.rig import Rig
 from tenterhook.text_table import TextTable
 
-#: how a change is followed, in this order
+#: the stages at which the two runs are compared, in the order in which a change passes through them
 STAGES = ("grad", "grad_final", "update")
-#: an update that differs by less, relative to itself, is the same
+#: two updates count as the same if their relative difference is not larger
 SAME = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One parameter at one stage, with the hooks and without; None where it had no gradient."""
+    """Hold the tensors of one parameter at one stage, from the run with the hooks and from the run without.
+
+    Attributes:
+        with_hooks: The gradient or the update with the hooks. None if the parameter had no gradient.
+        without: The gradient or the update without the hooks. None if the parameter had no gradient.
+    """
 
     with_hooks: Tensor | None
     without: Tensor | None
 
     @property
     def difference(self) -> Tensor | None:
-        """With the hooks minus without."""
+        """Return `with_hooks - without`, where None counts as zero. It is None if both are None."""
         if self.with_hooks is None and self.without is None:
             return None
         zero = torch.zeros_like(self.with_hooks if self.with_hooks is not None else self.without)  # type: ignore[arg-type]
@@ -44,11 +49,21 @@ class Stage:
 
     @property
     def same(self) -> bool:
+        """Return True if both runs gave the same values."""
         return self.difference is None or not bool(self.difference.any())
 
 
 class Effect(Mapping[str, dict[str, Stage]]):
-    """By parameter, then by stage. Printed, it says for each parameter how far a change came."""
+    """Map each parameter to its stages, with and without the hooks of a rig. `th.effect` returns it.
+
+    `effect[parameter][stage]` has the tensors of one stage: `"grad"` after the backward, `"grad_final"` right before
+    the step, and `"update"`, the difference that the step made to the parameter. The last two are missing without an
+    optimizer. Print the effect to see a table of norms and a verdict for each parameter.
+
+    Args:
+        stages: The stages of each parameter, by their names.
+        optimizers: The optimizer that holds each parameter, or None.
+    """
 
     def __init__(self, stages: dict[str, dict[str, Stage]], optimizers: Mapping[str, Optimizer | None]) -> None:
         self._stages = stages
@@ -64,23 +79,35 @@ class Effect(Mapping[str, dict[str, Stage]]):
         return len(self._stages)
 
     def verdict(self, name: str) -> str:
-        """How far the change came, and where it was undone."""
+        """Describe whether the change of the hooks reaches a parameter, and if not, where it is undone.
+
+        Args:
+            name: The name of a parameter of the model.
+
+        Returns:
+            A short text such as `"reaches the parameter"` or `"unchanged"`.
+
+        Raises:
+            KeyError: The model has no parameter of this name.
+        """
         stages = self._stages[name]
         if all(stage.same for stage in stages.values()):
             return "unchanged"
         final, update = stages.get("grad_final"), stages.get("update")
         if final is None or update is None:
-            return "changed; no optimizer steps it"
+            return "changed, but no attached optimizer updates the parameter"
         optimizer = self._optimizers.get(name)
         if final.same:
-            return "undone before the step: another hook at grad_final makes it the same"
+            return "undone before the step: grad_final is the same with and without the hooks"
         kind = type(optimizer).__name__
         moved = _norm(update.with_hooks)
         if not _norm(final.with_hooks) and moved:
-            return f"zero, and {kind} moves it all the same: by {_mover(optimizer, name)}"
+            return f"zero, but {kind} still moves the parameter by {_mover(optimizer, name)}"
         if _norm(update.difference) <= SAME * max(moved, _norm(update.without)):
             why = (
-                "it divides each gradient by a running size of itself" if kind in SCALE_FREE else "its step is the same"
+                "it divides each gradient by a running average of its size"
+                if kind in SCALE_FREE
+                else "its step is the same"
             )
             return f"undone by {kind}: {why}"
         return "reaches the parameter"
@@ -94,7 +121,7 @@ class Effect(Mapping[str, dict[str, Stage]]):
                 cells += [_norm(found.without), _norm(found.with_hooks)] if found is not None else [None, None]
             rows.append([*cells, self.verdict(name)])
         head = ("parameter", *(f"{s} {w}" for s in STAGES for w in ("without", "with")), "verdict")
-        return TextTable("norms without the hooks, and with them", head, rows)
+        return TextTable("norms without and with the hooks", head, rows)
 
     def __repr__(self) -> str:
         return self._table().text()
@@ -112,24 +139,56 @@ def _mover(optimizer: Optimizer | None, name: str) -> str:
 
 
 def effect(rig: Rig, loss: Tensor) -> Effect:
-    """Run the graph of the loss backward twice, with the rig's hooks and without, and one step of each optimizer.
+    """Measure what the hooks of a rig do to the gradients and to the optimizer's step.
 
-    Everything is put back: parameters, buffers, gradients, optimizer and hook state, counters, random numbers. The
-    graph is kept, so the training goes on with `loss.backward()`. What hooks did to the forward is in both runs. Hooks
-    that are not the rig's run in both, and a tensor that is no leaf but retains its gradient gets that of both.
+    The graph of the loss runs backward twice, with the hooks and without, and each run ends with one step of every
+    attached optimizer. Afterwards all parameters, buffers, gradients, counters, random number generators and the state
+    of optimizers and hooks are restored. The graph is retained, so you can call `loss.backward()` afterwards.
+
+    The two runs share one forward, so changes that hooks made to the forward are in both. Hooks that do not belong to
+    the rig run in both. If a non-leaf tensor retains its gradient, both runs write to its `.grad`.
+
+    Args:
+        rig: A rig that is attached to a model on one process.
+        loss: The loss of the model's last forward. Its backward must not have run yet.
+
+    Returns:
+        The gradients and updates of each parameter with and without the hooks. Print it to see a table.
+
+    Raises:
+        AttachedError: The rig was detached, or its model was deleted.
+        RefusedError: The loss is not a tensor or does not require a gradient, several ranks are running, or the step
+            of an optimizer needs a closure.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> hook = th.Hook("double", on="weight", at="grad", do=th.scale(2.0))
+        >>> rig = th.attach(model, th.Plan([hook]), optimizer=optimizer)
+        >>> effect = th.effect(rig, model(torch.ones(1, 2)).sum())
+        >>> effect["weight"]["grad"].difference
+        tensor([[1., 1.]])
+        >>> effect.verdict("weight"), effect.verdict("bias")
+        ('reaches the parameter', 'unchanged')
+        >>> rig.detach()
     """
     model = rig._attached_model()
     if not isinstance(loss, Tensor):
         raise RefusedError(
-            f"effect was given a {type(loss).__name__}", remedy="loss = criterion(model(x), y); th.effect(rig, loss)"
+            f"effect needs the loss as a tensor, but was given a {type(loss).__name__}",
+            remedy="compute `loss = criterion(model(x), y)`, and call `th.effect(rig, loss)`",
         )
     if ranks.world_size() > 1:
         raise RefusedError(
-            "effect runs a backward twice, and on several ranks each would be reduced",
-            remedy="run it on one process, with one rank's batch",
+            "effect runs a backward twice, and on several ranks each backward would reduce the gradients",
+            remedy="call effect in a single process, with the batch of one rank",
         )
     if not loss.requires_grad:
-        raise RefusedError("the loss requires no gradient", remedy="give the loss of this model's last forward")
+        raise RefusedError(
+            "the loss does not require a gradient", remedy="pass the loss of a forward of this model that ran with grad"
+        )
     parameters = {
         name: p for name, target in targets_of(model, {}).parameters.items() if (p := target.parameter()) is not None
     }
@@ -160,7 +219,8 @@ def _run(
                 step(optimizer, lambda held=held: stages["grad_final"].update(_grads(held)))  # type: ignore[misc]
             except TypeError as error:
                 raise RefusedError(
-                    f"the step of {type(optimizer).__name__} needs a closure", remedy="attach without this optimizer"
+                    f"the step of {type(optimizer).__name__} needs a closure, and effect has none",
+                    remedy="attach the rig without this optimizer",
                 ) from error
             stages["update"].update({name: p.detach() - before[name] for name, p in held.items()})
     return stages

@@ -1,4 +1,4 @@
-"""`examine`: record what happens to hooks, and turn it into findings."""
+"""Implement `examine`: record what happens to hooks, and turn the recording into findings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,27 @@ from tenterhook.text_table import TextTable
 
 
 class Exam(Recording):
-    """Watch every hook while it is open. `hooks` are their records; when it is over, `findings` is the verdict."""
+    """Watch every raw PyTorch hook while the `with` block runs, and diagnose the hooks when the block ends.
+
+    `th.examine` creates an exam. Print the exam to see a table of all watched hooks and the findings.
+
+    Args:
+        model: A model whose existing hooks are watched too. Hooks that are registered inside the block are always
+            watched, on any model.
+
+    Attributes:
+        findings: The findings of the exam, the most severe first. It is empty until the block has ended.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> linear = torch.nn.Linear(2, 1)
+        >>> with th.Exam(linear) as exam:
+        ...     handle = linear.weight.register_hook(lambda grad: grad * 0.5)
+        ...     linear(torch.ones(1, 2)).sum().backward()
+        >>> exam.hooks[0].fired, exam.findings.codes
+        (1, [])
+    """
 
     def __init__(self, model: nn.Module | None = None) -> None:
         super().__init__(model)
@@ -100,7 +120,31 @@ class Exam(Recording):
 
 
 def examine(model: nn.Module | None = None) -> Exam:
-    """Watch every hook that is registered in the block, and those that are on the model already."""
+    """Watch raw PyTorch hooks in a `with` block, and report why hooks did not fire or had no effect.
+
+    The block should contain the code that registers the hooks and at least one training step. Hooks run as they would
+    without the exam. When the block ends, every function of PyTorch that was patched is restored, also after an error.
+
+    Args:
+        model: A model whose existing hooks are watched too. Without it, only hooks that are registered inside the
+            block are watched.
+
+    Returns:
+        An exam, to be used as a context manager. After the block, `exam.findings` has the findings and `exam.hooks`
+        the record of each hook.
+
+    Example:
+        >>> import torch
+        >>> import tenterhook as th
+        >>> linear = torch.nn.Linear(2, 1)
+        >>> def halve(grad):
+        ...     grad = grad * 0.5  # the return statement is missing
+        >>> with th.examine(linear) as exam:
+        ...     handle = linear.weight.register_hook(halve)
+        ...     linear(torch.ones(1, 2)).sum().backward()
+        >>> exam.findings.codes
+        ['TH301']
+    """
     return Exam(model)
 
 
@@ -108,11 +152,11 @@ def _fate(hook: HookRecord) -> str:
     if hook.removed is not None:
         return "removed"
     if not hook.alive:
-        return "gone with its tensor" if hook.owner.now() is None else "taken off"
-    return "there"
+        return "freed with its tensor" if hook.owner.now() is None else "deleted without its handle"
+    return "registered"
 
 
-#: what is asked about a hook that fired, in this order
+#: rules that apply to a hook that fired, in the order of their findings
 FIRED = (
     returned_nothing,
     cleared_before_the_step,
@@ -120,6 +164,7 @@ FIRED = (
     divided_out_by_clipping,
     divided_out_by_the_optimizer,
 )
+#: rules for a hook that fired too often or at the wrong moment
 WRONG_MOMENT = (
     in_both_passes,
     acts_on_each_backward,
@@ -130,7 +175,7 @@ WRONG_MOMENT = (
     model_was_copied,
     fires_after_its_removal,
 )
-#: what is asked about every hook, in this order
+#: rules that apply to every hook, in the order of their findings
 EVERY = (
     changes_in_place,
     gone_at_its_recomputation,
@@ -178,7 +223,7 @@ def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
 
 
 def _of_the_program(seen: Recording) -> Iterator[Finding]:
-    """Find what is wrong with the program rather than with one hook."""
+    """Yield the findings that concern the whole program rather than one hook."""
     tensors = [h for h in seen.hooks if h.kind == "register_hook" and not h.owner.leaf and not h.foreign]
     if seen.warned and tensors:
         yield from found(grad_of_no_leaf(tensors[-1], seen.warned[0]))
@@ -196,7 +241,7 @@ def _of_the_program(seen: Recording) -> Iterator[Finding]:
 
 
 def _merged(found: Iterator[Finding]) -> list[Finding]:
-    """One finding for a line that registers many hooks."""
+    """Merge equal findings of one line, since a loop may register many hooks on that line."""
     first: dict[tuple[str, str | None, str | None], Finding] = {}
     more: dict[tuple[str, str | None, str | None], int] = {}
     for one in found:
@@ -206,6 +251,6 @@ def _merged(found: Iterator[Finding]) -> list[Finding]:
         else:
             first[key if one.place is not None else (one.code, one.evidence, one.hook)] = one
     return [
-        replace(one, evidence=f"{one.evidence} (so too {more[key]} more from this line)") if key in more else one
+        replace(one, evidence=f"{one.evidence} (and {more[key]} more from this line)") if key in more else one
         for key, one in first.items()
     ]

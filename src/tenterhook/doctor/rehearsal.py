@@ -1,4 +1,4 @@
-"""A rehearsal: a backward and steps that leave everything as it was, versions included."""
+"""Run a backward and optimizer steps, and restore everything that they changed, also the tensors' version counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenterhook.rig import Rig
 from tenterhook.rig.runtime.attached_hook import AttachedHook
 from tenterhook.rig.runtime.status import HookEvent
 
-#: of a site, what firing changes
+#: attributes of a site that change when its hook fires
 _COUNTERS = (
     "_due",
     "bound",
@@ -35,6 +35,7 @@ _COUNTERS = (
 
 @contextmanager
 def rehearsal(rig: Rig, loss: Tensor, optimizers: Iterable[Optimizer]) -> Iterator[None]:
+    """Restore the rig, the model, all gradients, the optimizers and the random state when the block ends."""
     model, optimizers = rig._attached_model(), list(optimizers)
     stepped = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     with ExitStack() as undo:
@@ -48,7 +49,7 @@ def rehearsal(rig: Rig, loss: Tensor, optimizers: Iterable[Optimizer]) -> Iterat
 
 
 def step(optimizer: Optimizer, look: Callable[[], None]) -> None:
-    """One step, and a look at the gradients it is taken with: after all that is done to them before it."""
+    """Run one step, and call `look` right before it, when all other step pre-hooks have run."""
     handle = optimizer.register_step_pre_hook(lambda *_: look())
     try:
         optimizer.step()
@@ -58,7 +59,7 @@ def step(optimizer: Optimizer, look: Callable[[], None]) -> None:
 
 @contextmanager
 def silenced(rig: Rig) -> Iterator[None]:
-    """Mute every hook of the rig for a while."""
+    """Mute every hook of the rig while the block runs."""
     switched = [hook for hook in rig._installer.hooks.values() if not hook.status.is_muted]
     for hook in switched:
         hook.apply(HookEvent.MUTE)
@@ -73,7 +74,7 @@ def silenced(rig: Rig) -> Iterator[None]:
 
 
 def _leaves(loss: Tensor) -> list[Tensor]:
-    """What else gets a gradient: inputs, and parameters of other models."""
+    """Find every leaf of the loss's graph, since inputs and parameters of other models get gradients too."""
     waiting = [loss.grad_fn]
     seen, found = {loss.grad_fn}, [loss] if loss.is_leaf else []
     while waiting:
@@ -135,7 +136,7 @@ def _put_back(hook: AttachedHook, kept: dict[str, Any]) -> None:
         site.skipped = skipped
     packed, pending, free, pending_free = kept["tables"][:4]
     state = hook.state
-    # A step's end puts other dicts in place of some of these.
+    # The end of a step replaces some of these dicts by others.
     state.packed, state.pending, state.free, state.pending_free = (t[0] for t in (packed, pending, free, pending_free))
     for table, tensors, values in kept["tables"]:
         table.clear()
@@ -166,7 +167,7 @@ def _values(tensors: list[Tensor]) -> Iterator[None]:
 
 @contextmanager
 def _gradients(tensors: list[Tensor]) -> Iterator[None]:
-    """What has accumulated so far is added to, but not changed."""
+    """Replace the gradients by copies while the block runs, and restore the originals when it ends."""
     grads = [t.grad for t in tensors]
     for tensor, grad in zip(tensors, grads, strict=True):
         tensor.grad = None if grad is None else grad.clone()

@@ -1,4 +1,7 @@
-"""python -m torch.distributed.run ... -m tests.doctor.ranks.examined [PROGRAM...]: in turn, bare and examined."""
+"""Run each program first without an exam and then under an exam, and print what each rank found.
+
+python -m torch.distributed.run ... -m tests.doctor.ranks.examined [PROGRAM...]
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ import torch.distributed.tensor.parallel
 from tests.doctor.programs import Program, programs, run, same
 
 
-def told(program: Program) -> dict[str, object]:
+def compare_runs(program: Program) -> dict[str, object]:
     runs = []
     for examined in (False, True):
         dist.barrier()
@@ -35,12 +38,12 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     end = dist.destroy_process_group
-    gc.freeze()  # each exam collects twice, and goes through all objects that are left
-    # One group for all of them: a second one at the same store would find the addresses of the first.
+    gc.freeze()  # each exam collects garbage twice, and frozen objects are not visited
+    # All programs share one group: a second group at the same store would find the addresses of the first.
     dist.init_process_group = dist.destroy_process_group = lambda *args, **kwargs: None
     for program in (*programs("ranks/faulty"), *programs("ranks/healthy")):
         if len(sys.argv) == 1 or str(program) in sys.argv[1:]:
-            # One write, so that ranks do not mix their lines.
-            os.write(1, f"told {json.dumps(told(program))}\n".encode())
+            # A single write keeps the lines of the ranks apart.
+            os.write(1, f"result {json.dumps(compare_runs(program))}\n".encode())
     dist.barrier()
     end()

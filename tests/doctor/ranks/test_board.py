@@ -1,4 +1,4 @@
-"""What ranks tell each other at the end of an exam: through a store, and nobody waits for ever."""
+"""Test how ranks exchange their results through a store at the end of an exam, and that no rank waits forever."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def boards(world: int) -> list[Board]:
     return made
 
 
-def told(texts: list[str], patience: float = 5.0) -> list[tuple[int, str] | None]:
+def answers(texts: list[str], patience: float = 5.0) -> list[tuple[int, str] | None]:
     with ThreadPoolExecutor(len(texts)) as pool:
         return list(pool.map(lambda b, t: b.other("exam", t, patience), boards(len(texts)), texts))
 
 
 def test_ranks_that_are_alike():
-    assert told(["a", "a", "a"]) == [None, None, None]
+    assert answers(["a", "a", "a"]) == [None, None, None]
 
 
 def test_one_differs_and_rank_0_is_told_too():
-    assert told(["a", "a", "b"]) == [(2, "b"), None, (0, "a")]
+    assert answers(["a", "a", "b"]) == [(2, "b"), None, (0, "a")]
 
 
 def test_a_rank_that_does_not_come_is_not_waited_for():

@@ -1,4 +1,7 @@
-"""Raw hooks on two ranks: the fault is named first on the rank that has it, and of what is healthy nothing is said."""
+"""Test exams of raw hooks on two ranks.
+
+The rank that has the fault must report it first, and healthy programs must not be reported.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,25 @@ from tests.doctor.programs import Program, programs
 from tests.ranks.launch import torchrun
 
 FAULTY, HEALTHY = programs("ranks/faulty"), programs("ranks/healthy")
-#: the rank that has a hook says that others do not
+#: the finding that only the rank with the hook reports: the other ranks do not have the hook
 OF_ONE_RANK = "TH111"
 
 pytestmark = pytest.mark.ranks
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, list[dict[str, Any]]]:
-    """What each rank says of each program: all in one launch, since starting takes longer than running."""
+def results() -> dict[str, list[dict[str, Any]]]:
+    """Collect the results of all programs on both ranks from one launch, since starting takes longer than running."""
     found: dict[str, list[dict[str, Any]]] = {}
     for line in torchrun("tests.doctor.ranks.examined", 2).splitlines():
-        if line.startswith("told "):
-            one = json.loads(line.removeprefix("told "))
+        if line.startswith("result "):
+            one = json.loads(line.removeprefix("result "))
             found.setdefault(one["program"], []).append(one)
     return found
 
 
-def of_both_ranks(told: dict[str, list[dict[str, Any]]], program: Program) -> list[dict[str, Any]]:
-    runs = told[str(program)]
+def of_both_ranks(results: dict[str, list[dict[str, Any]]], program: Program) -> list[dict[str, Any]]:
+    runs = results[str(program)]
     assert sorted(one["rank"] for one in runs) == [0, 1]
     for one in runs:
         assert one["error"] == one["bare"]
@@ -38,8 +41,8 @@ def of_both_ranks(told: dict[str, list[dict[str, Any]]], program: Program) -> li
 
 
 @pytest.mark.parametrize("program", FAULTY, ids=str)
-def test_the_fault_is_named_first(program: Program, told: dict[str, list[dict[str, Any]]]):
-    runs = of_both_ranks(told, program)
+def test_the_fault_is_named_first(program: Program, results: dict[str, list[dict[str, Any]]]):
+    runs = of_both_ranks(results, program)
     if program.codes == [OF_ONE_RANK]:
         others = [one for one in runs if OF_ONE_RANK not in [code for code, _, _ in one["found"]]]
         assert len(others) == 1
@@ -54,8 +57,8 @@ def test_the_fault_is_named_first(program: Program, told: dict[str, list[dict[st
 
 
 @pytest.mark.parametrize("program", HEALTHY, ids=str)
-def test_nothing_is_wrong(program: Program, told: dict[str, list[dict[str, Any]]]):
-    for one in of_both_ranks(told, program):
+def test_nothing_is_wrong(program: Program, results: dict[str, list[dict[str, Any]]]):
+    for one in of_both_ranks(results, program):
         assert one["error"] is None
         assert [f for f in one["found"] if f[1] != "note"] == [], one["text"]
 

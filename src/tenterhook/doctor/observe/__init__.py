@@ -1,1 +1,1 @@
-"""What was seen of hooks, models and the program: data, and how it is looked up."""
+"""Hold what an exam observes of hooks, models and the program. Nothing here patches PyTorch or makes findings."""

@@ -1,4 +1,4 @@
-"""What is spread over ranks: DDP's replicas, FSDP2's shards, parts of a DTensor. Seen while the program runs."""
+"""Track what the program distributes over ranks: DDP replicas, FSDP2 shards and DTensors."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from tenterhook.resolve.sharding import is_fsdp2
 DDP, FSDP, DTENSOR = "DDP", "FSDP2", "a DTensor"
 
 
-#: methods of a tensor that give a number of Python's
+#: methods that turn a tensor into a Python number
 _READS = ("item", "tolist", "__float__", "__int__", "__bool__")
 
 
 @dataclass(slots=True)
 class Replica:
-    """One DDP, and what it was made with."""
+    """Describe one DDP module and the parameters that it had when it was created."""
 
     ddp: weakref.ref[nn.Module]
     parameters: frozenset[int]
     modules: frozenset[int]
-    #: where it was made, if the exam was open then
+    #: where it was created, if the exam was open then
     place: str | None
     ranks: int
     ignored: frozenset[str]
-    #: parameters that were frozen then
+    #: ids of the parameters that were frozen then
     frozen: frozenset[int]
-    #: names of parameters that got a gradient which it does not reduce, with what happened to them
+    #: names of parameters whose gradient DDP does not reduce, each with what the program did to the parameter
     strangers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -69,7 +69,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A number that was read from a DTensor whose ranks hold parts of it."""
+    """Describe a Python number that the program read from a partial DTensor, where each rank holds one summand."""
 
     place: str
     how: str
@@ -80,22 +80,24 @@ class Read:
 
 
 class Distribution:
+    """Collect what one exam observes of DDP, FSDP2 and DTensor."""
+
     def __init__(self) -> None:
         self.replicas: list[Replica] = []
         self.reads: dict[str, Read] = {}
         self.board: Board | None = None
-        #: the hook whose function runs
+        #: the hook whose function is running
         self.firing: HookLabel | None = None
         self._groups: dict[int, weakref.ref[Any]] = {}
         self._undo: ExitStack | None = None
 
     def begin(self, modules: list[nn.Module], undo: ExitStack) -> None:
-        """`undo` takes back what is put in later."""
+        """Find the DDP modules that exist already, and keep `undo` for the patches that `look` makes later."""
         self._undo = undo
         self.replicas = [Replica.of(m, None) for m in modules if isinstance(m, nn.parallel.DistributedDataParallel)]
 
     def look(self) -> None:
-        """Called before each backward and registration, since a process group may have been made."""
+        """Patch DTensor as soon as a process group exists. Called before each backward and each registration."""
         if self.board is not None or self._undo is None or not dist.is_available() or not dist.is_initialized():
             return
         if dist.get_world_size() == 1 or dist.get_backend() == "fake":
@@ -131,10 +133,10 @@ class Distribution:
 
         return number
 
-    # -- what a hook is on ---------------------------------------------------------------------------------------------
+    # -- the owner of a hook -------------------------------------------------------------------------------------------
 
     def group(self, tensor: Any, place: Place | None) -> weakref.ref[Any] | None:
-        """What FSDP2 shards a parameter with."""
+        """Return the FSDP2 parameter group that shards a parameter."""
         root = place.root() if place is not None else None
         if root is None or "torch.distributed.fsdp" not in sys.modules or not is_dtensor(tensor):
             return None
@@ -145,7 +147,7 @@ class Distribution:
         return found if found is not None and found() is not None else None
 
     def kind(self, owner: Owner) -> str | None:
-        """How what a hook is on is spread over several ranks, if it is."""
+        """Return how the owner of a hook is distributed over ranks, or None if it is not."""
         if self.board is None:
             return None
         if owner.group is not None:
@@ -163,7 +165,7 @@ class Distribution:
 
     @staticmethod
     def shards(owner: Owner) -> bool:
-        """Whether FSDP2 has the model that a parameter is of."""
+        """Return True if FSDP2 shards the model of a hook's owner."""
         root = owner.place.root() if owner.place is not None else None
         return root is not None and "torch.distributed.fsdp" in sys.modules and is_fsdp2(root)
 

@@ -1,4 +1,4 @@
-"""One firing in numbers: what it was given, and what it returned."""
+"""Summarize one firing of a hook: the tensor that the hook received, and the tensor that it returned."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from tenterhook.doctor.observe.timeline import Timeline
 
 @dataclass(slots=True)
 class FiringSample:
-    """What one firing gave and returned, in a few numbers."""
+    """Summarize what one firing received and returned."""
 
+    #: the norms of the two tensors
     given: float
     returned: float
     equal: bool
-    #: where the one is a multiple of the other
+    #: returned / given, or None if the returned tensor is not a multiple of the given one
     factor: float | None
-    #: the largest element of each
+    #: the largest absolute element of each tensor
     peaks: tuple[float, float]
+    #: the loss scale when the hook fired
     scale: float
-    #: steps before it
+    #: the number of optimizer steps before the firing
     steps: int
-    #: elements that were made zero; None if there are none
+    #: mask of the elements that the hook set to zero; None if there are none
     zeroed: Tensor | None
 
     @classmethod
@@ -51,7 +53,7 @@ class FiringSample:
         )
 
 
-#: elements of a tensor that tell whether it is a multiple of another
+#: the number of elements that are compared to find out whether one tensor is a multiple of another
 _SAMPLE = 4096
 
 
@@ -65,14 +67,14 @@ def _factor(a: Tensor, b: Tensor) -> float | None:
 
 
 def quotients(made: Tensor, given: Tensor) -> Tensor:
-    """What some elements were multiplied by; 1 where there was nothing to multiply."""
+    """Return the factor that each of some elements was multiplied by, and 1 for elements that were zero."""
     step = max(1, given.numel() // _SAMPLE)
     a, b = (t.detach().reshape(-1)[::step] for t in (given, made))
     return torch.where(a == 0, torch.ones_like(a), b / a)
 
 
 def summary(tensor: Tensor) -> str:
-    """The same of the same numbers, on every rank."""
+    """Return a text that is the same on all ranks if the tensors are."""
     numbers = tensor.detach().double()
     return f"{float(numbers.sum()).hex()} {float(numbers.norm()).hex()}"
 
@@ -86,7 +88,7 @@ def comparable(a: Tensor, b: Tensor) -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether its numbers may be looked at."""
+    """Return True for an ordinary strided, real tensor, whose values the exam may read."""
     real = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_nested
     return real and not tensor.is_complex() and tensor.device.type != "meta" and not private.is_functorch(tensor)
 

@@ -1,4 +1,4 @@
-"""The object that a raw hook is registered on, and where it stands in its model."""
+"""Describe the object that a raw hook is registered on, and its place in the model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenterhook.resolve.targets import is_sharded
 
 
 def is_dtensor(value: Any) -> bool:
-    """Return True for a DTensor; import nothing, since a process without that module has none."""
+    """Return True for a DTensor. It imports nothing: if nobody imported DTensor, the process has none."""
     return "torch.distributed.tensor" in sys.modules and isinstance(value, Tensor) and is_sharded(value)
 
 
 @dataclass(frozen=True, slots=True)
 class HookLabel:
-    """Name a hook: its function, what it is on, and the register function that put it there."""
+    """Name a hook by its function, its target and the register function of PyTorch."""
 
     function: str
     target: str
@@ -29,14 +29,17 @@ class HookLabel:
 
 
 class Owner:
-    """What a hook is on. A parameter is known by its place: a weak reference to it would forbid swapping it."""
+    """Identify the tensor, module or optimizer that a hook is registered on.
+
+    A parameter is identified by its place in the model. A weak reference would prevent `torch.utils.swap_tensors`.
+    """
 
     def __init__(self, owner: Any, place: Place | None, group: weakref.ref[Any] | None = None) -> None:
         self.kind = type(owner).__name__
         self.id = id(owner)
         self.place = place
-        #: a DTensor; what FSDP2 shards it with
         self.is_dtensor = is_dtensor(owner)
+        #: the FSDP2 parameter group that shards it
         self.group = group
         tensor = owner if isinstance(owner, Tensor) else None
         self.leaf = tensor is not None and tensor.is_leaf
@@ -48,7 +51,7 @@ class Owner:
         self.ref = None if placed else weakref.ref(owner)
 
     def now(self) -> Any:
-        """The object, or what stands at its place; None if it is gone."""
+        """Return the object, or for a parameter the tensor that is at its place now. None if there is none left."""
         if self.ref is not None:
             return self.ref()
         module = self.place.module() if self.place is not None else None
@@ -60,12 +63,12 @@ class Owner:
 
     @property
     def replaced(self) -> bool:
-        """Whether another tensor stands where the hooked one stood."""
+        """Return True if another tensor is now at the place of the hooked parameter."""
         if not self.is_parameter:
             return False
         now = self.now()
         if self.group is not None and isinstance(now, Tensor) and not is_dtensor(now):
-            return False  # between forward and backward the whole stands there
+            return False  # FSDP2 puts the unsharded parameter there between forward and backward
         return now is None or id(now) != self.id or private.implementation(now) != self.address
 
     @property

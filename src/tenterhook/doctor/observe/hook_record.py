@@ -1,4 +1,4 @@
-"""One raw hook under watch: where it was registered, on what, and what became of it."""
+"""Record one raw hook: where it was registered, on which object, and what happened when it fired."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenterhook.doctor.observe.model_index import Caller
 from tenterhook.doctor.observe.source import Reading
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 
-#: firings of a hook that are looked at number by number, and kept values that are followed
+#: the number of firings of a hook whose values are compared, and of kept tensors that are followed
 SAMPLES = 4
 
 
@@ -33,7 +33,7 @@ FORWARD = ("register_forward_pre_hook", "register_forward_hook")
 BACKWARD = ("register_full_backward_pre_hook", "register_full_backward_hook", "register_backward_hook")
 
 
-#: those that PyTorch tells of each call's output
+#: the backward hooks for which PyTorch passes each output of the module to a setup function
 FULL = BACKWARD[:2]
 
 
@@ -42,31 +42,35 @@ STEP = ("register_step_pre_hook", "register_step_post_hook")
 
 @dataclass(slots=True)
 class MissedBackward:
-    """A backward that a silent hook might have fired in, and why it did not."""
+    """Describe a backward in which a hook did not fire, with the facts that may explain why."""
 
+    #: how the program started it: `backward`, `backward(inputs=...)` or `autograd.grad`
     backward: str
+    #: the owner of the hook, or a parameter of it, was in the graph
     inside: bool
+    #: the owner still existed
     alive: bool = True
     frozen: bool = False
     replaced: bool = False
-    #: by FSDP2 or tensor parallel
+    #: FSDP2 or tensor parallelism replaced the parameter by a shard
     sharded: bool = False
-    #: FSDP2 does not reduce in it
+    #: FSDP2 did not reduce gradients in this backward
     unsynced: bool = False
-    #: parameters of its module were in the graph, used before the hook came
+    #: parameters of the module were in the graph
     used: bool = False
+    #: the forward ran before the hook was registered
     late: bool = False
-    #: the class of another root whose parameters were in the graph, if it is the same as this one's
+    #: the class name of another model of the same class, if that model ran instead of the hooked one
     other: str | None = None
 
 
 @dataclass(slots=True)
 class Calls:
-    """Of one module, while it is watched."""
+    """Count the calls of one module."""
 
     count: int = 0
     without_grad: int = 0
-    #: the class of an output whose tensors a backward hook does not see
+    #: the class of an output in which PyTorch does not find tensors for a backward hook
     odd: str | None = None
 
     def note(self, out: Any) -> None:
@@ -83,50 +87,53 @@ class Calls:
 class FiringLog:
     """List which hooks of an exam fired since the last step, and which have not fired yet."""
 
-    #: numbers of the hooks that fired for the step to come
+    #: numbers of the hooks that fired since the last step
     since_step: set[int] = field(default_factory=set)
-    #: by number, those that have not fired yet and may learn from a backward why
+    #: hooks that have not fired yet, by number; the next backwards may show why
     waiting: dict[int, HookRecord] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class HookRecord:
-    """A hook's record: what it is, then what was seen of it."""
+    """Record what a hook is, and what the exam observed of it."""
 
-    #: among the exam's hooks, and among all of the process
+    #: the index among the hooks of the exam
     number: int
+    #: the index among all hooks that were watched in this process
     serial: int
-    #: the function of PyTorch's that registered it
+    #: the PyTorch function that registered the hook
     kind: str
     function: str
     caller: Caller
     owner: Owner
     born: Moment
     reading: Reading | None
-    #: of the function, and of its code
+    #: the ids of the function and of its code
     identity: tuple[int, int]
     timeline: Timeline
     firings: FiringLog
     distribution: Distribution
     label: HookLabel
-    #: of the plain function inside
+    #: the code of the plain function inside partials, methods and callable objects
     code: CodeType | None = None
     handle: Any = None
-    #: the name by which it holds the tensor that it is on
+    #: the name of the closure variable or default that refers to the hooked tensor
     holder: str | None = None
-    #: its function has values of its own, so that others of its code may do something else
+    #: the function has a closure or defaults, so another function with the same code may behave differently
     bound: bool = False
-    #: it took the number, and the place, of another
+    #: its registration overwrote another hook with the same handle id
     overwrote: bool = False
     removed: Moment | None = None
 
-    #: how what it is on is spread over ranks
+    #: how the owner is distributed over ranks
     spread: str | None = None
-    #: of firings before DDP reduces: what some elements were multiplied by, firings that did something else, or
-    #: dropped the gradient, or changed the parameter, and what that was after the first of these
+    #: from firings before DDP reduces the gradient: the factors that some elements were multiplied by
     factors: Tensor | None = None
+    #: firings that used other factors
     uneven: int = 0
+    #: firings that set the gradient to None
     dropped: int = 0
+    #: firings that changed the parameter, and a summary of the parameter after the first of them
     drifted: int = 0
     drift: str = ""
 
@@ -136,76 +143,87 @@ class HookRecord:
     in_place: int = 0
     raised: str | None = None
     samples: list[FiringSample] = field(default_factory=list)
-    #: firings in a recomputation; with no gradient at all; with none of its inputs; onto a .grad that was there;
-    #: after it was removed; on copies of what it is on
+    #: firings while a checkpoint recomputed the forward
     recomputed: int = 0
+    #: firings where the gradient was None
     nones: int = 0
+    #: firings where the gradients of all inputs were None
     without_input: int = 0
+    #: firings where the leaf already had a nonzero .grad, to which the gradient is added
     accumulating: int = 0
-    #: of those, since the gradient was last empty, and those that a step was taken with
+    #: such firings since .grad was last zero or None, and such firings that a step has used
     adding: int = 0
     summed: int = 0
+    #: firings after the hook was removed
     late_firings: int = 0
+    #: firings on a copy of the owner
     copies_fired: int = 0
     most_in_backward: int = 0
-    #: whether passes with create_graph were among them, and passes without
+    #: contains True if the hook fired in a backward with create_graph, and False if it fired in one without
     graphs: set[bool] = field(default_factory=set)
-    #: the tensor was another version of itself when the gradient came
+    #: the tensor was changed in place between the registration and a firing
     rebased: bool = False
-    #: values it was shown, and gradients it kept a reference to, with their version then
+    #: tensors that the hook received and may have kept, and when it received them
     kept: list[tuple[Moment, weakref.ref[Tensor]]] = field(default_factory=list)
+    #: gradients to which the hook kept a reference, with the version counter at that time
     aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
 
-    #: backwards that it did not fire in
+    #: backwards in which the hook did not fire
     missed_backwards: list[MissedBackward] = field(default_factory=list)
-    #: how the module it is on is called, where PyTorch tells
+    #: the calls of the owner's module, if they are counted
     calls: Calls | None = None
-    #: nodes of forwards that it changed and a checkpoint may run again, with the backwards that had run then
+    #: graph nodes that the hook returned and that a checkpoint may compute again, with the number of backwards before
     checkpointed: dict[tuple[int, str], int] = field(default_factory=dict)
-    #: recomputations that ran without it, though their forward had it
+    #: recomputations without the hook of a forward that ran with the hook
     recomputed_without: int = 0
 
-    #: steps of an optimizer that holds the parameter, of others; steps that found no gradient any more
+    #: steps of an optimizer that holds the parameter
     reached: int = 0
+    #: steps of optimizers that do not hold the parameter
     outside: int = 0
+    #: steps before which the gradient was cleared
     cleared: int = 0
     optimizers: set[str] = field(default_factory=set)
-    #: how far a step moved what it had made zero, and by what
+    #: how far a step moved the elements whose gradient the hook had set to zero, and the cause
     moved: list[tuple[float, str]] = field(default_factory=list)
-    #: factors of clippings by the norm, and whether all that was clipped had the same factor of hooks
+    #: the factor of each clipping by the norm, and whether hooks had scaled all clipped gradients by one factor
     clipped: list[tuple[float, bool]] = field(default_factory=list)
+    #: the number of the last backward in which the hook fired, and how often it fired in that backward
     _in_backward: tuple[int, int] = (-1, 0)
 
-    # -- what it is --------------------------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------------------------
 
     @property
     def foreign(self) -> bool:
+        """Return True if a library registered the hook, and not the user's code."""
         return not self.caller.users
 
     @property
     def below(self) -> str:
-        """A selector of the parameters of the module it is on."""
+        """Return a selector for the parameters of the hooked module."""
         return "*" if self.owner.name == "." else f"{self.owner.name}.*"
 
     @property
     def alive(self) -> bool:
+        """Return True if the hook is still registered."""
         hooks = private.registered_in(self.handle)
         return hooks is not None and self.handle.id in hooks
 
     @property
     def taken_off(self) -> bool:
-        """Gone from what it was on, and not by its handle."""
+        """Return True if the owner still exists, and the hook was deleted from it without its handle."""
         there = not self.owner.replaced if self.owner.is_parameter else self.owner.now() is not None
         return self.removed is None and not self.alive and there
 
     @property
     def waits(self) -> bool:
-        """Whether a backward may tell why it is silent."""
+        """Return True for a kind of hook whose missing firing a backward can explain."""
         return self.kind in (*TENSOR, *FORWARD, *BACKWARD)
 
     # -- firing ------------------------------------------------------------------------------------------------------
 
     def fire(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function of the hook, record what it did, and return its result."""
         looking = len(self.samples) < SAMPLES and self.fired < 4 * SAMPLES
         if not self.fired:
             self.spread = self.distribution.kind(self.owner)
@@ -248,7 +266,7 @@ class HookRecord:
     def _on_replica(
         self, parameter: Tensor, fire: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What is done to a parameter, and to its gradient, before DDP reduces it."""
+        """Record how the hook changes a parameter and its gradient before DDP reduces the gradient."""
         accumulated = self.kind == TENSOR[1]
         value, given = parameter.detach().clone(), parameter.grad if accumulated else args[0]
         given = given.detach().clone() if given is not None and is_plain(given) else None
@@ -348,7 +366,7 @@ class HookRecord:
         return out
 
     def _follow(self, args: tuple[Any, ...]) -> None:
-        """Whether what it was shown stays alive: it may have put it away."""
+        """Follow the tensor that the hook received, to find out later whether the hook kept it alive."""
         shown = next((t for t in _tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
         if shown is not None and torch.is_grad_enabled():
             self.kept.append((self.timeline.now(), weakref.ref(shown)))

@@ -1,4 +1,4 @@
-"""Where things are: the modules and parameters of the process, by identity, and whose code a frame is."""
+"""Find the name of any module or parameter of the process, and find out whose code called a function."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ _HERE = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    #: file:line in the user's code, if there is any on the stack
+    """Describe who called a watched function."""
+
+    #: file:line of the innermost frame of the user's code, or the caller's file if no such frame is on the stack
     place: str
-    #: the call itself stands in the user's code
+    #: the user's code made the call itself
     users: bool
-    #: or in tenterhook's
+    #: tenterhook made the call
     ours: bool
     file: str
 
 
 def caller() -> Caller:
-    """Who calls the watched function: the frame next to it that is not in the doctor."""
+    """Describe the caller of the watched function: the nearest frame outside the doctor."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
@@ -49,25 +51,27 @@ def caller() -> Caller:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of a module, or of a parameter: then `key` is its name in the module."""
+    """Locate a module or a parameter in a model."""
 
     name: str
+    #: the module, or the module that has the parameter
     module: weakref.ref[nn.Module]
     root: weakref.ref[nn.Module]
-    #: what the root is, also when it is gone
+    #: the class of the root, which is needed after the root was deleted
     model: type = nn.Module
+    #: the name of the parameter in its module; empty for a module
     key: str = ""
 
 
 def original_module(module: nn.Module) -> nn.Module:
-    """The model, whatever compiled it."""
+    """Return the model inside the wrappers that `torch.compile` put around it."""
     while isinstance(inner := private.child_modules(module).get("_orig_mod"), nn.Module):
         module = inner
     return module
 
 
 class ModelIndex:
-    """Looked up by identity; looked for anew when something is not found, or not where it was."""
+    """Look up modules and parameters by identity. A lookup rebuilds the index if its result is missing or outdated."""
 
     def __init__(self) -> None:
         self._parameters: dict[int, Place] = {}
@@ -76,7 +80,11 @@ class ModelIndex:
         self._threads: set[int] = set()
 
     def begin(self) -> None:
-        """Find what is there. Later on, with hooks that fire in other threads, this would break PyTorch's tuples."""
+        """Find the modules that exist already.
+
+        This must happen before hooks fire in other threads: `gc.get_objects` adds references to tuples that PyTorch is
+        still filling, and PyTorch then fails.
+        """
         self._made = {id(m): weakref.ref(m) for m in gc.get_objects() if issubclass(type(m), nn.Module)}
 
     def making(self, make: Callable[..., None]) -> Callable[..., None]:
@@ -93,7 +101,7 @@ class ModelIndex:
 
     @property
     def several_threads(self) -> bool:
-        """Whether more than one has trained."""
+        """Return True if more than one thread ran a backward or registered a hook."""
         return len(self._threads) > 1
 
     def parameter(self, tensor: Tensor) -> Place | None:
@@ -116,20 +124,21 @@ class ModelIndex:
         return None
 
     def of_id(self, tensor_id: int) -> Place | None:
-        """Of a parameter that is known to be alive."""
+        """Return the place of a living parameter by its id, without rebuilding the index."""
         return self._parameters.get(tensor_id)
 
     def modules(self) -> list[nn.Module]:
-        """But for those of TorchScript, which keep their parts elsewhere."""
+        """List the living modules, without those of TorchScript, which store their submodules elsewhere."""
         found = [m for ref in list(self._made.values()) if (m := ref()) is not None and "_modules" in m.__dict__]
         return [m for m in found if not isinstance(m, torch.jit.ScriptModule)]
 
     def look(self) -> None:
+        """Rebuild the index."""
         modules = self.modules()
         children = ((m, c) for m in modules for c in list(private.child_modules(m).values()) if c is not None)
         inner = {id(child) for module, child in children if child is not module}
         found: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
-        # Modules that contain each other have no root above them; the first that was made is theirs.
+        # Modules that contain each other have no root above them. The one that was created first serves as the root.
         for root in (*(m for m in modules if id(m) not in inner), *modules):
             if id(root) not in found[1]:
                 _walk(root, *found)
@@ -137,20 +146,20 @@ class ModelIndex:
 
 
 def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
-    """Note where every module and parameter of a root stands, under the name that `th.hook` takes."""
+    """Index every module and parameter of a root under the name that `th.hook` accepts."""
     at, kind = weakref.ref(root), type(original_module(root))
     for name, module in walk(root, skip=torch.jit.ScriptModule):
         if id(module) in modules:
             continue
         ref = weakref.ref(module)
         modules[id(module)] = Place(name, ref, at, kind)
-        for key, parameter in list(private.own_parameters(module).items()):  # another thread may be making it
+        for key, parameter in list(private.own_parameters(module).items()):  # another thread may be adding parameters
             if parameter is not None:
                 parameters.setdefault(id(parameter), Place(parameter_name(name, key), ref, at, kind, key))
 
 
 def names_of(root: nn.Module, part: nn.Module | Tensor) -> list[str]:
-    """List every name that `th.hook` takes for a module or parameter of a model."""
+    """List every name that `th.hook` accepts for a module or parameter of a model."""
     found = list(walk(root, skip=torch.jit.ScriptModule))
     if isinstance(part, nn.Module):
         names = [name for name, module in found if module is part]

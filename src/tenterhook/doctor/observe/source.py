@@ -1,4 +1,4 @@
-"""Reading a hook's code: what it returns, what it throws away, what it holds. Nothing is run."""
+"""Read the bytecode of a hook without running it: what it returns, what it discards, what it refers to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-#: methods that make another gradient of a gradient
+#: methods that compute a new gradient from a gradient
 _CHANGES = frozenset(
     [
         "clamp",
@@ -43,10 +43,11 @@ _CHANGES = frozenset(
 )
 
 
-#: of a tensor's methods, those that wait for the device
+#: methods of a tensor that wait for the device
 _WAITS = frozenset(["item", "tolist", "cpu", "numpy"])
 
 
+#: functions and methods that limit a gradient
 _LIMITS = frozenset(
     [
         "clamp",
@@ -65,25 +66,29 @@ _LIMITS = frozenset(
 )
 
 
-#: methods by which an observer keeps what it saw
+#: methods with which an observer stores what it received
 _KEEPS = frozenset(["append", "extend", "add", "update", "put", "write", "log", "add_scalar", "add_histogram"])
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What can be said of a function without running it."""
+    """Describe what the bytecode of a function shows."""
 
+    #: the function returns a value that is not None
     returns: bool
-    #: how a new gradient is made and thrown away: the name it gets, or "" where it gets none
+    #: the variable to which a new gradient is assigned and then discarded, "" if it is not assigned, None if no new
+    #: gradient is discarded
     lost: str | None
+    #: the methods that wait for the device
     waits: tuple[str, ...]
-    #: it clamps, or divides by a norm
+    #: the function clamps, or computes a norm
     limits: bool
+    #: the arguments that PyTorch passes
     arguments: tuple[str, ...]
 
 
 def read(fn: Callable[..., Any]) -> Reading | None:
-    """None for what has no bytecode: a builtin, an object of C."""
+    """Read a function. Return None if it has no bytecode, for example a builtin."""
     code = getattr(bare(fn), "__code__", None)
     if code is None:
         return None
@@ -97,7 +102,10 @@ def read(fn: Callable[..., Any]) -> Reading | None:
 
 @lru_cache(maxsize=1024)
 def _read(code: types.CodeType, bound: int, defaults: int, named: frozenset[str]) -> Reading:
-    """The arguments that PyTorch gives are those which nobody has given yet."""
+    """Read the code of a function whose first `bound` arguments and whose arguments in `named` are already bound.
+
+    PyTorch passes the remaining arguments.
+    """
     free = code.co_varnames[: code.co_argcount - defaults]
     arguments = (*free[:bound], *(name for name in free[bound:] if name not in named))
     given = arguments[bound:]
@@ -120,7 +128,7 @@ class Step(NamedTuple):
 
 
 def _steps(code: types.CodeType) -> list[Step]:
-    """The instructions that say something."""
+    """List the instructions, without those that do not matter here."""
     found = []
     for one in dis.get_instructions(code):
         if one.opname in ("CACHE", "RESUME", "PRECALL", "NOP", "PUSH_NULL", "COPY_FREE_VARS"):
@@ -136,7 +144,7 @@ def _steps(code: types.CodeType) -> list[Step]:
 
 
 def bare(fn: Any) -> Any:
-    """The plain function inside of a partial, a method or a callable object."""
+    """Return the plain function inside a partial, a method or a callable object."""
     while isinstance(fn, partial):
         fn = fn.func
     if inspect.ismethod(fn):
@@ -164,7 +172,7 @@ def _lost(steps: list[Step], given: tuple[str, ...]) -> str | None:
 
 
 def _edited(steps: list[Step], given: tuple[str, ...]) -> str | None:
-    """A copy of an argument that gets new elements and is then forgotten."""
+    """Find a clone of an argument whose elements are assigned and that is never read afterwards."""
     copies = {
         steps[n].value
         for n in range(1, len(steps))
@@ -184,13 +192,13 @@ def _edited(steps: list[Step], given: tuple[str, ...]) -> str | None:
 
 
 def _keeps(steps: list[Step]) -> bool:
-    """Whether something is put where it outlives the call."""
+    """Return True if the function stores a value where it outlives the call."""
     stores = ("STORE_SUBSCR", "STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL")
     return any(s.op in stores or (s.op in _METHODS and s.value in _KEEPS) for s in steps)
 
 
 def _expression(steps: list[Step], end: int) -> list[Step]:
-    """The instructions of the statement that ends here: those of its line, since the last store."""
+    """Return the instructions of the statement that ends here, which begins after the last store, pop or return."""
     first = end
     while first > 0 and steps[first - 1].op not in ("STORE_FAST", "POP_TOP", "RETURN_VALUE", "STORE_SUBSCR"):
         first -= 1
@@ -198,7 +206,7 @@ def _expression(steps: list[Step], end: int) -> list[Step]:
 
 
 def _changes(made: list[Step], given: tuple[str, ...]) -> bool:
-    """Whether the statement makes something new out of an argument: by arithmetic, such a method, or torch itself."""
+    """Return True if the statement computes a new value from an argument by an operator, a method or torch."""
     if not made or not any(s.op == "LOAD_FAST" and s.value in given for s in made):
         return False
     first, last = made[0], made[-1].op
@@ -218,19 +226,20 @@ def _changes(made: list[Step], given: tuple[str, ...]) -> bool:
 
 
 def _begins_chain(before: Step, given: tuple[str, ...]) -> bool:
-    """A method of an argument, or of what a method returned."""
+    """Return True if the next method is called on an argument, or on the result of a call."""
     return (before.op == "LOAD_FAST" and before.value in given) or before.op.startswith("CALL")
 
 
-#: names that torch is imported by, and functions of its that make something new of a gradient
+#: names under which torch is usually imported
 _TORCH = ("torch", "F", "functional", "nn")
 
 
+#: functions of torch that compute a new gradient from a gradient
 _MAKES = _CHANGES | frozenset(["normalize", "softmax", "relu", "gelu", "dropout", "ones_like", "sigmoid", "abs"])
 
 
 def held(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """What a function holds on to: its closure, its defaults, what was bound to it."""
+    """Yield the names and values that a function refers to: its closure, its defaults and its bound arguments."""
     while isinstance(fn, partial):
         yield from ((f"argument {i}", value) for i, value in enumerate(fn.args))
         yield from fn.keywords.items()
@@ -251,7 +260,7 @@ def held(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def holder_of(fn: Callable[..., Any], tensor: Tensor) -> str | None:
-    """The name by which a function holds this very tensor."""
+    """Return the name under which a function refers to exactly this tensor."""
     for name, value in held(fn):
         if value is tensor or (isinstance(value, list | tuple) and any(one is tensor for one in value)):
             return name
@@ -259,7 +268,7 @@ def holder_of(fn: Callable[..., Any], tensor: Tensor) -> str | None:
 
 
 def evaluations(path: str) -> list[int]:
-    """Lines of a file that evaluate text which is not written there."""
+    """List the lines of a file that call `eval` or `exec` with a text that is not a constant."""
     try:
         tree = ast.parse(Path(path).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""Points in time: how many backwards and steps have run, and which graph node comes next."""
+"""Count the backwards and steps of an exam, so that observations can be ordered in time."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from tenterhook import torch_internals as private
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Mark a point in time: the backwards and steps before it, and the number of the graph's next node."""
+    """Mark a point in time."""
 
+    #: the numbers of backwards and steps before it
     backwards: int
     steps: int
+    #: the sequence number that autograd gives to its next node
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunningBackward:
-    #: how it was called: `backward`, `backward(inputs=...)` or `autograd.grad`
+    """Describe the backward that is running."""
+
+    #: how the program started it: `backward`, `backward(inputs=...)` or `autograd.grad`
     entry: str
     create_graph: bool
 
 
 @dataclass(slots=True)
 class Timeline:
-    """Count the backwards and steps of one exam; hold the loss scale and the backward that runs."""
+    """Count the backwards and steps of one exam, and hold the loss scale and the running backward."""
 
-    #: whether the exam is open; outside of it nothing is recorded
+    #: whether the exam is open; nothing is recorded while it is not
     open: bool = False
     backwards: int = 0
     steps: int = 0
-    #: the factor on the loss now
+    #: the current loss scale
     scale: float = 1.0
     running: RunningBackward | None = None
 

@@ -1,1 +1,1 @@
-"""Watching PyTorch's register functions for a while, and putting them back."""
+"""Patch the functions of PyTorch that an exam watches, and restore them when the exam ends."""

@@ -1,4 +1,4 @@
-"""What torch.compile made of hooks, as far as dynamo tells: nothing here goes into what is compiled."""
+"""Watch what torch.compile does with hooks, from dynamo's own records. This adds no code to the compiled graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenterhook.doctor.observe.model_index import Caller, caller
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.torch_internals import compiler as dynamo
 
-#: the node of a graph that AOTAutograd made
+#: the name of the node that stands for a whole compiled graph in the autograd graph
 COMPILED_NODE = "CompiledFunctionBackward"
 
 
@@ -32,20 +32,21 @@ Frame = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Recompiled:
-    """Once more, because of something that a hook does."""
+    """Describe a recompilation that a hook caused."""
 
-    #: the line that changes what the code was made for, and the frame of that code
+    #: the line of the hook on which a guard failed
     place: str
+    #: the name of the frame that was compiled again
     frame: str
-    #: the hook is that frame
+    #: the hook itself is that frame
     alone: bool
-    #: there was no more: the limit was reached
+    #: the compiler did not recompile, because its limit was reached
     refused: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """A tensor that compiled code gave, and that is to keep its gradient."""
+    """Describe a tensor that compiled code returned and on which the program called `retain_grad`."""
 
     tensor: weakref.ref[Tensor]
     name: str
@@ -53,7 +54,7 @@ class Retained:
 
 
 def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Neither it nor what it calls is compiled by itself; where compiled code calls it, it is inlined."""
+    """Wrap a function so that dynamo compiles neither it nor its callees separately. Compiled callers inline it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -69,7 +70,7 @@ def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Compiler:
-    """Dynamo, watched. It is not imported for that."""
+    """Watch dynamo, without importing it."""
 
     def __init__(self, hooks: list[HookRecord], timeline: Timeline) -> None:
         self._hooks = hooks
@@ -80,24 +81,26 @@ class Compiler:
         self._entered: HookRecord | None = None
         self._seen: Any = None
         self._frames: dict[str, str] = {}
-        #: by hook: why it broke graphs; recompilations for it; its operations that were left out
+        #: by the number of the hook: the reasons of the graph breaks that it caused
         self.breaks: dict[int, list[str]] = {}
+        #: ... the recompilations that it caused
         self.recompiled: dict[int, list[Recompiled]] = {}
+        #: ... its operations that the compiler removed
         self.left_out: dict[int, list[str]] = {}
-        #: hooks that came when something was compiled already, and whether that was what runs their module
+        #: hooks that were registered after a compilation, and whether compiled code runs their module
         self.late: dict[int, bool] = {}
-        #: by hook, the backwards that ran before it was compiled in
+        #: by the number of the hook: the backwards that ran before the hook was compiled into the code
         self._before: dict[int, int] = {}
-        #: graph breaks for backward hooks, which do not say of which module
+        #: graph breaks for backward hooks; dynamo does not report the module
         self.breaks_for_backward = 0
         self._retained: list[Retained] = []
-        #: of those, the ones that a backward left without a gradient
+        #: those of `_retained` that have no gradient after a backward
         self.emptied: list[Retained] = []
 
     # -- listening ---------------------------------------------------------------------------------------------------
 
     def listen(self) -> None:
-        """As soon as dynamo is there."""
+        """Patch dynamo once it is imported. Calling this again does nothing."""
         if self._undo is not None or not self._timeline.open or not dynamo.may_compile():
             return
         self._undo = ExitStack()
@@ -116,23 +119,24 @@ class Compiler:
         return any(one is module for around in list(self.models) for one in around.modules())
 
     def came(self, hook: HookRecord) -> None:
+        """Note a hook that is registered on a module after something was compiled."""
         module = hook.owner.now()
         if isinstance(module, nn.Module) and dynamo.may_compile() and dynamo.compilations():
             self.late[hook.number] = self.runs(module)
 
     def enter(self, hook: HookRecord) -> None:
-        """A hook goes into code that is compiled now."""
+        """Note that the compiler is tracing into this hook."""
         self.listen()
         self.collect()
         self._entered = hook
         self._before.setdefault(hook.number, _uses(hook))
 
     def without(self, hook: HookRecord) -> int:
-        """Backwards through compiled code that was made before the hook, if other code has it since."""
+        """Count the backwards through code that was compiled before the hook, if newer code contains the hook."""
         if not self.late.get(hook.number):
             return 0
         broken = hook.kind in FULL and hook.fired and self.breaks_for_backward
-        # It has met the backward that it fired in.
+        # The backward in which the hook fired is in the list of missed backwards too.
         return _uses(hook) - 1 if broken else self._before.get(hook.number, 0)
 
     def _breaking(self, tell: Callable[..., None]) -> Callable[..., None]:
@@ -163,7 +167,7 @@ class Compiler:
         return made
 
     def collect(self) -> None:
-        """What was compiled since the last time."""
+        """Read dynamo's records of the compilations since the last call."""
         if self._undo is None:
             return
         for one in dynamo.compilations(self._seen):
@@ -178,7 +182,7 @@ class Compiler:
                 self.recompiled.setdefault(hook.number, []).append(again)
 
     def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[HookRecord, bool]]:
-        """The hooks whose code is running in a stack, and whether they are its outermost frame."""
+        """Yield the hooks whose code is in a stack, and whether the hook is its outermost frame."""
         start = next((n for n, frame in enumerate(frames) if _is_stand_in(frame)), -1) + 1
         if start >= len(frames):
             return
@@ -188,7 +192,7 @@ class Compiler:
             if code is not None and (code.co_filename, code.co_name) == (file, name) and line in _lines(code):
                 yield hook, not start
 
-    # -- tensors that come out ---------------------------------------------------------------------------------------
+    # -- outputs of compiled code ------------------------------------------------------------------------------------
 
     def retaining(self, retain: Callable[..., None]) -> Callable[..., None]:
         @wraps(retain)
@@ -200,16 +204,17 @@ class Compiler:
         return uncompiled(retained)
 
     def waiting_in(self, nodes: Callable[[], set[Any]]) -> list[tuple[Retained, Tensor]]:
-        """Tensors that the backward to come goes through."""
+        """List the tensors with `retain_grad` that the next backward passes through."""
         alive = [(one, t) for one in self._retained if (t := one.tensor()) is not None and t.grad is None]
         return [(one, t) for one, t in alive if t.grad_fn in nodes()] if alive else []
 
     def gone_through(self, waited: list[tuple[Retained, Tensor]]) -> None:
+        """Note which of the tensors have no gradient after the backward."""
         self.emptied += [one for one, tensor in waited if tensor.grad is None]
 
 
 def _uses(hook: HookRecord) -> int:
-    """Backwards so far of a forward since it came, through its module and not through it."""
+    """Count the backwards that used the module after the hook was registered, but did not fire the hook."""
     return sum(meeting.used and not meeting.late for meeting in hook.missed_backwards)
 
 

@@ -1,4 +1,4 @@
-"""What ran while an exam was open: backwards, steps, clippings, loss scales, and what they meant for each hook."""
+"""Record the backwards, steps, clippings and loss scales of an exam, and what they mean for each hook."""
 
 from __future__ import annotations
 
@@ -31,22 +31,25 @@ from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
 from tenterhook.doctor.patch.compiler import Compiler, uncompiled
 from tenterhook.torch_internals import compiler as dynamo
 
-#: nodes of a graph that are walked through to see what a loss depends on
+#: the largest number of graph nodes that are visited to find out what a loss depends on
 MOST_NODES = 200_000
 
 
 @dataclass(slots=True)
 class Graph:
-    """What a loss depends on."""
+    """Describe what a loss depends on."""
 
     nodes: set[Any]
-    #: leaves by id, and the number of the latest node that uses each
+    #: by the id of a leaf: the sequence number of the last node that uses the leaf
     leaves: dict[int, int]
+    #: the highest sequence number in the graph
     latest: int = -1
+    #: False if the graph was too large to visit all nodes
     whole: bool = True
 
 
 def walk(outputs: Iterable[Any]) -> Graph:
+    """Visit the autograd graph behind the outputs of a backward."""
     waiting = [n for n in (getattr(o, "grad_fn", None) or getattr(o, "node", None) for o in outputs) if n is not None]
     graph = Graph(set(waiting), {})
     for output in outputs:
@@ -72,6 +75,11 @@ def walk(outputs: Iterable[Any]) -> Graph:
 
 
 class ProgramEvents:
+    """Record what the program does while an exam is open.
+
+    Methods with a name in -ing wrap a function of PyTorch: `Recording` installs what they return in its place.
+    """
+
     def __init__(self, places: ModelIndex) -> None:
         self.places = places
         self.timeline = Timeline()
@@ -79,24 +87,28 @@ class ProgramEvents:
         self.hooks: list[HookRecord] = []
         self.firings = FiringLog()
         self.compiler = Compiler(self.hooks, self.timeline)
-        #: backwards that kept their graph, and where
+        #: the number of backwards with `retain_graph=True`, and the place of the last one
         self.retained = 0
         self.retained_at: str | None = None
+        #: optimizer steps that ran inside a backward
         self.steps_inside = 0
         self.skipped_steps = 0
         self._stepped = False
+        #: places that clipped gradients when no parameter had one
         self.empty_clips: list[str] = []
-        #: places of reentrant checkpoints that got no gradient
+        #: places of reentrant checkpoints without an input that requires grad
         self.blind_checkpoints: list[str] = []
         #: ids of parameters that functional_call replaced
         self.functional: set[int] = set()
-        #: how modules with backward hooks are called, and for a while those with hooked parameters
+        #: the calls of modules with backward hooks
         self.calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
+        #: the calls of modules with hooked parameters, counted until all those hooks have fired
         self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
+        #: the function that stops the counting in `_uses`, or None if nothing is counted
         self.look_away: Callable[[], None] | None = None
-        #: removed, though a checkpoint may run their forwards again
+        #: hooks that were removed although a checkpoint may run their forward again
         self.missed: list[HookRecord] = []
-        #: something was compiled since the exam began
+        #: whether the program called torch.compile since the exam began
         self.compiles = False
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
         self._before: dict[int, Tensor] = {}
@@ -106,7 +118,7 @@ class ProgramEvents:
     def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             outer = self.timeline.running
-            # A reentrant checkpoint, within a backward that is counted; or the compiler, which makes a backward's code.
+            # A reentrant checkpoint runs inside a backward that is already counted, and the compiler only traces.
             if outer is not None or dynamo.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()
@@ -181,7 +193,7 @@ class ProgramEvents:
         return MissedBackward(entry, inside or not graph.whole, True, owner.leaf and not now.requires_grad)
 
     def _other(self, hook: HookRecord, graph: Graph) -> str | None:
-        """The class of a root that ran instead of the hooked one."""
+        """Return the class name of the model if another model of the same class ran instead of the hooked one."""
         mine = hook.owner.place
         if mine is None or (hook.calls is not None and hook.calls.count):
             return None
@@ -205,7 +217,7 @@ class ProgramEvents:
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._before.clear()
         if kwargs.get("closure") or any(map(callable, args[1:])):
-            return  # the gradients are made inside of the step
+            return  # the closure computes the gradients inside the step
         if private.graph_task_id() != -1:
             self.steps_inside += 1
         members = self._members.get(optimizer)
@@ -215,7 +227,7 @@ class ProgramEvents:
         for hook in self._hooks_of_parameters():
             parameter = hook.owner.now()
             if parameter is None or id(parameter) not in members:
-                hook.outside += not self.places.several_threads  # each may have a step of its own
+                hook.outside += not self.places.several_threads  # each thread may have its own optimizer
                 continue
             hook.reached += 1
             hook.summed, hook.adding = hook.summed + hook.adding, 0
@@ -315,7 +327,7 @@ class ProgramEvents:
         return compile
 
     def returning(self, set_up: Callable[..., Any]) -> Callable[..., Any]:
-        """What sees the output of a module with backward hooks."""
+        """Wrap the function to which PyTorch passes each output of a module with backward hooks."""
 
         @wraps(set_up)
         def returned(hook: Any, out: Any) -> Any:
@@ -327,8 +339,8 @@ class ProgramEvents:
         return uncompiled(returned)
 
     def uses_of(self, module: nn.Module) -> Calls | None:
-        """How a module is called from now on until every hook has met its backward."""
-        if self.compiles or self.compiler.runs(module):  # a hook on every module would go into the code
+        """Start to count the calls of a module, until no hook waits for its first firing any more."""
+        if self.compiles or self.compiler.runs(module):  # the compiler would trace into a hook on every module
             return None
         if self.look_away is None:
             look_away = private.insert_hook(private.EVERY_CALL, self._called)
@@ -358,7 +370,7 @@ def _shapes(root: nn.Module | None) -> dict[str, Any]:
 
 
 def mover(group: dict[str, Any]) -> str:
-    """What moves a parameter whose gradient is zero."""
+    """Describe what moves a parameter whose gradient is zero."""
     causes = []
     if group.get("weight_decay"):
         causes.append(f"weight_decay={group['weight_decay']}")

@@ -1,4 +1,4 @@
-"""What is registered in a function's place, so that it can be watched."""
+"""Define the callable that is registered instead of a hook's function, so that the exam can watch the hook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, pa
 
 
 class HookProxy:
-    """Registered in the function's place. It runs what the function would, and copies and pickles as the function."""
+    """Call the function of a hook, and record each call. A proxy can be copied and pickled like its function."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class HookProxy:
         *,
         of_a_copy: bool = False,
     ) -> None:
-        """Call `on_compiled` whenever code is compiled with the hook inside."""
+        """Wrap a function. `on_compiled` is called whenever code that contains the hook is compiled."""
         vars(self).update(fn=fn, record=record, on_compiled=on_compiled, of_a_copy=of_a_copy)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """A program may look for its own kind of object among the hooks."""
+        """Return the class of a callable object, since a program may search the hooks for objects of its class."""
         return HookProxy if isinstance(self.fn, FUNCTIONS) else type(self.fn)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -64,12 +64,12 @@ class HookProxy:
             dynamo.swap_compiler(compiler)
 
     def go_in(self) -> None:
-        """Code is made with it inside: by dynamo, or by an export that runs it."""
+        """Note that the hook is traced into compiled code, by dynamo or by an export."""
         traced.add(self.record.serial)
         self.on_compiled(self.record)
 
     def without(self, timeline: Timeline) -> Any:
-        """Return what to register when the exam of this timeline is over; one that is open around it goes on."""
+        """Return what to register when the exam of this timeline ends: the function, or the proxy of an outer exam."""
         if self.record.timeline is timeline:
             return self.fn
         if type(self.fn) is HookProxy:
@@ -81,7 +81,7 @@ class HookProxy:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if isinstance(self.fn, types.FunctionType | types.BuiltinFunctionType):
-            return copy.copy, (self.fn,)  # which is the function itself
+            return copy.copy, (self.fn,)  # copying a function returns the function itself
         return self.fn.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
@@ -90,7 +90,7 @@ class HookProxy:
         return getattr(self.fn, name)
 
     def __eq__(self, other: object) -> bool:
-        """A program may look for its function among the hooks."""
+        """Compare the functions, since a program may search the hooks for its function."""
         return bool(self.fn == (other.fn if type(other) is HookProxy else other))
 
     def __hash__(self) -> int:
@@ -100,16 +100,18 @@ class HookProxy:
         return repr(self.fn)
 
 
-#: hooks that went into compiled code, where they cannot be watched, by serial
+#: serials of the hooks that were traced into compiled code, where they cannot be watched
 traced: set[int] = set()
 
 
 def _going_in(trace: Any) -> None:
-    """Runs while a frame is compiled, not when its code runs, and leaves no guard on what it looks at."""
+    """Note a hook at compile time, without a guard on the hook and without code in the compiled frame."""
     dynamo.traced_local(trace, "self").go_in()
 
 
 def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., Any]:
+    """Wrap the function so that dynamo compiles it as it would without the exam."""
+
     def call(*args: Any, **kwargs: Any) -> Any:
         dynamo.swap_compiler(compiler)
         try:
@@ -120,7 +122,7 @@ def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., 
     return call
 
 
-#: where a frame of its own is compiled, it is the function's, as it would be without
+# If dynamo compiles a hook as a separate frame, that frame must be the function's and not the proxy's.
 dynamo.never_compile_itself(HookProxy.__call__.__code__)
 
 
@@ -140,7 +142,7 @@ def watch(
     distribution: Distribution,
     on_compiled: Callable[[HookRecord], None],
 ) -> HookProxy:
-    """Start the record of a hook that is about to be registered on the target."""
+    """Create the record and the proxy of a hook that is about to be registered on the target."""
     owner = Owner(target, place, distribution.group(target, place))
     code = getattr(fn, "__code__", None)
     function = callable_name(fn)

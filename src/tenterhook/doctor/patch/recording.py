@@ -1,7 +1,7 @@
-"""Raw hooks: every register function of PyTorch is watched for a while, and each hook's fate is written down.
+"""Watch every register function of PyTorch while an exam is open, and record what happens to each raw hook.
 
-Hooks run as they would without: what is registered is a stand-in that calls the function and looks at what comes of
-it. On the way out every stand-in gives its place back, and every function of PyTorch is as it was.
+Hooks run as they would without the exam. A proxy is registered instead of the function. It calls the function and
+records the result. When the exam ends, each proxy is replaced by its function, and PyTorch's functions are restored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tenterhook.rig import Rig
 from tenterhook.torch_internals import compiler as dynamo
 from tenterhook.torch_internals.code_owner import is_users
 
-#: register functions that are watched, by what they are on
+#: the register functions that are watched, by their class
 WATCHED: dict[Any, tuple[str, ...]] = {
     Tensor: ("register_hook", "register_post_accumulate_grad_hook"),
     nn.Module: (
@@ -63,7 +63,7 @@ WATCHED: dict[Any, tuple[str, ...]] = {
 }
 
 
-#: those that hook every module, or every optimizer, of the process
+#: the register functions that hook every module or every optimizer of the process
 GLOBAL = {
     module_module: (
         "register_module_forward_pre_hook",
@@ -76,17 +76,17 @@ GLOBAL = {
 }
 
 
-#: how a warning of PyTorch's begins
+#: the beginning of PyTorch's warning about the .grad of a non-leaf tensor
 READ_NO_LEAF = "The .grad attribute of a Tensor that is not a leaf"
 
 
-#: and what is in another
+#: a part of PyTorch's warning about hooks on every module and torch.compile
 FIRES_TWICE = "this will cause the hooks to fire an extra time for the `OptimizedModule`"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A registration that PyTorch refused."""
+    """Describe a registration that PyTorch refused."""
 
     kind: str
     target: str
@@ -98,7 +98,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What ended the program."""
+    """Describe the error that ended the block of an exam."""
 
     error: BaseException
     text: str
@@ -107,42 +107,44 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """Of a hook that was there before the exam: what a handle would know."""
+    """Stand in for the handle of a hook that was registered before the exam."""
 
     id: int
     hooks_dict_ref: weakref.ref[Any]
 
 
 class Recording:
-    """Watch every hook that is registered while it is open; `hooks` are their records."""
+    """Watch every hook that is registered while the recording is open, and keep a record of each in `hooks`."""
 
     def __init__(self, model: nn.Module | None = None) -> None:
-        #: by which ranks know that it is the same exam
+        #: by this place the ranks recognise the same exam
         self.opened_at = caller().place
         self._model = weakref.ref(model) if model is not None else None
         self.places = ModelIndex()
         self.events = ProgramEvents(self.places)
-        #: with the place that attached each
+        #: each rig with the place where it was attached
         self.rigs: list[tuple[Rig, str]] = []
         self.refusals: list[Refusal] = []
         self.failure: Failure | None = None
-        #: places that read the .grad of a tensor that is no leaf
+        #: places that read the .grad of a non-leaf tensor
         self.warned: list[str] = []
-        #: places that called a model through what torch.compile put around it, with a hook on every module
+        #: places that called a model through the wrapper of torch.compile while a hook was on every module
         self.wrapped_calls: list[str] = []
         #: places where handles were loaded
         self.loaded_handles: list[str] = []
-        #: global hooks: register function and place
+        #: hooks on every module or optimizer: register function and caller
         self.everywhere: list[tuple[str, Caller]] = []
         self._global_handles: list[Any] = []
-        #: of those, by number, what was there at such a call
+        #: indices of those of `everywhere` that were registered during a call in `wrapped_calls`
         self.fired_around: set[int] = set()
+        #: the user's files that register hooks
         self.files: set[str] = set()
         self._seats: dict[int, HookRecord] = {}
         self._undo = ExitStack()
 
     @property
     def hooks(self) -> list[HookRecord]:
+        """Return the record of each watched hook, in the order of registration."""
         return self.events.hooks
 
     # -- opening and closing -----------------------------------------------------------------------------------------
@@ -196,25 +198,25 @@ class Recording:
         self._restore()
 
     def _end(self, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Note what ended the program, and collect what is left to see."""
+        """Note the error that ended the block, and read the last records of the compiler."""
         if error is not None and not isinstance(error, SystemExit):
             self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
         gc.collect()
         self.events.compiler.collect()
 
     def _restore(self) -> None:
-        """Put back every function of PyTorch, and let go of the error with its frames."""
+        """Restore every function of PyTorch, and drop the error, whose frames keep tensors alive."""
         self._undo.close()
         self.failure = None if self.failure is None else Failure(Exception(), self.failure.text, self.failure.place)
 
     def _close(self) -> None:
-        """Put every function back in the place of its stand-in."""
+        """Replace each proxy by its function."""
         timeline = self.events.timeline
         timeline.open = False
         self.events.compiler.close()
         if self.events.look_away is not None:
             self.events.look_away()
-        for module in self.places.modules():  # those of copies
+        for module in self.places.modules():  # copies of modules have copies of the proxies
             for slot in private.MODULE_SLOTS:
                 hooks = private.hooks_in(module, slot)
                 hooks.update({id: fn.without(timeline) for id, fn in hooks.items() if type(fn) is HookProxy})
@@ -232,7 +234,7 @@ class Recording:
 
         def restore() -> None:
             if vars(owner).get(name) is not new:
-                return  # the program has put something else there
+                return  # the program has patched the function itself
             if own is None:
                 delattr(owner, name)
             else:
@@ -250,7 +252,7 @@ class Recording:
                 return register(owner, hook, *args, **kwargs)
             by = caller()
             if by.ours or (not by.users and not isinstance(hook, FUNCTIONS)):
-                # A library may look for its own kind of object among the hooks.
+                # A library may search the hooks for objects of its own class.
                 return register(owner, hook, *args, **kwargs)
             stand_in = self._stand_in(hook, kind, owner, by)
             before = private.count_hooks(owner, kind)
@@ -259,7 +261,7 @@ class Recording:
             except (RuntimeError, TypeError, AttributeError) as error:
                 self._refuse(kind, owner, str(error), by)
                 raise
-            if handle is None:  # an overridden function that returns nothing
+            if handle is None:  # a subclass overrides the register function and returns no handle
                 return handle
             stand_in.record.overwrote = before is not None and private.count_hooks(owner, kind) == before
             self._seat(stand_in, handle)
@@ -322,7 +324,7 @@ class Recording:
         self.refusals.append(Refusal(kind, name, fact, torch.is_grad_enabled(), parameter, by))
 
     def _adopt(self, model: nn.Module) -> None:
-        """Watch the hooks that are on the model already."""
+        """Watch the hooks that are registered on the model already."""
         slots = [(m, slot, by) for m in model.modules() for slot, by in private.registered_by(m).items()]
         tensor_slots = tuple(zip(private.HOOK_SLOTS, WATCHED[Tensor], strict=True))
         slots += [(p, slot, by) for p in model.parameters() for slot, by in tensor_slots]  # type: ignore[misc]
@@ -339,7 +341,7 @@ class Recording:
                 hooks[id] = stand_in
                 self._seat(stand_in, _Seat(id, weakref.ref(hooks)))
 
-    # -- what else is seen -------------------------------------------------------------------------------------------
+    # -- other functions that are watched ----------------------------------------------------------------------------
 
     def _removing(self, remove: Callable[..., Any]) -> Callable[..., Any]:
         def removed(handle: Any) -> None:
@@ -376,7 +378,7 @@ class Recording:
                         there = (handle.id in (private.registered_in(handle) or ()) for handle in self._global_handles)
                         self.fired_around |= {number for number, alive in enumerate(there) if alive}
                     if place in places:
-                        return  # Python would have shown it once
+                        return  # Python would have shown the warning only once
                     places.append(place)
             show(message, category, filename, lineno, *args, **kwargs)
 
@@ -384,9 +386,9 @@ class Recording:
 
     @staticmethod
     def _listen() -> Callable[[], None]:
-        """Have the warnings that tell something come each time, in a second exam too."""
-        said = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
-        if next(said, "default") == "error":
+        """Make PyTorch's two relevant warnings appear each time, also in a second exam. Return how to undo it."""
+        filtered = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
+        if next(filtered, "default") == "error":
             return lambda: None
         warnings.filterwarnings("always", message=f".*({re.escape(READ_NO_LEAF)}|{re.escape(FIRES_TWICE)})")
         mine = warnings.filters[0]
@@ -401,6 +403,6 @@ class Recording:
 
 
 def _place(tb: TracebackType | None) -> str:
-    """The user's line that was last on the way to an error."""
+    """Return the innermost line of the user's code in a traceback."""
     frames = [f"{f.filename}:{f.lineno}" for f in traceback.extract_tb(tb) if is_users(f.filename)]
     return frames[-1] if frames else "?"
