@@ -27,9 +27,9 @@ def test_points_prints_one_row_for_each_point(capsys):
     assert main(["points"]) == 0
     table, _ = capsys.readouterr().out.split("\n\nnot offered:\n")
     rows = [re.split(r" {2,}", line) for line in table.splitlines()]
-    assert rows[0] == ["point", "on", "modify", "stands on", "signal"]
+    assert rows[0] == ["point", "on", "modify", "uses", "signal"]
     assert rows[1:] == [
-        [p.name, ", ".join(p.on), "yes" if p.modifies else "no", p.stands_on, p.signal] for p in POINTS.values()
+        [p.name, ", ".join(p.on), "yes" if p.modifies else "no", p.uses, p.signal] for p in POINTS.values()
     ]
 
 
@@ -37,8 +37,8 @@ def test_points_are_in_columns(capsys):
     main(["points"])
     table, _ = capsys.readouterr().out.split("\n\nnot offered:\n")
     lines = table.splitlines()
-    assert {line.index(p.stands_on) for line, p in zip(lines[1:], POINTS.values(), strict=True)} == {
-        lines[0].index("stands on")
+    assert {line.index(p.uses) for line, p in zip(lines[1:], POINTS.values(), strict=True)} == {
+        lines[0].index("uses")
     }
 
 

@@ -198,7 +198,7 @@ def crowds() -> Iterator[tuple[str, Change]]:
         ("a generator", "generator/n/cpu/0", torch.uint8), ("a state", "state/z/mean", torch.float64),
         ("a free state", "free/m/float32/1/momentum", torch.float32), ("a ledger", "ledger/m", torch.int64),
         ("an index", "index/m/float32/1/momentum", torch.int64), ("a partial", "partial/p/norm", torch.float64),
-        ("a ledger of nobody", "ledger/nobody", torch.int64),
+        ("a ledger without a hook", "ledger/nobody", torch.int64),
     ):  # fmt: skip
         yield (
             f"{name} of 64 MiB",
@@ -206,7 +206,7 @@ def crowds() -> Iterator[tuple[str, Change]]:
         )
     one = torch.zeros(1, dtype=torch.float64)
     yield "8000 states", together(*(put(f"state/z/{i}", one) for i in range(8000)))
-    yield "8000 ledgers of nobody", together(*(put(f"ledger/{i}", one) for i in range(8000)))
+    yield "8000 ledgers without hooks", together(*(put(f"ledger/{i}", one) for i in range(8000)))
     yield "5000 kinds", say("hooks", "m", "kinds", to=[f"float32[{i}]" for i in range(5000)])
     yield "100000 reasons to be muted", say("hooks", "m", "reasons", to=["muted"] * 100_000)
     yield "100000 reasons to skip", say("hooks", "m", "skipped", to=["x"] * 100_000)

@@ -217,7 +217,7 @@ def _bombs() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"a header of {size >> 20} MiB", lambda size=size: {**honest(), HEADER: as_bytes(b" " * (size + 1))}
     yield "a million entries", lambda: {**honest(), **{f"{PREFIX}{i}": one for i in range(10**6)}}
     yield "a million entries and no header", lambda: {f"{PREFIX}{i}": one for i in range(10**6)}
-    yield "a million keys of somebody else", lambda: {**{f"{i}": one for i in range(10**6)}, HEADER: one}
+    yield "a million keys of another program", lambda: {**{f"{i}": one for i in range(10**6)}, HEADER: one}
     yield "a million entries of lists", lambda: {**honest(), **{f"{PREFIX}{i}": [] for i in range(10**6)}}
     yield "a key of 16 MiB", lambda: {**honest(), PREFIX + "a" * (1 << 24): one}
     for i, inner in enumerate(('{"a":' * 100_000, "[" * (1 << 19), "[[]," * (1 << 17), "9" * (1 << 19),

@@ -48,7 +48,7 @@ def functions(point):
     A function without an owner belongs to each kind of target.
     """
     owners = [KINDS[kind] for kind in point.on if kind in KINDS]
-    for stated in point.stands_on.split(" + "):
+    for stated in point.uses.split(" + "):
         owner, dot, name = stated.rpartition(".")
         owners = [OWNERS[owner]] if dot else owners
         assert owners, stated
@@ -75,7 +75,7 @@ def test_this_torch_is_the_one_claimed():
 
 
 @pytest.mark.parametrize("name", POINTS)
-def test_what_a_point_stands_on_exists(name):
+def test_what_a_point_uses_exists(name):
     found = list(functions(POINTS[name]))
     assert found
     for owner, function in found:
@@ -96,7 +96,7 @@ def test_a_reason_sends_to_points_that_exist():
 
 
 def test_nothing_is_both_offered_and_not():
-    offered = {f for p in POINTS.values() for f in p.stands_on.split(" + ")}
+    offered = {f for p in POINTS.values() for f in p.uses.split(" + ")}
     assert offered.isdisjoint(NOT_OFFERED)
 
 

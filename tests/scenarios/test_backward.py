@@ -157,7 +157,7 @@ def test_b4_points_lists_every_register_function(cls: type, at_least: int, capsy
     listed = set(told["not_offered"])
     for point in told["points"]:
         owners = [kind.capitalize() for kind in point["on"]]
-        for part in point["stands_on"].split(" + "):
+        for part in point["uses"].split(" + "):
             owner, _, name = part.rpartition(".")
             owners = [owner] if owner else owners
             listed |= {f"{owner}.{name}" for owner in owners}

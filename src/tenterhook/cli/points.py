@@ -28,8 +28,8 @@ def _json() -> str:
 
 
 def _text() -> str:
-    rows = [("point", "on", "modify", "stands on", "signal")]
-    rows += [(p.name, ", ".join(p.on), "yes" if p.modifies else "no", p.stands_on, p.signal) for p in POINTS.values()]
+    rows = [("point", "on", "modify", "uses", "signal")]
+    rows += [(p.name, ", ".join(p.on), "yes" if p.modifies else "no", p.uses, p.signal) for p in POINTS.values()]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]) for row in rows]
     width = max(map(len, NOT_OFFERED))

@@ -18,7 +18,7 @@ class Point:
     signal: str
     modifies: bool
     #: the PyTorch function that provides the signal
-    stands_on: str
+    uses: str
     #: when the hook fires: in the forward, in the backward, in the optimizer's step, or when a state dict is used
     side: Side
 
@@ -29,7 +29,7 @@ _TABLE = (
         on=("module",),
         signal="each tensor leaf of args and kwargs",
         modifies=True,
-        stands_on="Module.register_forward_pre_hook",
+        uses="Module.register_forward_pre_hook",
         side="forward",
     ),
     Point(
@@ -37,7 +37,7 @@ _TABLE = (
         on=("module",),
         signal="each tensor leaf of the output",
         modifies=True,
-        stands_on="Module.register_forward_hook",
+        uses="Module.register_forward_hook",
         side="forward",
     ),
     Point(
@@ -45,7 +45,7 @@ _TABLE = (
         on=("module",),
         signal="the gradient of each tensor leaf of the output, per call",
         modifies=True,
-        stands_on="Module.register_forward_hook + Tensor.register_hook",
+        uses="Module.register_forward_hook + Tensor.register_hook",
         side="backward",
     ),
     Point(
@@ -53,7 +53,7 @@ _TABLE = (
         on=("module",),
         signal="the contribution of this call to the gradient of each distinct input tensor",
         modifies=True,
-        stands_on="Module.register_forward_pre_hook + Tensor.register_hook",
+        uses="Module.register_forward_pre_hook + Tensor.register_hook",
         side="backward",
     ),
     Point(
@@ -61,7 +61,7 @@ _TABLE = (
         on=("parameter",),
         signal="the gradient that each backward adds on this rank, before accumulation",
         modifies=True,
-        stands_on="Tensor.register_hook",
+        uses="Tensor.register_hook",
         side="backward",
     ),
     Point(
@@ -69,7 +69,7 @@ _TABLE = (
         on=("parameter",),
         signal="the `.grad` of this rank, after accumulation",
         modifies=True,
-        stands_on="Tensor.register_post_accumulate_grad_hook",
+        uses="Tensor.register_post_accumulate_grad_hook",
         side="backward",
     ),
     Point(
@@ -77,7 +77,7 @@ _TABLE = (
         on=("parameter",),
         signal="the gradient that the optimizer is about to use",
         modifies=True,
-        stands_on="Optimizer.register_step_pre_hook",
+        uses="Optimizer.register_step_pre_hook",
         side="step",
     ),
     Point(
@@ -85,7 +85,7 @@ _TABLE = (
         on=("parameter",),
         signal="the change of the parameter in the step: new value minus old value",
         modifies=False,
-        stands_on="Optimizer.register_step_pre_hook + register_step_post_hook",
+        uses="Optimizer.register_step_pre_hook + register_step_post_hook",
         side="step",
     ),
     Point(
@@ -93,7 +93,7 @@ _TABLE = (
         on=("tap",),
         signal="a tensor that the code named with th.tap",
         modifies=True,
-        stands_on="tenterhook.tap",
+        uses="tenterhook.tap",
         side="forward",
     ),
     Point(
@@ -101,7 +101,7 @@ _TABLE = (
         on=("tap",),
         signal="the gradient of a tensor that the code named with th.tap",
         modifies=True,
-        stands_on="tenterhook.tap + Tensor.register_hook",
+        uses="tenterhook.tap + Tensor.register_hook",
         side="backward",
     ),
     Point(
@@ -109,7 +109,7 @@ _TABLE = (
         on=("optimizer",),
         signal="the optimizer, before its step",
         modifies=False,
-        stands_on="Optimizer.register_step_pre_hook",
+        uses="Optimizer.register_step_pre_hook",
         side="step",
     ),
     Point(
@@ -117,7 +117,7 @@ _TABLE = (
         on=("optimizer",),
         signal="the optimizer, after its step",
         modifies=False,
-        stands_on="Optimizer.register_step_post_hook",
+        uses="Optimizer.register_step_post_hook",
         side="step",
     ),
     Point(
@@ -125,7 +125,7 @@ _TABLE = (
         on=("module", "optimizer"),
         signal="the key prefix of the state dict that is about to be saved",
         modifies=False,
-        stands_on="register_state_dict_pre_hook",
+        uses="register_state_dict_pre_hook",
         side="state",
     ),
     Point(
@@ -133,7 +133,7 @@ _TABLE = (
         on=("module", "optimizer"),
         signal="the state dict that was saved; it can be changed in place",
         modifies=False,
-        stands_on="register_state_dict_post_hook",
+        uses="register_state_dict_post_hook",
         side="state",
     ),
     Point(
@@ -141,7 +141,7 @@ _TABLE = (
         on=("module", "optimizer"),
         signal="the state dict that is about to be loaded; it can be changed in place",
         modifies=False,
-        stands_on="register_load_state_dict_pre_hook",
+        uses="register_load_state_dict_pre_hook",
         side="state",
     ),
     Point(
@@ -149,7 +149,7 @@ _TABLE = (
         on=("module", "optimizer"),
         signal="the incompatible keys of the loaded state dict",
         modifies=False,
-        stands_on="register_load_state_dict_post_hook",
+        uses="register_load_state_dict_post_hook",
         side="state",
     ),
 )

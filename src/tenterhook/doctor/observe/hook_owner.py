@@ -15,7 +15,7 @@ from tenterhook.resolve.targets import is_sharded
 
 
 def is_dtensor(value: Any) -> bool:
-    """Return True for a DTensor. It imports nothing: if nobody imported DTensor, the process has none."""
+    """Return True for a DTensor. It imports nothing: if the program has not imported DTensor, the process has none."""
     return "torch.distributed.tensor" in sys.modules and isinstance(value, Tensor) and is_sharded(value)
 
 

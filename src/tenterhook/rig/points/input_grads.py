@@ -68,7 +68,7 @@ class Contribution:
             self._listen(node, index)
 
     def wait_for(self, tensor: Tensor) -> None:
-        """Fire when the gradient of the input is complete, after the parameters of this call have got their gradients.
+        """Fire when the gradient of the input is complete, after the parameters of this call have their gradients.
 
         For a leaf, that is the end of the backward.
         """
