@@ -197,8 +197,8 @@ def test_what_hooks_cost_is_said_before_they_are_attached():
     )
     assert look.evidence == (
         "compiled code calls 1 target of the hook through graph callbacks, without a graph break; 1 of 2 compiled "
-        "modules of the same class have the hook and are compiled separately; 2 graphs without the hook will be dropped "
-        "and compiled again at the next call"
+        "modules of the same class have the hook and are compiled separately; 2 graphs without the hook will be "
+        "dropped and compiled again at the next call"
     )
     assert graphs() == len([g for code in dynamo.compiled_codes() for g in dynamo.graphs_of(code)]) == 2
     assert not th.check(Stack(), th.Plan([th.Hook("final", on="**", at="grad", do=th.stats())]))

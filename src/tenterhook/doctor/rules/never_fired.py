@@ -231,7 +231,7 @@ def step_skipped(hook: HookRecord, steps: int) -> Words | None:
 @rule("TH213")
 def never_called(about: HookRecord | SilentSites) -> Words:
     if isinstance(about, SilentSites):
-        if about.first.target.kind == "optimizer":
+        if about.first.point in ("step_pre", "step_post"):
             return Words(f"{about.evidence}; the optimizer did not step", "optimizer.step()  # after loss.backward()")
         if about.first.target.kind != "module":
             return Words(about.evidence, 'th.tap(t, "name", within=self)  # call it in the forward')
