@@ -212,7 +212,7 @@ def removed_before_it_could_fire(hook: HookRecord, backwards: int) -> Words | No
         return None
     until = hook.removed.backwards
     return Words(
-        f"the hook was removed after {plural(until, 'backward')}, and {backwards - until} more ran later",
+        f"removed after {plural(until, 'backward')}, and {plural(backwards - until, 'backward')} ran later",
         "loss.backward()\nhandle.remove()  # after the backward",
     )
 
@@ -276,7 +276,8 @@ def gradient_was_none(about: HookRecord | SilentSites, why: str = "") -> Words:
             NO_GRADIENT_FOR_INPUT + "if grad is None:\n    return None",
         )
     return Words(
-        f"{plural(about.fired, 'firing')}, {about.nones} with None: the operation after it returns no gradient",
+        f"{plural(about.fired, 'firing')}, {about.nones} with None: the operation that uses the tensor returned no "
+        "gradient",
         NO_GRADIENT_FOR_INPUT + "# or hook a tensor that gets a gradient",
     )
 

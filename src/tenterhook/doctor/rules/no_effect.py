@@ -53,11 +53,11 @@ def returned_nothing(
 @rule("TH302")
 def returned_what_it_was_given(about: HookRecord | Subject, fired: int = 0) -> Words | None:
     if isinstance(about, Subject):
-        return Words(f"{plural(fired, 'firing')} returned the values they received", NOT_REACHED)
+        return Words(f"{plural(fired, 'firing')} returned exactly the received values", NOT_REACHED)
     samples = about.samples
     if not samples or not all(look.equal for look in samples) or not about.changed:
         return None
-    return Words(f"{plural(len(samples), 'compared firing')} returned the values they received", NOT_REACHED)
+    return Words(f"{plural(len(samples), 'compared firing')} returned exactly the received values", NOT_REACHED)
 
 
 @rule("TH303")
