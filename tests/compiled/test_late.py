@@ -68,7 +68,7 @@ def test_added_removed_and_muted_as_in_eager(how: str):
     assert made[39] == made[12] == after, "removing, muting and unmuting must not compile again"
     assert rig.ledger.graphs.compiled == after - before
     (told,) = [finding for finding in th.check(rig) if finding.code == "TH112"]
-    assert told.evidence == f"{dropped} graphs that were compiled without its hooks had to be compiled again"
+    assert told.evidence == f"{dropped} graphs that were compiled without the hooks of the rig had to be compiled again"
     counts = f"{after - before} compiled with graph callbacks, {dropped} dropped because hooks changed"
     assert f"graphs: {counts}" in str(rig)
 
@@ -196,13 +196,13 @@ def test_the_cost_of_hooks_is_reported_before_they_are_attached():
     half, look = th.check(model, plan)
     assert (half.code, half.severity, half.hook) == ("TH112", "note", "half")
     assert half.evidence == (
-        "compiled code calls 2 of its targets: a door each, and no graph break; what passes is copied each time; "
-        "2 graphs without it will be dropped, and compiled again when next called"
+        "compiled code calls 2 targets of the hook through graph callbacks, without a graph break; each callback "
+        "copies its tensor; 2 graphs without the hook will be dropped and compiled again at the next call"
     )
     assert look.evidence == (
-        "compiled code calls 1 of its targets: a door each, and no graph break; 1 of 2 compiled modules of one class "
-        "have it, and are compiled apart from the others; 2 graphs without it will be dropped, and compiled again when "
-        "next called"
+        "compiled code calls 1 target of the hook through graph callbacks, without a graph break; 1 of 2 compiled "
+        "modules of the same class have the hook and are compiled separately; 2 graphs without the hook will be "
+        "dropped and compiled again at the next call"
     )
     assert graphs() == len([g for code in dynamo.compiled_codes() for g in dynamo.graphs_of(code)]) == 2
     assert not th.check(Stack(), th.Plan([th.Hook("final", on="**", at="grad", do=th.stats())]))

@@ -79,7 +79,7 @@ def test_a_hook_that_failed():
     (one,) = th.check(rig)
     assert (one.code, one.hook, one.target) == ("TH510", "f", "body")
     assert "ValueError: broken" in one.evidence
-    assert one.remedy == 'rig.unmute("f")  # when the action is mended'
+    assert one.remedy == 'rig.unmute("f")  # after you fix the action'
 
 
 def test_a_hook_whose_time_does_not_come():
@@ -131,7 +131,7 @@ def test_a_forgotten_return():
         _kept, rig = rigged(th.Hook("m", on="body.weight", at="grad", do=do), actions=registry)
         (finding,) = th.check(rig)
         assert (finding.code, finding.severity, finding.hook) == ("TH301", "error", "m")
-        assert finding.evidence == "2 firings, and every one returned None"
+        assert finding.evidence == "2 firings returned None"
         assert finding.remedy.endswith("    return grad")
 
 

@@ -225,7 +225,7 @@ def test_few_recompilations_are_a_note():
     assert findings.codes == ["TH515"] and findings.grave == []
     line = keep.__code__.co_firstlineno + 1
     assert findings[0].evidence == (
-        f"'forward' was compiled 4 times more: test_compiled.py:{line} changes what it was made for"
+        f"'forward' was recompiled 4 times because test_compiled.py:{line} changes a value that the compiled code uses"
     )
 
 

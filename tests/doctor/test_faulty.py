@@ -1,4 +1,4 @@
-"""One fault each: the right code comes first, with the right hook and line; the run is the bare one, bit for bit."""
+"""Run programs with a known fault: the exam must report its code first, with the right line, and not change the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FAULTY = programs("faulty")
 
 
 @pytest.mark.parametrize("program", FAULTY, ids=str)
-def test_the_fault_is_named_first(program: Program):
+def test_the_fault_is_reported_first(program: Program):
     codes = program.codes
     assert codes, "the first line names no code"
     bare, seen = run(program, examined=False), run(program, examined=True)
@@ -26,6 +26,6 @@ def test_the_fault_is_named_first(program: Program):
             assert (path, int(line) in lines) == (str(program.path), True), one
 
 
-def test_there_are_enough():
+def test_there_are_enough_programs():
     assert len([p for p in FAULTY if len(p.codes) == 1]) >= 60
     assert len([p for p in FAULTY if len(p.codes) == 2]) >= 10

@@ -1,4 +1,4 @@
-"""A closed list of codes, and what a finding looks like."""
+"""Check the list of codes, and how findings are printed, ordered and exported."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from tenterhook.doctor.findings import CODES, GROUPS, Finding, Findings, finding
 from tenterhook.doctor.rules.registry import plural
 
-HOUSE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 
-def test_codes_are_what_they_are():
+def test_codes_are_sorted_and_unique():
     assert list(CODES) == sorted(CODES)
     assert all(re.fullmatch(r"TH[1-6]\d\d", code) and CODES[code].code == code for code in CODES)
     assert {code[:3] for code in CODES} == set(GROUPS)
@@ -24,7 +24,7 @@ def test_codes_are_what_they_are():
 
 @pytest.mark.parametrize("code", list(CODES))
 def test_every_code_has_a_page_that_shows_it(code: str):
-    page = (HOUSE / "docs" / "findings" / f"{code}.md").read_text()
+    page = (ROOT / "docs" / "findings" / f"{code}.md").read_text()
     assert page.startswith(f"# {code}: {CODES[code].title}\n")
     shown = re.findall(r"^(TH\d\d\d) (?:error|warning|note): ", page, re.MULTILINE)
     assert shown and shown[0] == code
@@ -34,14 +34,14 @@ def test_every_code_has_a_page_that_shows_it(code: str):
 def test_every_code_has_a_faulty_program():
     named = {
         code
-        for path in (HOUSE / "tests/doctor").glob("**/faulty/*.py")
+        for path in (ROOT / "tests/doctor").glob("**/faulty/*.py")
         for code in path.read_text().split("\n")[0].split()
     }
     assert set(CODES) <= named
 
 
-def test_every_code_is_made_somewhere_and_no_other_is():
-    source = "".join(path.read_text() for path in (HOUSE / "src/tenterhook/doctor").glob("*.py"))
+def test_rules_use_every_code_and_no_other():
+    source = "".join(path.read_text() for path in (ROOT / "src/tenterhook/doctor").glob("*.py"))
     made = set(re.findall(r'"(TH\d\d\d)"', source.partition("CODES = {")[2] + source))
     assert made == set(CODES)
 
@@ -51,7 +51,7 @@ GRAVE = finding(
 )
 
 
-def test_what_is_said():
+def test_a_finding_is_printed_with_place_evidence_and_remedy():
     assert str(GRAVE) == (
         "TH501 error: the hook changes the gradient in place\n"
         "  where:    hook 'h' by register_hook on 'w' (a.py:3)\n"
@@ -61,13 +61,13 @@ def test_what_is_said():
     )
 
 
-def test_long_evidence_is_laid_out():
+def test_long_evidence_is_wrapped():
     lines = str(finding("TH109", "word " * 60, "x")).split("\n")
     assert max(map(len, lines)) <= 112
     assert [line[:12] for line in lines[1:3]] == ["  evidence: ", " " * 12]
 
 
-def test_the_gravest_comes_first_and_nothing_twice():
+def test_findings_are_ordered_by_severity_without_duplicates():
     note, warning = finding("TH302", "a", "b"), finding("TH403", "a", "b")
     findings = Findings([note, warning, GRAVE, note])
     assert findings.codes == ["TH501", "TH403", "TH302"]
@@ -82,8 +82,8 @@ def test_the_exit_code(codes: list[str], exit_code: int):
 
 
 def test_json():
-    said = json.loads(Findings([GRAVE]).to_json())
-    assert said == {
+    written = json.loads(Findings([GRAVE]).to_json())
+    assert written == {
         "tenterhook": 1,
         "findings": [
             {
@@ -95,19 +95,19 @@ def test_json():
     }  # fmt: skip
 
 
-def test_a_library_s_hook_is_no_more_than_a_note():
+def test_a_finding_can_be_reported_as_a_note():
     assert finding("TH501", "a", "b", as_note=True).severity == "note"
 
 
-def test_words():
+def test_plural_and_representations():
     assert (plural(0, "call"), plural(1, "call"), plural(2, "call")) == ("0 calls", "1 call", "2 calls")
     assert repr(Findings(())) == "no findings"
     assert "&lt;lambda&gt;" in Findings([finding("TH501", "a", "b", hook="<lambda>")])._repr_html_()
     assert isinstance(GRAVE, Finding) and hash(GRAVE) == hash(GRAVE)
 
 
-def test_the_list_of_pages_is_whole():
-    listed = (HOUSE / "docs" / "findings" / "README.md").read_text()
+def test_the_list_of_pages_is_complete():
+    listed = (ROOT / "docs" / "findings" / "README.md").read_text()
     for code in CODES.values():
         assert f"| [{code.code}]({code.code}.md) | {code.severity} | {code.title} |\n" in listed
-    assert f"[{len(CODES)} codes](docs/findings/README.md)" in (HOUSE / "README.md").read_text()
+    assert f"[{len(CODES)} codes](docs/findings/README.md)" in (ROOT / "README.md").read_text()

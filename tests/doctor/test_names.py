@@ -119,4 +119,4 @@ def test_a_tied_parameter_has_a_second_name() -> None:
                 parameter.register_hook(doubled)
         model._orig_mod(torch.ones(1, 3)).sum().backward()
     (found,) = exam.findings.grave
-    assert found.code == "TH405" and "which is also called '1.weight'" in found.evidence
+    assert found.code == "TH405" and "which is also named '1.weight'" in found.evidence

@@ -39,7 +39,7 @@ def test_a_script_runs_as_it_is_and_its_faults_are_reported(script: Path, capsys
     assert main(["doctor", str(script), "--epochs", "3"]) == 1
     out, err = capsys.readouterr()
     assert out == "60.0 --epochs 3\n"
-    assert err.startswith("TH301 error: a new gradient or value was computed, and nothing returned\n")
+    assert err.startswith("TH301 error: the hook computes a new value but returns None\n")
     assert f"({script}:10)" in err
     assert (sys.argv, sys.path) == before
 

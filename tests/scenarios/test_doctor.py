@@ -162,7 +162,7 @@ def test_w7_a_zero_gradient_and_the_weight_moves(more: dict[str, float], moved: 
     assert plain.weight.grad == 0.0
     assert plain.weight.item() - before == pytest.approx(moved)
     assert exam.findings[0].code == "TH304"
-    assert f"0.05: by {next(iter(more))}=0.5" in exam.findings[0].evidence
+    assert f"0.05, because of {next(iter(more))}=0.5" in exam.findings[0].evidence
     ours, optimizer = first_step()
     with th.attach(ours, [th.Hook("zero", on="weight", at="grad", do=th.scale(0.0))], optimizer=optimizer) as rig:
         effect = th.effect(rig, ours(ONE).sum())

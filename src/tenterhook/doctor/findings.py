@@ -1,4 +1,7 @@
-"""Findings: what can be wrong with a hook. A closed list; a code keeps its meaning for ever."""
+"""Define the findings of the doctor: the list of codes, and the classes that print them.
+
+A code is never reused. Its title may be reworded, but its meaning stays the same.
+"""
 
 from __future__ import annotations
 
@@ -11,110 +14,112 @@ from typing import Any, Literal, overload
 
 Severity = Literal["error", "warning", "note"]
 
-#: what the first digit says
+#: meaning of the first digit of a code
 GROUPS = {
     "TH1": "not installed",
     "TH2": "not fired",
     "TH3": "fired without effect",
-    "TH4": "fired too often, or at the wrong moment",
-    "TH5": "danger",
-    "TH6": "other people's hooks",
+    "TH4": "fired too often, or at the wrong time",
+    "TH5": "hazards",
+    "TH6": "legacy, global and foreign hooks",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
+    """Describe one kind of finding."""
+
     code: str
     title: str
     severity: Severity
 
 
 _LISTED: tuple[tuple[str, str, Severity], ...] = (
-    ("TH101", "the selector names nothing on this model, or another number than expected", "error"),
-    ("TH102", "the plan or its action is wrong: an unknown name, a parameter that does not fit", "error"),
-    ("TH103", "the target is frozen, or was made without grad", "error"),
-    ("TH104", "the target is in no optimizer that was given", "error"),
-    ("TH105", "the signal cannot be had here", "error"),
-    ("TH106", "the register function does not exist", "error"),
-    ("TH107", "a handle was saved and loaded: it restores nothing", "error"),
-    ("TH108", "the model was copied, and the copy carries a hook of its own", "error"),
-    ("TH109", "no hook was registered at all", "note"),
-    ("TH110", "the saved hooks do not fit", "error"),
-    ("TH111", "the hook is on some ranks, and not on others", "error"),
-    ("TH112", "compiled code makes room for the hook", "note"),
-    ("TH201", "registered too late: what it waits for had already run", "error"),
-    ("TH202", "the hooked tensor is not on the way to the loss", "error"),
+    ("TH101", "the selector matches no target, or not the expected number of targets", "error"),
+    ("TH102", "the plan is invalid, for example an unknown action or a wrong parameter", "error"),
+    ("TH103", "the target is frozen or does not require grad", "error"),
+    ("TH104", "the target is not in any of the given optimizers", "error"),
+    ("TH105", "the signal is not available here", "error"),
+    ("TH106", "the register function does not exist on this object", "error"),
+    ("TH107", "a hook handle was saved and loaded, which does not restore the hook", "error"),
+    ("TH108", "the model was copied, and the copy has its own copy of the hook", "error"),
+    ("TH109", "no hook was registered", "note"),
+    ("TH110", "the saved hooks cannot be restored", "error"),
+    ("TH111", "the hook is registered on some ranks only", "error"),
+    ("TH112", "the hook becomes part of compiled code", "note"),
+    ("TH201", "the hook was registered after the forward or backward that should have called it", "error"),
+    ("TH202", "the loss does not depend on the hook's target", "error"),
     ("TH203", "the parameter was frozen when the backward ran", "error"),
-    ("TH204", "the forward ran without grad", "error"),
-    ("TH205", "the parameter was replaced, and the hook stayed on the old one", "error"),
-    ("TH206", "another model object ran", "error"),
-    ("TH207", "the module was not called, though its parameters were used", "error"),
-    ("TH208", "the output is no tensor or tuple of tensors, so a backward hook cannot fire", "error"),
-    ("TH209", "the model was compiled before the hook came", "error"),
+    ("TH204", "the forward ran with gradients disabled", "error"),
+    ("TH205", "the parameter was replaced, and the hook is still on the old one", "error"),
+    ("TH206", "a different model object ran", "error"),
+    ("TH207", "the module's parameters were used without calling the module", "error"),
+    ("TH208", "the module's output is not a tensor or a tuple of tensors, so its backward hook cannot fire", "error"),
+    ("TH209", "the model was compiled before the hook was registered", "error"),
     ("TH210", "autograd.grad and backward(inputs=...) do not run this hook", "error"),
-    ("TH211", "removed before it could fire", "warning"),
+    ("TH211", "the hook was removed before it could fire", "warning"),
     ("TH212", "the optimizer's step was skipped", "warning"),
-    ("TH213", "the module, or the tap, was never run", "warning"),
-    ("TH214", "nothing ran backward", "note"),
-    ("TH215", "it waits for a phase, a step or a trip that did not come", "note"),
-    ("TH216", "it was reached, and the gradient was None", "warning"),
-    ("TH217", "the hooked tensor was gone before the backward: its name was given to another", "error"),
-    ("TH218", "a reentrant checkpoint had no input that requires grad, so nothing inside gets a gradient", "error"),
+    ("TH213", "the module, the tap or the optimizer step never ran", "warning"),
+    ("TH214", "no backward ran", "note"),
+    ("TH215", "the hook waits for a phase, a step or a trip that did not occur", "note"),
+    ("TH216", "the backward reached the hook with a gradient of None", "warning"),
+    ("TH217", "the hooked tensor was freed before the backward ran", "error"),
+    ("TH218", "a reentrant checkpoint had no input that requires grad, so its parameters get no gradient", "error"),
     ("TH219", "torch.func cannot run a module that has a backward hook", "error"),
-    ("TH220", "functional_call ran the module with other tensors", "error"),
+    ("TH220", "functional_call ran the module with other tensors in place of its parameters", "error"),
     ("TH221", "torch.compile(fullgraph=True) cannot run this hook", "error"),
-    ("TH222", "FSDP2 shards the parameter, and a tensor hook on it never fires", "error"),
-    ("TH223", "FSDP2 ran backward without gradient sync, and does not call the hook then", "warning"),
-    ("TH224", "it is in code that was compiled since it came, and not in what was compiled before", "error"),
-    ("TH225", "the compiler left out what the hook calls, because nobody uses the result", "error"),
-    ("TH226", "the tensor came out of compiled code, which gives no gradient for it", "error"),
-    ("TH301", "a new gradient or value was computed, and nothing returned", "error"),
-    ("TH302", "what was returned equals what was given", "note"),
+    ("TH222", "FSDP2 shards the parameter, so a tensor hook on it never fires", "error"),
+    ("TH223", "FSDP2 does not call the hook in a backward without gradient sync", "warning"),
+    ("TH224", "some compiled code contains the hook and some does not", "error"),
+    ("TH225", "the compiler removed an operation that the hook calls, because its result is unused", "error"),
+    ("TH226", "the tensor came out of compiled code, which computes no gradient for it", "error"),
+    ("TH301", "the hook computes a new value but returns None", "error"),
+    ("TH302", "the hook returns the values that it received", "note"),
     ("TH303", "grad_input is not the gradient of the module's own parameters", "note"),
-    ("TH304", "the gradient is zero, and the optimizer moves the parameter all the same", "warning"),
-    ("TH305", "the optimizer divides by the gradient's size, so a factor has no effect", "warning"),
-    ("TH306", "clipping by the norm comes after, and takes the factor out again", "warning"),
-    ("TH307", "the tensor is no leaf: its .grad stays None", "warning"),
+    ("TH304", "the gradient is zero, but the optimizer still changes the parameter", "warning"),
+    ("TH305", "the optimizer divides by the gradient's magnitude, so a constant factor has no effect", "warning"),
+    ("TH306", "norm clipping runs after the hook and cancels its factor", "warning"),
+    ("TH307", "the tensor is not a leaf, so its .grad stays None", "warning"),
     ("TH308", "the gradient was cleared between the hook and the step", "error"),
-    ("TH309", "the limit was applied to a gradient that is still multiplied by the loss scale", "warning"),
-    ("TH310", "no optimizer that steps holds the parameter", "warning"),
-    ("TH401", "it acts on each backward, and several backwards make one step", "warning"),
-    ("TH402", "the module runs several times in one backward", "note"),
-    ("TH403", "the same function is registered twice on one target", "warning"),
+    ("TH309", "the limit was applied to a gradient that still contains the loss scale", "warning"),
+    ("TH310", "no optimizer that steps contains the parameter", "warning"),
+    ("TH401", "the hook runs in each backward, but several backwards make one step", "warning"),
+    ("TH402", "the module was called several times, so its hook fires several times in one backward", "note"),
+    ("TH403", "the same function is registered more than once on one target", "warning"),
     ("TH404", "an activation checkpoint runs the forward hook a second time", "note"),
-    ("TH405", "the tensor has two names, and the hook is on it under both", "warning"),
-    ("TH406", "a pass with create_graph and the backward after it both run it", "warning"),
-    ("TH407", "no input requires grad, so it fires before the parameters have their gradients", "note"),
-    ("TH408", "the tensor was changed in place after the hook was put on", "warning"),
-    ("TH409", "a hook is added again and again, and none removed", "error"),
-    ("TH410", "it was removed between forward and backward, and fires all the same", "note"),
-    ("TH411", "the optimizer steps inside the backward, so clipping finds no gradient", "warning"),
-    ("TH412", "it has this rank's gradient, before DDP takes the mean over the ranks", "warning"),
-    ("TH413", "a hook on every module fires once more for what torch.compile puts around the model", "warning"),
+    ("TH405", "the tensor has two names, and the hook is registered under both", "warning"),
+    ("TH406", "the hook runs in a pass with create_graph=True and again in the backward after it", "warning"),
+    ("TH407", "no input requires grad, so the hook fires before the parameters have their gradients", "note"),
+    ("TH408", "the tensor was changed in place after the hook was registered", "warning"),
+    ("TH409", "a hook is registered again and again and never removed", "error"),
+    ("TH410", "the hook was removed between forward and backward but still fires", "note"),
+    ("TH411", "the optimizer steps inside the backward, so gradient clipping finds no gradient", "warning"),
+    ("TH412", "the hook sees the gradient of this rank, before DDP averages over the ranks", "warning"),
+    ("TH413", "a global module hook also fires for the wrapper that torch.compile puts around the model", "warning"),
     ("TH501", "the hook changes the gradient in place", "error"),
-    ("TH502", "the hook holds the tensor that it is on, and neither is ever freed", "warning"),
+    ("TH502", "the hook holds a reference to its own tensor, so neither is ever freed", "warning"),
     ("TH503", "the hook keeps values together with their graph", "warning"),
     ("TH504", "every backward retains its graph", "warning"),
     ("TH505", "the hook waits for the device each time it fires", "note"),
-    ("TH506", "what the hook keeps is the gradient itself, which was written over since", "warning"),
-    ("TH507", "the hook raised, or cannot be called as PyTorch calls it", "error"),
-    ("TH508", "a backward hook and an operation in place exclude each other", "error"),
-    ("TH509", "a hook that changes the forward was gone when its checkpoint recomputed", "error"),
-    ("TH510", "the hook failed, and was muted", "error"),
-    ("TH511", "the hook returned what cannot be taken", "error"),
-    ("TH512", "the number that was read is of this rank's part of a DTensor", "warning"),
-    ("TH513", "the hook changes the parameter before its gradient is reduced, and the replicas drift apart", "error"),
-    ("TH514", "DDP does not reduce the gradient: the parameter is not one that it was made with", "error"),
-    ("TH515", "the model is compiled anew for the hook, call after call", "warning"),
+    ("TH506", "the hook keeps a reference to a gradient that was overwritten later", "warning"),
+    ("TH507", "the hook raised an error, or PyTorch cannot call it with the arguments it passes", "error"),
+    ("TH508", "a module backward hook does not work with an in-place operation", "error"),
+    ("TH509", "a hook that changes the forward was removed before its checkpoint recomputed the forward", "error"),
+    ("TH510", "the hook failed and was muted", "error"),
+    ("TH511", "the hook returned an invalid value", "error"),
+    ("TH512", "the program read only this rank's part of a DTensor result", "warning"),
+    ("TH513", "the hook changes the parameter before its gradient is reduced, so the replicas diverge", "error"),
+    ("TH514", "DDP does not reduce the gradient of a parameter that was added or unfrozen later", "error"),
+    ("TH515", "the hook causes a recompilation of the model at each call", "warning"),
     ("TH516", "the hook breaks the graph of the compiled model", "warning"),
-    ("TH517", "the hook used up the compiler's recompilations, and fullgraph=True makes that an error", "error"),
-    ("TH518", "the hook on a compiled module is compiled by itself, call after call", "warning"),
-    ("TH601", "the legacy module backward hook gives other gradients than it says", "error"),
-    ("TH602", "a hook on every module of the process", "note"),
-    ("TH603", "text is evaluated as code to find what to hook", "error"),
+    ("TH517", "the hook reached the recompilation limit, which is an error with fullgraph=True", "error"),
+    ("TH518", "the hook on a compiled module is compiled separately, again at each call", "warning"),
+    ("TH601", "the legacy module backward hook receives the gradients of the wrong tensors", "error"),
+    ("TH602", "a hook is registered on every module in the process", "note"),
+    ("TH603", "the program evaluates text as code to choose what to hook", "error"),
     ("TH604", "the hook's function was pickled", "error"),
-    ("TH605", "taken off by somebody who did not put it on", "warning"),
-    ("TH606", "a new hook took the place of a loaded one", "error"),
+    ("TH605", "the hook was removed by code that did not register it", "warning"),
+    ("TH606", "a new hook replaced a hook of the loaded model", "error"),
 )
 
 CODES = {code: Code(code, title, severity) for code, title, severity in _LISTED}
@@ -122,23 +127,44 @@ CODES = {code: Code(code, title, severity) for code, title, severity in _LISTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong: what shows it, and what to write instead."""
+    """Describe one problem with a hook: what is wrong, what proves it and how to fix it.
+
+    `th.check` and `th.examine` create findings. Every code has a page in the documentation that shows a program with
+    the problem and the fixed program. `print` shows a finding as text.
+
+    Args:
+        code: Code of the problem, such as `"TH301"`.
+        evidence: What the doctor saw that proves the problem.
+        remedy: How to fix it. A remedy of several lines is Python code to copy.
+        hook: Id of the hook of a rig, or name of the function of a raw hook.
+        target: Name of the parameter, module or tensor that the hook is on.
+        point: Point of the hook of a rig, such as `"grad_final"`.
+        by: PyTorch function that registered a raw hook, such as `"register_hook"`.
+        place: `file:line` of the registration, or of the call that failed.
+        severity: `"error"`, `"warning"` or `"note"`.
+
+    Example:
+        >>> import tenterhook as th
+        >>> from torch import nn
+        >>> hook = th.Hook("clip", on="wieght", at="grad", do=th.clip_value(1.0))
+        >>> finding = th.check(nn.Linear(2, 1), hook)[0]
+        >>> finding.code, finding.severity, finding.hook
+        ('TH101', 'error', 'clip')
+    """
 
     code: str
     evidence: str
-    #: code to copy
     remedy: str
     hook: str | None = None
     target: str | None = None
     point: str | None = None
-    #: of a raw hook, the PyTorch function that registered it
     by: str | None = None
-    #: file:line of the registration, or of the call that failed
     place: str | None = None
     severity: Severity = "note"
 
     @property
     def title(self) -> str:
+        """Return the sentence that describes the code, the same for every finding with this code."""
         return CODES[self.code].title
 
     def __str__(self) -> str:
@@ -154,7 +180,7 @@ class Finding:
 
 
 def _from_here(place: str) -> str:
-    """As one would type it."""
+    """Return a place relative to the working directory, if it is inside it."""
     try:
         return os.path.relpath(place) if place.startswith(os.getcwd() + os.sep) else place
     except OSError:  # the working directory is gone
@@ -162,6 +188,7 @@ def _from_here(place: str) -> str:
 
 
 def _laid_out(head: str, lines: list[str]) -> list[str]:
+    """Put a heading before the first line and indent the others by the same width."""
     return [f"  {head if not number else '':9} {line}" for number, line in enumerate(lines)]
 
 
@@ -177,7 +204,7 @@ def finding(
     place: str | None = None,
     as_note: bool = False,
 ) -> Finding:
-    """Make a finding with the severity that its code has, or as a note."""
+    """Create a finding with the severity of its code, or with the severity `"note"`."""
     return Finding(
         code=code,
         evidence=evidence,
@@ -195,7 +222,22 @@ _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 
 class Findings(Sequence[Finding]):
-    """The gravest first; of one gravity, in the order they were made."""
+    """Hold the findings of a check or an exam as a sequence, ordered by severity.
+
+    Errors come first, then warnings, then notes. Findings of the same severity keep their order. Equal findings appear
+    once. `print` shows all findings as text.
+
+    Args:
+        found: Findings in the order in which they were made.
+
+    Example:
+        >>> import tenterhook as th
+        >>> from torch import nn
+        >>> hook = th.Hook("clip", on="wieght", at="grad", do=th.clip_value(1.0))
+        >>> findings = th.check(nn.Linear(2, 1), hook)
+        >>> findings.codes, findings.exit_code
+        (['TH101'], 1)
+    """
 
     def __init__(self, found: Iterable[Finding]) -> None:
         self._found = sorted(dict.fromkeys(found), key=lambda f: _ORDER[f.severity])
@@ -212,19 +254,34 @@ class Findings(Sequence[Finding]):
 
     @property
     def codes(self) -> list[str]:
+        """Return the code of each finding, in the same order."""
         return [f.code for f in self._found]
 
     @property
     def grave(self) -> list[Finding]:
-        """Errors and warnings."""
+        """Return the errors and warnings, without the notes."""
         return [f for f in self._found if f.severity != "note"]
 
     @property
     def exit_code(self) -> int:
-        """1 if something is an error or a warning."""
+        """Return 1 if there is an error or a warning, else 0."""
         return int(bool(self.grave))
 
     def to_json(self) -> str:
+        """Convert the findings to JSON.
+
+        Returns:
+            A JSON object with the format version under `"tenterhook"` and a list under `"findings"`. Each entry of the
+            list has the fields of `Finding` and its title.
+
+        Example:
+            >>> import json
+            >>> import tenterhook as th
+            >>> from torch import nn
+            >>> hook = th.Hook("clip", on="wieght", at="grad", do=th.clip_value(1.0))
+            >>> json.loads(th.check(nn.Linear(2, 1), hook).to_json())["findings"][0]["code"]
+            'TH101'
+        """
         rows: list[dict[str, Any]] = [{**asdict(f), "title": f.title} for f in self._found]
         return json.dumps({"tenterhook": 1, "findings": rows}, indent=2)
 

@@ -1,1 +1,1 @@
-"""The rules: from what was seen to findings, one file for each family of codes."""
+"""Turn the recorded observations into findings, with one file for each family of codes."""

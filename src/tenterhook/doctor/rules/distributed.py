@@ -1,4 +1,4 @@
-"""Rules about ranks: hooks under DDP, FSDP2 and tensor parallel, and hooks that differ between ranks."""
+"""Find problems of hooks under DDP, FSDP2 and tensor parallel, and hooks that differ between ranks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def on_some_ranks(hook: HookRecord, diff: RankDiff) -> Words | None:
         return None
     acts = hook.changed or hook.in_place or hook.drifted or hook.dropped
     return Words(
-        f"rank {diff.here} has it, and rank {diff.by} has not; it "
-        + ("changes what both train with" if acts else "only looks")
-        + f", and fired {plural(hook.fired, 'time')}",
-        f"target.{hook.kind}(fn)  # on every rank; in fn: if dist.get_rank() == 0: print(...)",
-        # Stages of a pipeline are different programs.
+        f"rank {diff.here} has the hook and rank {diff.by} does not; the hook "
+        + ("changes the training of all ranks" if acts else "only observes")
+        + f" and fired {plural(hook.fired, 'time')}",
+        f"target.{hook.kind}(fn)  # on every rank; to log on one rank, check dist.get_rank() in fn",
+        # The stages of a pipeline are different programs, so their hooks may differ.
         as_note=not acts or "torch.distributed.pipelining" in sys.modules,
     )
 
@@ -35,10 +35,10 @@ def shard_is_not_in_the_graph(hook: HookRecord) -> Words | None:
         return None
     ran = plural(len(hook.missed_backwards), "backward")
     return Words(
-        f"{ran} ran; the graph has the whole parameter, which FSDP2 makes for each forward, and not the shard that the "
-        "hook is on",
-        "p.register_post_accumulate_grad_hook(fn)  # fn(p): p.grad is reduced, and this rank's shard\n"
-        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # fn(grad), the same',
+        f"{ran} ran; the graph contains the full parameter, which FSDP2 gathers for each forward, and not the shard "
+        "that the hook is on",
+        "p.register_post_accumulate_grad_hook(fn)  # fn(p): p.grad is this rank's shard of the reduced gradient\n"
+        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # or fn(grad), the same',
     )
 
 
@@ -48,9 +48,9 @@ def not_synced(hook: HookRecord) -> Words | None:
         return None
     ran = plural(len(hook.missed_backwards), "backward")
     return Words(
-        f"{ran} ran, each after set_requires_gradient_sync(False): FSDP2 adds up what is not reduced, and fills no "
-        ".grad",
-        "model.set_requires_gradient_sync(True)  # before the last backward of a step: the hook gets the sum",
+        f"{ran} ran, each after set_requires_gradient_sync(False): FSDP2 accumulates unreduced gradients and "
+        "does not set .grad",
+        "model.set_requires_gradient_sync(True)  # before the last backward of a step, so that the hook gets the sum",
     )
 
 
@@ -58,15 +58,15 @@ def not_synced(hook: HookRecord) -> Words | None:
 def before_the_mean(hook: HookRecord) -> Words | None:
     if hook.uneven and limits(hook):
         return Words(
-            f"it limited {plural(hook.changed, 'gradient')} of this rank; DDP takes the mean after that, "
-            "and the mean of what is limited is not the limited mean",
+            f"the hook limited {plural(hook.changed, 'gradient')} of this rank before DDP averaged over the ranks, "
+            "and the mean of limited gradients is not the limited mean",
             f'th.hook(model, th.clip_norm(1.0), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)\n'
-            "clip_grad_norm_(model.parameters(), 1.0)  # or between backward and step",
+            "clip_grad_norm_(model.parameters(), 1.0)  # or call this between backward and step",
         )
     if hook.uneven or hook.changed or hook.drifted or hook.dropped:
         return None
     return Words(
-        f"it saw {plural(hook.fired, 'gradient')} of this rank, and not the means that the optimizer uses",
+        f"the hook saw {plural(hook.fired, 'gradient')} of this rank, not the mean that the optimizer uses",
         f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # the mean',
         as_note=True,
     )
@@ -76,10 +76,10 @@ def before_the_mean(hook: HookRecord) -> Words | None:
 def number_of_a_part(about: Subject, read: Read) -> Words:
     value = f"{read.value:.4g}" if isinstance(read.value, float) else str(read.value)
     return Words(
-        f"{read.how}() gave {value}: {read.placements} says that {read.ranks} ranks hold a "
-        "part of it each, which nothing has put together",
-        "x.full_tensor().item()  # puts it together; every rank has to call it\n"
-        "x.to_local().item()     # or this rank's part, and says so",
+        f"{read.how}() returned {value}; the placement is {read.placements}, so each of {read.ranks} ranks holds a "
+        "part of the result, and the parts were not combined",
+        "x.full_tensor().item()  # combines the parts; call it on every rank\n"
+        "x.to_local().item()     # or read this rank's part explicitly",
     )
 
 
@@ -87,9 +87,10 @@ def number_of_a_part(about: Subject, read: Read) -> Words:
 def drifts_apart(hook: HookRecord, seen: Recording, diff: RankDiff | None) -> Words:
     apart = diff is not None and diff.drifts.get(line_of(hook)) != drift_of(hook, seen.hooks)
     return Words(
-        f"it changed the parameter in {hook.drifted} of {hook.fired} firings, before DDP took the mean"
-        + (f"; rank {diff.by} had other numbers after that" if apart and diff is not None else ""),
-        "loss.backward()   # returns when DDP has reduced\noptimizer.step()  # the same on every rank",
+        f"the hook changed the parameter in {hook.drifted} of {hook.fired} firings, before DDP averaged the gradients"
+        + (f"; rank {diff.by} then had different values" if apart and diff is not None else ""),
+        "loss.backward()   # returns after DDP has reduced the gradients\n"
+        "optimizer.step()  # makes the same step on every rank",
         as_note=not apart,
     )
 
@@ -99,14 +100,14 @@ def not_reduced(about: Subject, strangers: dict[str, str]) -> Words:
     name, how = next(iter(strangers.items()))
     more = len(strangers) - 1
     return Words(
-        f"{name!r} was {how} after DDP was made, and has the gradient of this rank alone"
-        + (f" (so have {more} more)" if more else ""),
-        "model = DistributedDataParallel(net)  # when every parameter stands where it will, and is unfrozen",
+        f"{name!r} was {how} after DDP was created, and gets the gradient of this rank only"
+        + (f" (and {more} more)" if more else ""),
+        "model = DistributedDataParallel(net)  # after all parameters are in place and unfrozen",
     )
 
 
 def across_ranks(seen: Recording, diff: RankDiff | None) -> Iterator[Finding]:
-    """Find what is wrong with the run on several ranks rather than with one hook."""
+    """Find problems that only appear when the ranks of a run are compared."""
     for replica in seen.events.spread.replicas:
         if replica.strangers:
             about = Subject(target=next(iter(replica.strangers)), place=replica.place)
@@ -125,7 +126,7 @@ def _reader(read: Read) -> Subject:
 
 
 def before_reduction(hook: HookRecord, seen: Recording, diff: RankDiff | None) -> Iterator[Finding]:
-    """Judge a tensor hook of a parameter that DDP reduces: it comes before that."""
+    """Find problems of a tensor hook on a parameter that DDP reduces: the hook runs before the reduction."""
     if hook.spread != DDP or hook.kind not in TENSOR or not hook.fired:
         return
     if hook.drifted:

@@ -1,4 +1,4 @@
-"""What PyTorch's own errors and ours mean: which rule reports each."""
+"""Choose the rule that explains an error of PyTorch or of tenterhook."""
 
 from __future__ import annotations
 
@@ -54,42 +54,44 @@ from tenterhook.errors import (
     TenterhookError,
 )
 
-#: what a text of PyTorch's means: the rule, and what to write instead
+#: pattern of an error text of PyTorch, the rule that explains it, and the remedy; `layer` in a selector stands for the
+#: target of the hook
 _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
     (
         r"BackwardHookFunction.* is a view and is being modified inplace|modified inplace.*BackwardHook",
         excludes_in_place,
-        'th.hook(model, fn, on="layer", at="grad_output")  # bears operations in place\nnn.ReLU(inplace=False)  # or',
+        'th.hook(model, fn, on="layer", at="grad_output")  # works with in-place operations\n'
+        "nn.ReLU(inplace=False)  # or do not change the output in place",
     ),
     (
         r"more than one element of the written-to tensor refers to a single memory location",
         changes_in_place,
-        "return grad * 2  # a new tensor, not grad.mul_(2)",
+        "return grad * 2  # a new tensor instead of grad.mul_(2)",
     ),
     (
         r"has no attribute 'register_\w*'",
         no_such_function,
-        "for p in module.parameters():               # a layer's gradients\n    p.register_hook(fn)\n"
-        "tensor.register_hook(fn)                    # a tensor's gradient\n"
-        "module.register_full_backward_hook(fn)      # a module's\n"
-        "optimizer.register_step_pre_hook(fn)        # an optimizer's step",
+        "for p in module.parameters():\n    p.register_hook(fn)                 # gradient of a parameter\n"
+        "tensor.register_hook(fn)                # gradient of a tensor\n"
+        "module.register_full_backward_hook(fn)  # gradients of a module's inputs and outputs\n"
+        "optimizer.register_step_pre_hook(fn)    # step of an optimizer",
     ),
     (
         r"got mixed torch\.Tensor and DTensor",
         raised,
-        "mask = distribute_tensor(mask, p.device_mesh, p.placements)  # the part that goes with this rank's shard",
+        "mask = distribute_tensor(mask, p.device_mesh, p.placements)  # shard the mask like the parameter",
     ),
     (r"RemovableHandle", handle_was_loaded, KEPT_BY_NAME),
     (
         r"Weights only load failed|Unsupported (global|class)",
         pickled,
         '@th.action("mine", at=["grad"], modifies=True, elementwise=True, version=1)\ndef mine(grad): ...\n'
-        'torch.save({"hooks": rig.state_dict()}, path)  # names and tensors, no pickle',
+        'torch.save({"hooks": rig.state_dict()}, path)  # holds names and tensors only',
     ),
     (
         r"Can't (pickle|get) (local )?(object|attribute)|cannot pickle|Can't pickle",
         pickled,
-        "torch.save(model.state_dict(), path)  # tensors alone; hooks by name: rig.state_dict()",
+        "torch.save(model.state_dict(), path)  # tensors only; save hooks with rig.state_dict()",
     ),
     (
         r"has changed the (size|type|device) of value|hooks? (must|should) return None|must return None|"
@@ -100,13 +102,13 @@ _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
     (
         r"setup_context.*staticmethod|generate_vmap_rule",
         torch_func,
-        'th.hook(model, fn, on="layer", at="grad_output")  # or take the hook off before torch.func',
+        'th.hook(model, fn, on="layer", at="grad_output")  # or remove the hook before torch.func runs',
     ),
     (
         r"[Mm]odule-level backwards? hooks require|backwards? hooks.*compiled autograd|^Unsupported: ",
         not_compilable,
         "model = torch.compile(model, fullgraph=True)\n"
-        'th.hook(model, fn, on="layer.*", at="grad")  # after it; hooks on parameters stay outside of the graph',
+        'th.hook(model, fn, on="layer.*", at="grad")  # hooks on parameters stay outside the graph',
     ),
     (
         r"Expected !nested_tensorlist\[0\]\.empty\(\)",
@@ -116,7 +118,7 @@ _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
     (
         r"A leaf node was passed to _will_engine_execute_node",
         not_in_this_backward,
-        "w.register_hook(fn)  # a leaf has a hook of its own",
+        "w.register_hook(fn)  # register one hook on each leaf",
     ),
     (
         r"does not require grad and does not have a grad_fn",
@@ -127,7 +129,7 @@ _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
         r"CheckpointError|[Rr]ecomputed values for the following tensors have different metadata|"
         r"number of tensors? .* during recomputation",
         gone_at_its_recomputation,
-        "loss.backward()\nhandle.remove()  # after the backward, which runs the forward again",
+        "loss.backward()  # runs the forward again\nhandle.remove()  # so remove the hook after it",
     ),
 )
 
@@ -136,10 +138,10 @@ _ARITY = re.compile(r"takes (from )?\d+.* positional arguments? but|missing \d+ 
 
 
 _RETURNS = {
-    "register_hook": "return new_grad  # one tensor, of the shape of the gradient; or None",
-    "register_post_accumulate_grad_hook": "p.grad = new_grad  # in place of a return",
-    "register_full_backward_hook": "return (new_grad_input,)  # a tuple, as many as grad_input; or None",
-    "register_full_backward_pre_hook": "return (new_grad_output,)  # a tuple, as many as grad_output; or None",
+    "register_hook": "return new_grad  # one tensor with the shape of the gradient, or None",
+    "register_post_accumulate_grad_hook": "p.grad = new_grad  # assign the gradient instead of returning it",
+    "register_full_backward_hook": "return (new_grad_input,)  # a tuple, as long as grad_input, or None",
+    "register_full_backward_pre_hook": "return (new_grad_output,)  # a tuple, as long as grad_output, or None",
 }
 
 
@@ -156,14 +158,14 @@ _SIGNATURES = {
 }
 
 
-#: which hooks an error may be about, where there is but one that it can be
+#: for a rule about one kind of hook, the register functions of that kind
 _INVOLVED: dict[Rule[...], tuple[str, ...]] = {
     excludes_in_place: BACKWARD,
     torch_func: BACKWARD,
     not_compilable: (*FORWARD, *BACKWARD),
 }
 
-#: which rule reports an error of ours; the first class that fits
+#: rule that reports an error of tenterhook; the first matching class counts
 _OURS: tuple[tuple[type[TenterhookError], Rule[...]], ...] = (
     (DormantError, frozen_target),
     (ActionError, wrong_plan),
@@ -181,7 +183,7 @@ _OURS: tuple[tuple[type[TenterhookError], Rule[...]], ...] = (
 
 
 def failures(seen: Recording) -> Iterator[Finding]:
-    """Explain the registrations that PyTorch refused, and what ended the program."""
+    """Explain the registrations that PyTorch refused, and the error that ended the program."""
     for refusal in seen.refusals:
         yield from found(_refusal(refusal, handled=seen.failure is None or refusal.fact not in seen.failure.text))
     if seen.failure is not None:
@@ -215,7 +217,7 @@ def _failure(seen: Recording, error: BaseException, text: str, place: str) -> It
                 rule, remedy, place = checkpoint_without_gradient, CHECKPOINT, seen.events.blind_checkpoints[0]
             hook = raising or _involved(seen, rule, text)
             remedy = remedy or _RETURNS.get(hook.kind if hook is not None else "", "return None")
-            remedy = remedy.replace("layer", hook.owner.name) if hook is not None and hook.owner.name != "." else remedy
+            remedy = _with_target(remedy, hook) if hook is not None else remedy
             yield rule.quote(hook if hook is not None else Subject(place=place), first, remedy)
             return
     if raising is not None:
@@ -223,8 +225,13 @@ def _failure(seen: Recording, error: BaseException, text: str, place: str) -> It
         yield from found(raised(raising, first, signature))
 
 
+def _with_target(remedy: str, hook: HookRecord) -> str:
+    """Put the hook's target into the selectors of a remedy."""
+    return remedy.replace('on="layer.*"', f'on="{hook.below}"').replace('on="layer"', f'on="{hook.owner.name}"')
+
+
 def _involved(seen: Recording, rule: Rule[...], text: str) -> HookRecord | None:
-    """Return the hook that an error of PyTorch's is about, where there is but one that it can be."""
+    """Return the hook that an error of PyTorch is about, if the rule and the text allow one only."""
     kinds = _INVOLVED.get(rule)
     mine = [h for h in seen.hooks if not h.foreign and (kinds is None or h.kind in kinds)]
     if rule is pickled:
@@ -238,7 +245,7 @@ def _involved(seen: Recording, rule: Rule[...], text: str) -> HookRecord | None:
 
 
 def of_ours(error: TenterhookError, place: str | None = None) -> Finding:
-    """Turn an error of ours into a finding."""
+    """Turn an error of tenterhook into a finding."""
     rule = next(rule for kind, rule in _OURS if isinstance(error, kind))
     if isinstance(error, DormantError) and "optimizer" in error.fact:
         rule = in_no_optimizer

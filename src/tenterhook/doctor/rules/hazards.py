@@ -1,4 +1,4 @@
-"""Rules TH5xx and TH6xx: what will hurt later, and other people's hooks."""
+"""Implement the rules TH5xx and TH6xx: hazards, and legacy, global and foreign hooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, Hoo
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, quoting, rule
 
-#: backwards that kept their graph, or values that were kept, before it counts as a habit
+#: backwards that retained their graph, or in which a hook kept a value, before the doctor reports them
 HABIT = 3
 
 excludes_in_place = quoting("TH508")
@@ -24,25 +24,26 @@ def changes_in_place(hook: HookRecord) -> Words | None:
         return None
     given = hook.reading.arguments[-1] if hook.reading is not None and hook.reading.arguments else "grad"
     return Words(
-        f"{hook.in_place} of {hook.fired} firings changed the gradient they were given; another part of the graph "
-        "may be using the same memory",
-        f"return {given} * 2  # a new tensor, not {given}.mul_(2)",
+        f"{hook.in_place} of {hook.fired} firings changed the gradient in place; another part of the graph may use the "
+        "same memory",
+        f"return {given} * 2  # a new tensor instead of {given}.mul_(2)",
     )
 
 
 @rule("TH502")
 def holds_its_tensor(hook: HookRecord, alive: int, holding: int) -> Words:
     return Words(
-        f"it holds the tensor as {hook.holder!r}; {alive} of {holding} tensors of "
-        "this line are alive after a collection, each with its graph",
-        f"value = {hook.holder}.detach()\n{hook.holder}.register_hook(lambda grad: ...)  # with value inside",
+        f"the hook refers to its tensor as {hook.holder!r}; {alive} of {holding} tensors that this line hooked are "
+        "still alive after a garbage collection, each with its graph",
+        f"value = {hook.holder}.detach()\n{hook.holder}.register_hook(lambda grad: ...)  # use value in the function",
     )
 
 
 @rule("TH503")
 def keeps_graphs(hook: HookRecord, kept: int, shown: int) -> Words:
     return Words(
-        f"{kept} of {shown} values it was shown are alive still, and their graphs", "kept.append(value.detach())"
+        f"{kept} of {shown} values that the hook received are still alive, with their graphs",
+        "kept.append(value.detach())",
     )
 
 
@@ -51,8 +52,8 @@ def always_retains(about: Subject, retained: int, backwards: int) -> Words | Non
     if retained < HABIT or retained != backwards:
         return None
     return Words(
-        f"{retained} of {backwards} backwards kept their graph, and none freed it",
-        "loss.backward()  # retain_graph=True only where the same graph is run once more",
+        f"{retained} of {backwards} backwards retained their graph",
+        "loss.backward()  # use retain_graph=True only if the same graph runs again",
     )
 
 
@@ -61,9 +62,9 @@ def waits_for_the_device(hook: HookRecord) -> Words | None:
     if hook.reading is None or not hook.reading.waits or not hook.fired:
         return None
     return Words(
-        f"it fired {plural(hook.fired, 'time')}, and calls .{'(), .'.join(hook.reading.waits)}()",
+        f"the hook fired {plural(hook.fired, 'time')} and calls .{'(), .'.join(hook.reading.waits)}()",
         "values.append(x.detach().norm())        # stays on the device\n"
-        "numbers = torch.stack(values).tolist()  # once a step",
+        "numbers = torch.stack(values).tolist()  # waits once per step",
     )
 
 
@@ -73,16 +74,16 @@ def kept_gradients_changed(hook: HookRecord) -> Words | None:
     if not over:
         return None
     return Words(
-        f"{len(over)} of the gradients that it kept have changed since", "kept.append(p.grad.detach().clone())"
+        f"{len(over)} of the gradients that the hook kept have changed since", "kept.append(p.grad.detach().clone())"
     )
 
 
 @rule("TH507")
 def raised(hook: HookRecord, error: str, signature: str | None) -> Words:
-    """Report a hook that raised; `signature`: how PyTorch calls it, if it takes other arguments."""
+    """Report a hook that raised an error. `signature` is given if the hook does not accept PyTorch's arguments."""
     if signature is None:
-        return Words(error, "# mend it there, or catch what it raises")
-    return Words(f"{error}; it is called as {signature[4:-5]}", signature)
+        return Words(error, "# fix the function of the hook, or catch the error in it")
+    return Words(f"{error}; PyTorch calls it as {signature[4:-5]}", signature)
 
 
 @rule("TH509")
@@ -90,15 +91,16 @@ def gone_at_its_recomputation(hook: HookRecord) -> Words | None:
     if not hook.recomputed_without:
         return None
     return Words(
-        f"it changed {plural(hook.returned, 'forward')} and was removed; "
-        f"{plural(hook.recomputed_without, 'checkpoint')} ran again without it, for gradients of another forward",
-        "loss.backward()\nhandle.remove()  # after the backward, which runs the forward again",
+        f"the hook changed {plural(hook.returned, 'forward')} and was removed; "
+        f"{plural(hook.recomputed_without, 'checkpoint')} ran again without it, so the gradients belong to a different "
+        "forward",
+        "loss.backward()  # runs the forward again\nhandle.remove()  # so remove the hook after it",
     )
 
 
 @rule("TH510")
 def muted_itself(about: Subject, muted: int, targets: int, why: str) -> Words:
-    return Words(f"{muted} of {targets} targets: {why}", f'rig.unmute("{about.hook}")  # when the action is mended')
+    return Words(f"{muted} of {targets} targets: {why}", f'rig.unmute("{about.hook}")  # after you fix the action')
 
 
 @rule("TH601")
@@ -106,17 +108,17 @@ def legacy_hook(hook: HookRecord) -> Words | None:
     if hook.kind != "register_backward_hook":
         return None
     return Words(
-        f"it fired {plural(hook.fired, 'time')} with the gradients of the last operation inside the module, not of "
-        "the module's inputs",
+        f"the hook fired {plural(hook.fired, 'time')} with the gradients of the last operation inside the module, not "
+        "of the module's inputs",
         "module.register_full_backward_hook(fn)\n"
-        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_input")  # or, with fn(grad)',
+        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_input")  # or this, with fn(grad)',
     )
 
 
 @rule("TH602")
 def hooks_every_module(about: Subject, kind: str) -> Words:
     return Words(
-        f"{kind} hooks every module of the process, also those of libraries",
+        f"{kind} hooks every module in the process, including modules of libraries",
         f"for m in model.modules():\n    m.{kind.replace('module_', '')}(fn)",
     )
 
@@ -124,8 +126,8 @@ def hooks_every_module(about: Subject, kind: str) -> Words:
 @rule("TH603")
 def evaluates_text(about: Subject) -> Words:
     return Words(
-        "the text comes from elsewhere, and what it says is run",
-        'th.hook(model, fn, on="type:Linear", at="output")  # compares names, imports nothing',
+        "the text is not part of the program, and the program runs it as code",
+        'th.hook(model, fn, on="type:Linear", at="output")  # compares names and runs no code',
     )
 
 
@@ -134,8 +136,8 @@ def taken_off(hook: HookRecord) -> Words | None:
     if hook.overwrote or not hook.taken_off or hook.kind not in (*TENSOR, *FORWARD, *BACKWARD):
         return None
     return Words(
-        f"it fired {plural(hook.fired, 'time')}, and is gone; its handle was not asked to remove it",
-        "handle.remove()  # one's own alone; not module._forward_hooks.clear()",
+        f"the hook fired {plural(hook.fired, 'time')} and is no longer registered, but handle.remove() was not called",
+        "handle.remove()  # removes one hook; do not call module._forward_hooks.clear()",
     )
 
 
@@ -144,13 +146,13 @@ def took_the_place_of_another(hook: HookRecord) -> Words | None:
     if not hook.overwrote:
         return None
     return Words(
-        f"its number was that of a hook which came with the loaded model; {hook.owner.name!r} has lost that one",
-        "model.load_state_dict(torch.load(path))  # weights alone; then register every hook anew",
+        f"the new hook has the same id as a hook of the loaded model, and replaced it on {hook.owner.name!r}",
+        "model.load_state_dict(torch.load(path))  # load weights only, then register every hook again",
     )
 
 
 def leaks(seen: Recording) -> Iterator[Finding]:
-    """Find what stays alive because of hooks, by the line that registers them."""
+    """Find memory that hooks keep alive, grouped by the line that registers the hooks."""
     groups: dict[str, list[HookRecord]] = {}
     for hook in seen.hooks:
         groups.setdefault(hook.caller.place, []).append(hook)

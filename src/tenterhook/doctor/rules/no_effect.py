@@ -1,4 +1,4 @@
-"""Rules TH3xx: a hook fired and had no effect, or another than was meant."""
+"""Implement the rules TH3xx: a hook fired but had no effect, or an unintended one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, Hoo
 from tenterhook.doctor.observe.source import Reading
 from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 
-#: optimizers whose update does not know the size of a gradient
+#: optimizers whose update does not depend on the magnitude of the gradient
 SCALE_FREE = frozenset(
     ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "Rprop", "SparseAdam", "Muon"]
 )
-NOT_REACHED = "# nothing to do if the limit is just not reached"
+NOT_REACHED = "# nothing to do if the gradient never reached the limit"
 
 
 def limits(hook: HookRecord) -> bool:
-    """True if its function clamps, or divides by a norm."""
+    """Return True if the function of a hook clamps, or divides by a norm."""
     return hook.reading is not None and hook.reading.limits
 
 
@@ -26,13 +26,13 @@ def limits(hook: HookRecord) -> bool:
 def returned_nothing(
     about: HookRecord | Subject, reading: Reading | None = None, function: str = "", fired: int = 0
 ) -> Words | None:
-    """Find a function that makes a new gradient and returns None. A rig's hook gives its reading."""
+    """Find a function that computes a new value and returns None. For a hook of a rig, `reading` is its source."""
     if isinstance(about, Subject):
         if reading is None or reading.lost is None:
             return None
         value = reading.lost or f"{reading.arguments[0]} * 2"
         return Words(
-            f"{plural(fired, 'firing')}, and every one returned None",
+            f"{plural(fired, 'firing')} returned None",
             f"def {function}({', '.join(reading.arguments)}):\n    ...\n    return {value}",
         )
     reading = about.reading
@@ -41,11 +41,11 @@ def returned_nothing(
     if about.kind not in (TENSOR[0], *FORWARD, *BACKWARD):
         return None
     given = reading.arguments[-1] if reading.arguments else "grad"
-    named = f"what it makes is called {reading.lost!r}" if reading.lost else "what it makes has no name"
+    named = f"the new value {reading.lost!r}" if reading.lost else "the new value"
     value = reading.lost or f"{given} * 2"
     shown = f"({value},)" if about.kind in BACKWARD else value
     return Words(
-        f"fired {plural(about.fired, 'time')} and returned None each time; {named}, and is thrown away",
+        f"the hook fired {plural(about.fired, 'time')} and returned None each time; {named} is discarded",
         f"def {about.function.rpartition('.')[2]}({', '.join(reading.arguments)}):\n    ...\n    return {shown}",
     )
 
@@ -53,16 +53,16 @@ def returned_nothing(
 @rule("TH302")
 def returned_what_it_was_given(about: HookRecord | Subject, fired: int = 0) -> Words | None:
     if isinstance(about, Subject):
-        return Words(f"{plural(fired, 'firing')}, and every one returned what it was given", NOT_REACHED)
+        return Words(f"{plural(fired, 'firing')} returned exactly the received values", NOT_REACHED)
     samples = about.samples
     if not samples or not all(look.equal for look in samples) or not about.changed:
         return None
-    return Words(f"compared {plural(len(samples), 'firing')}: every one returned the numbers it was given", NOT_REACHED)
+    return Words(f"{plural(len(samples), 'compared firing')} returned exactly the received values", NOT_REACHED)
 
 
 @rule("TH303")
 def changes_the_layers_before(hook: HookRecord) -> Words | None:
-    """Find a module's backward hook that changes what goes to the layers before, and not to its parameters."""
+    """Find a backward hook that changes the gradient for the preceding layers, but not for the module's parameters."""
     module = hook.owner.now()
     if hook.kind != BACKWARD[1] or not hook.changed or not isinstance(module, nn.Module):
         return None
@@ -70,29 +70,29 @@ def changes_the_layers_before(hook: HookRecord) -> Words | None:
     if not own:
         return None
     return Words(
-        f"{hook.changed} of {hook.fired} firings returned another grad_input: it goes to the layers before; the "
-        f"gradients of {', '.join(own)} are made of grad_output, and stay",
-        f'th.hook(model, fn, on="{hook.below}", at="grad")        # fn(grad): those of its parameters\n'
-        f'th.hook(model, fn, on="{hook.below}", at="grad_final")  # those that the optimizer uses',
+        f"{hook.changed} of {hook.fired} firings returned a new grad_input, which goes to the preceding layers; the "
+        f"gradients of {', '.join(own)} are computed from grad_output and did not change",
+        f'th.hook(model, fn, on="{hook.below}", at="grad")  # fn(grad): the gradients of its parameters\n'
+        f'th.hook(model, fn, on="{hook.below}", at="grad_final", optimizer=optimizer)  # or those that the step uses',
     )
 
 
 @rule("TH304")
 def moved_all_the_same(hook: HookRecord) -> Words | None:
-    """Find elements whose gradient was made zero, and which the step moved."""
+    """Find elements whose gradient the hook set to zero and which the step still changed."""
     moved = [(delta, why) for delta, why in hook.moved if delta]
     if not moved or not _same_mask(hook):
         return None
     delta, why = moved[-1]
     return Words(
-        f"the step moved elements whose gradient it had made zero, by {delta:.4g}: by {why}",
-        'held = {"params": [p], "weight_decay": 0.0, "momentum": 0.0}  # a group of its own\n'
-        "p.requires_grad_(False)                                       # or, to hold all of it",
+        f"the hook set gradients to zero, but the step moved these elements by {delta:.4g}, because of {why}",
+        'held = {"params": [p], "weight_decay": 0.0, "momentum": 0.0}  # a separate parameter group\n'
+        "p.requires_grad_(False)                                       # or freeze the whole parameter",
     )
 
 
 def _same_mask(hook: HookRecord) -> bool:
-    """True if it made the same elements zero each time; what drops others each time holds none."""
+    """Return True if each firing zeroed the same elements. Otherwise, as in dropout, no element stays fixed."""
     masks = [look.zeroed for look in hook.samples if look.zeroed is not None]
     return not any(look.returned for look in hook.samples) or all(torch.equal(masks[0], mask) for mask in masks)
 
@@ -106,9 +106,9 @@ def divided_out_by_the_optimizer(hook: HookRecord) -> Words | None:
         return None
     name, times = min(hook.optimizers), len(hook.samples)
     return Words(
-        f"{times} of {times} gradients were multiplied by {factor:.4g}; {name} divides each "
-        "by a running size of itself, and the factor falls out",
-        f'chosen = {{"params": [p], "lr": lr * factor}}  # the learning rate is what scales a step\n'
+        f"{times} of {times} gradients were multiplied by {factor:.4g}; {name} divides each gradient by a running "
+        "average of its magnitude, which cancels the factor",
+        f'chosen = {{"params": [p], "lr": lr * factor}}  # scale the learning rate instead\n'
         f'optimizer = torch.optim.{name}([{{"params": rest}}, chosen], lr=lr)',
     )
 
@@ -119,14 +119,14 @@ def divided_out_by_clipping(hook: HookRecord) -> Words | None:
     if factor is None or clip is None:
         return None
     return Words(
-        f"every gradient was multiplied by {factor:.4g}; clip_grad_norm_ then multiplied all of "
-        f"them by {clip:.4g}, to the norm that they have without",
-        "clip_grad_norm_(model.parameters(), max_norm)\nfor p in chosen:\n    p.grad.mul_(factor)  # after it",
+        f"the hook multiplied every gradient by {factor:.4g}; clip_grad_norm_ then multiplied all gradients by "
+        f"{clip:.4g}, so their norm is the same as without the hook",
+        "clip_grad_norm_(model.parameters(), max_norm)\nfor p in chosen:\n    p.grad.mul_(factor)  # after clipping",
     )
 
 
 def _constant_factor(hook: HookRecord) -> float | None:
-    """Return the factor that every firing multiplied its gradient by, if it is a plain one."""
+    """Return the factor by which every firing multiplied its gradient, if it is positive and always the same."""
     factors = [look.factor for look in hook.samples if look.factor is not None and not look.equal]
     if not factors or len(factors) != len(hook.samples) or max(factors) - min(factors) > 1e-4 * abs(factors[0]):
         return None
@@ -134,7 +134,7 @@ def _constant_factor(hook: HookRecord) -> float | None:
 
 
 def _clipped_again(hook: HookRecord) -> float | None:
-    """Return the last factor of clipping by the norm, if each clipping took a common factor out."""
+    """Return the factor of the last norm clipping, if each clipping cancelled the common factor."""
     clips = [factor for factor, alike in hook.clipped if alike]
     taken_out = hook.clipped and len(clips) == len(hook.clipped) and max(clips) < 1
     return clips[-1] if taken_out else None
@@ -142,32 +142,32 @@ def _clipped_again(hook: HookRecord) -> float | None:
 
 @rule("TH307")
 def grad_of_no_leaf(hook: HookRecord, place: str) -> Words:
-    """Explain the .grad of a tensor that is no leaf: PyTorch warns, and few read that."""
+    """Explain why the .grad of a non-leaf tensor is None. The warning of PyTorch is easy to miss."""
     return Words(
-        f"its .grad was read at {place}; it was made by an operation, and the gradient went on to what it was "
-        f"made of: {plural(hook.fired, 'firing')}, {hook.changed} changed",
-        "x = (torch.randn(2, 2) * 10).requires_grad_()  # a leaf: requires_grad comes last\n"
-        "x.retain_grad()                                # or let it keep its gradient, though it is none",
+        f".grad was read at {place}; an operation created the tensor, so its gradient went on to the inputs of that "
+        f"operation ({plural(hook.fired, 'firing')}, {hook.changed} changed)",
+        "x = (torch.randn(2, 2) * 10).requires_grad_()  # a leaf: requires_grad_() comes last\n"
+        "x.retain_grad()                                # or keep the gradient of a non-leaf tensor",
     )
 
 
 @rule("TH308")
 def cleared_before_the_step(hook: HookRecord, *, by_itself: bool = False) -> Words | None:
-    """Find a gradient that was gone when the step came; `by_itself`: the hook set it to None before DDP reduced."""
+    """Find a gradient that was cleared before the step. `by_itself`: the hook set it to None before DDP reduced it."""
     if by_itself:
         return Words(
-            f"it set .grad to None in {hook.dropped} of {hook.fired} firings, before DDP reduced it: "
-            "DDP puts zeros there",
+            f"the hook set .grad to None in {hook.dropped} of {hook.fired} firings before DDP reduced it, so DDP "
+            "writes zeros",
             "loss.backward()\noptimizer.step()\noptimizer.zero_grad()  # after the step",
         )
     if not hook.cleared:
         return None
     return Words(
-        f"it returned a gradient of norm {hook.samples[-1].returned:.4g}; at {hook.cleared} of {hook.reached} steps "
-        "the parameter had none, or zero",
+        f"the hook returned a gradient of norm {hook.samples[-1].returned:.4g}; at {hook.cleared} of {hook.reached} "
+        "steps the gradient of the parameter was None or zero",
         "optimizer.zero_grad()  # before the backward\n"
         "loss.backward()\n"
-        "optimizer.step()       # with nothing in between",
+        "optimizer.step()       # without zero_grad() in between",
     )
 
 
@@ -178,7 +178,7 @@ def limit_on_scaled_gradient(hook: HookRecord) -> Words | None:
         return None
     (peak, limit), scale = scaled[-1].peaks, scaled[-1].scale
     return Words(
-        f"the loss was multiplied by {scale:g}: it saw up to {peak:.4g} where the gradient was {peak / scale:.4g}",
+        f"the loss was multiplied by {scale:g}, so the hook saw {peak:.4g} where the gradient was {peak / scale:.4g}",
         f'th.hook(model, th.clip_value({limit:.4g}), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
     )
 
@@ -188,7 +188,7 @@ def no_optimizer_holds_it(hook: HookRecord, steps: int) -> Words | None:
     if not hook.changed or not steps or not hook.outside or hook.reached or not hook.owner.is_parameter:
         return None
     return Words(
-        f"it changed the gradient {plural(hook.changed, 'time')}; {plural(steps, 'step')} ran, of optimizers "
-        "that do not hold this parameter",
-        'optimizer.add_param_group({"params": [p]})  # or make it of the model that is trained',
+        f"the hook changed the gradient {plural(hook.changed, 'time')}; {plural(steps, 'step')} ran, but only of "
+        "optimizers without this parameter",
+        'optimizer.add_param_group({"params": [p]})  # or create the optimizer from the trained model',
     )

@@ -1,4 +1,4 @@
-"""Rules TH1xx: a hook was not installed, or not where it was meant to be."""
+"""Implement the rules TH1xx: a hook was not installed, or not where it was intended."""
 
 from __future__ import annotations
 
@@ -15,45 +15,47 @@ saved_hooks_do_not_fit = quoting("TH110")
 
 @rule("TH103")
 def frozen_target(about: Subject, why: str) -> Words:
-    """`why`: how a raw hook's tensor was made; of a rig's hook, why all its targets sleep."""
+    """Report a frozen target. `why` is the state of a raw hook's tensor, or why a rig's hook is dormant."""
     if about.by is not None:
-        return Words(f"{about.by} on {about.target!r}: it {why}", "p.requires_grad_(True)  # before it is used")
-    return Words(why, "p.requires_grad_(True)  # it wakes by itself")
+        return Words(
+            f"{about.by} on {about.target!r}: the tensor {why}", "p.requires_grad_(True)  # before the forward"
+        )
+    return Words(why, "p.requires_grad_(True)  # the hook then becomes active")
 
 
 @rule("TH104")
 def in_no_optimizer(about: Subject, why: str) -> Words:
-    return Words(why, "th.attach(model, plan, optimizer=...)  # the one that holds them")
+    return Words(why, "th.attach(model, plan, optimizer=optimizer)  # the optimizer that contains the parameters")
 
 
 @rule("TH105")
 def refused(about: Subject, fact: str) -> Words:
     return Words(
         f"{about.by} on {about.target!r}: {fact}",
-        "y.register_hook(fn)  # gets the whole gradient, summed over all uses",
+        "y.register_hook(fn)  # gets the complete gradient, summed over all uses of y",
     )
 
 
 @rule("TH107")
 def handle_was_loaded(about: Subject) -> Words:
-    return Words("a RemovableHandle was loaded; it points at a dict that is no model's", KEPT_BY_NAME)
+    return Words("a RemovableHandle was loaded; it refers to a dict that no model uses", KEPT_BY_NAME)
 
 
 @rule("TH108")
 def model_was_copied(hook: HookRecord, model: str | None = None) -> Words | None:
-    """`model`: the class of what was copied, where the copy ran in the place of the hooked one."""
+    """Report a hook that was copied. `model` is the class of the model, if the copy ran instead of the original."""
     if not hook.copies_fired:
         return None
     times = plural(hook.copies_fired, "time")
     if model is None:
         return Words(
-            f"fired {plural(hook.fired, 'time')}, and on copies {times} more",
-            "copied = copy.deepcopy(model)  # before hooks are put on",
+            f"the hook fired {plural(hook.fired, 'time')}, and {times} more on copies",
+            "copied = copy.deepcopy(model)  # before you register hooks",
             as_note=True,
         )
     return Words(
-        f"a copy of the {model} ran: its hook fired {times}, this one 0",
-        "copied = copy.deepcopy(model)  # before hooks are put on\n"
+        f"a copy of the {model} ran: its hook fired {times}, and this hook 0 times",
+        "copied = copy.deepcopy(model)  # before you register hooks\n"
         f'copied.get_submodule("{hook.owner.name}").{hook.kind}(fn)',
     )
 
@@ -61,6 +63,6 @@ def model_was_copied(hook: HookRecord, model: str | None = None) -> Words | None
 @rule("TH109")
 def nothing_hooked(about: Subject, backwards: int, steps: int) -> Words:
     return Words(
-        f"{plural(backwards, 'backward')} and {plural(steps, 'step')} ran, and nothing was hooked",
-        'th.hook(model, fn, on="layer*", at="grad")  # a name that matches nothing is an error there',
+        f"{plural(backwards, 'backward')} and {plural(steps, 'step')} ran, and no hook was registered",
+        'th.hook(model, fn, on="layer*", at="grad")  # raises an error if no name matches',
     )

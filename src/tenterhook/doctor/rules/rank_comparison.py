@@ -1,4 +1,4 @@
-"""What another rank's exam has seen, compared through the store: no collective, and nobody waits for long."""
+"""Compare the exams of all ranks through the store, without a collective and with a short timeout."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
 
-#: seconds that an exam waits for those of the other ranks
+#: seconds that an exam waits for the exams of the other ranks
 PATIENCE = 5.0
 
 
-#: exams that were compared, by where they were opened
+#: number of compared exams for each line that opens one
 _compared: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class RankDiff:
-    """This rank, and another whose hooks are others or did something else."""
+    """Describe another rank whose hooks differ from the hooks of this rank."""
 
     here: int
     by: int
-    #: that registered hooks
+    #: lines of the other rank that registered hooks
     lines: frozenset[str]
-    #: by line, what parameters were after its hooks had changed them
+    #: for each line, the parameters after the hooks of that line changed them
     drifts: dict[str, list[str]]
 
 
 def compared(exam: Recording) -> RankDiff | None:
-    """None if all ranks are alike, or if that cannot be told."""
+    """Return how another rank differs, or None if all ranks are equal or cannot be compared."""
     board = exam.events.spread.board
     if board is None or exam.failure is not None:
         return None
@@ -45,11 +45,11 @@ def compared(exam: Recording) -> RankDiff | None:
 
 
 def line_of(hook: HookRecord) -> str:
-    """The same on machines that keep the program elsewhere."""
+    """Return a name for the line that registered a hook, without the folder, which may differ between machines."""
     return f"{hook.kind} {os.path.basename(hook.caller.place)}"
 
 
 def drift_of(hook: HookRecord, hooks: list[HookRecord]) -> list[str]:
-    """List the drifts of all hooks of its line."""
+    """List the drifts of all hooks that the same line registered."""
     line = line_of(hook)
     return [one.drift for one in hooks if one.drifted and line_of(one) == line]

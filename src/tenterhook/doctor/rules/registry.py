@@ -1,4 +1,4 @@
-"""Rules: each produces the findings of one code, and is registered by it."""
+"""Define what a rule is, and register each rule under the one code whose findings it produces."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ A = TypeVar("A", bound="About")
 
 
 class Subject(NamedTuple):
-    """Where a finding points to."""
+    """Describe the hook or the place that a finding is about."""
 
     hook: str | None = None
     target: str | None = None
     point: str | None = None
-    #: of a raw hook, the PyTorch function that registered it
+    #: PyTorch function that registered a raw hook
     by: str | None = None
     place: str | None = None
-    #: it belongs to a library, or was handled: the finding is no more than a note
+    #: report the finding as a note, because the hook belongs to a library or the program caught the error
     minor: bool = False
 
 
 class SilentSites(NamedTuple):
-    """Sites of one hook of a rig that were due and did not fire."""
+    """Describe the sites of one hook of a rig that were due and did not fire."""
 
     first: Site
     silent: int
@@ -35,23 +35,23 @@ class SilentSites(NamedTuple):
 
     @property
     def evidence(self) -> str:
-        return f"due {plural(self.first.due, 'time')}, fired 0: {self.silent} of {self.targets} targets"
+        return f"{self.silent} of {self.targets} targets never fired, though due {plural(self.first.due, 'time')}"
 
     @property
     def some(self) -> bool:
-        """True if other sites of the hook fired: then this is no more than a note."""
+        """Return True if other sites of the hook fired. Then the finding is only a note."""
         return self.silent < self.targets
 
 
-#: what a rule is asked about: a raw hook, sites of a rig, or something with a place alone
+#: first argument of a rule: a raw hook, sites of a rig, or the subject of the finding itself
 About = HookRecord | SilentSites | Subject
 
 
 class Words(NamedTuple):
-    """What a rule has to say."""
+    """Hold the texts of one finding."""
 
     evidence: str
-    #: code to copy
+    #: instruction or code to copy; several lines are always Python code
     remedy: str
     as_note: bool = False
 
@@ -61,7 +61,7 @@ RULES: dict[str, Rule[...]] = {}
 
 
 class Rule(Generic[P]):
-    """Produces every finding of one code."""
+    """Produce every finding of one code."""
 
     def __init__(self, code: str, words: Callable[P, Words | None]) -> None:
         if code not in CODES:
@@ -73,14 +73,14 @@ class Rule(Generic[P]):
         RULES[code] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Finding | None:
-        """Return the finding, if the rule finds its fault."""
+        """Return a finding if the rule finds its fault, else None."""
         words = self.words(*args, **kwargs)
         about = args[0]
         assert isinstance(about, HookRecord | SilentSites | Subject)
         return None if words is None else self._finding(about, *words)
 
     def quote(self, about: About, evidence: str, remedy: str) -> Finding:
-        """Return a finding whose evidence somebody else has worded: PyTorch, or an error of ours."""
+        """Return a finding whose evidence is the text of an error of PyTorch or of tenterhook."""
         return self._finding(about, evidence, remedy)
 
     def _finding(self, about: About, evidence: str, remedy: str, as_note: bool = False) -> Finding:
@@ -99,7 +99,7 @@ class Rule(Generic[P]):
 
 
 def rule(code: str) -> Callable[[Callable[Concatenate[A, P], Words | None]], Rule[Concatenate[A, P]]]:
-    """Register a function as the rule of a code: it is given what is asked about first, and returns words or None."""
+    """Register a function as the rule of a code. Its first argument is the subject, and it returns words or None."""
 
     def register(words: Callable[Concatenate[A, P], Words | None]) -> Rule[Concatenate[A, P]]:
         return Rule(code, words)
@@ -108,16 +108,16 @@ def rule(code: str) -> Callable[[Callable[Concatenate[A, P], Words | None]], Rul
 
 
 def quoting(code: str) -> Rule[[About]]:
-    """Register a rule that only quotes what others have worded."""
+    """Register a rule whose findings only quote errors, through `Rule.quote`."""
 
     def nothing(about: About) -> None:
-        """Say nothing of its own."""
+        """Return None: the rule has no texts of its own."""
 
     return Rule(code, nothing)
 
 
 def subject_of(about: About) -> Subject:
-    """Return where a finding about this points to."""
+    """Return the subject of a finding about a hook, sites or a subject."""
     if isinstance(about, HookRecord):
         return Subject(about.function, about.owner.name, None, about.kind, about.caller.place, about.foreign)
     if isinstance(about, SilentSites):
@@ -126,10 +126,10 @@ def subject_of(about: About) -> Subject:
 
 
 def found(*findings: Finding | None) -> Iterator[Finding]:
-    """Yield the findings that there are."""
+    """Yield the findings that are not None."""
     return (one for one in findings if one is not None)
 
 
 def plural(count: int, thing: str) -> str:
-    """Count things in words: `1 step`, `2 steps`."""
+    """Return a count with its noun: `1 step`, `2 steps`."""
     return f"{count} {thing}" + ("" if count == 1 else "s")

@@ -1,4 +1,4 @@
-"""Why a hook never fired: for each kind of hook the reasons in order, the first that applies is reported."""
+"""Find out why a hook never fired: try the reasons for its kind in order, and report the first that applies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Reasons = Iterator[Finding | None]
 
 
 def why_silent(hook: HookRecord, seen: Recording) -> Finding | None:
-    """Return why a hook never fired, or got no gradient; None if it fired, or if nothing could have fired it."""
+    """Return why a hook never fired or got no gradient. Return None if it fired, or if nothing could have called it."""
     found = next((reason for reason in _reasons(hook, seen) if reason is not None), None)
     if found is None or found.code not in {one.code for one in OF_ONE_AMONG_MANY}:
         return found
@@ -61,7 +61,7 @@ def _reasons(hook: HookRecord, seen: Recording) -> Reasons:
 
 
 def _is_traced(hook: HookRecord, seen: Recording) -> bool:
-    """True if it went into compiled code, or another of its function did: modules of one class share that code."""
+    """Return True if compiled code contains the hook, or one with the same function: modules of a class share code."""
     alike = (h for h in seen.hooks if h.code is hook.code and h.kind == hook.kind) if hook.code is not None else (hook,)
     return any(h.serial in traced for h in alike)
 
@@ -136,7 +136,7 @@ def _step(hook: HookRecord, seen: Recording) -> Reasons:
 
 
 def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:
-    """No backward ran while the hook was there."""
+    """Yield the reasons that apply if no backward ran while the hook was registered."""
     ran = seen.events.timeline.backwards
     until = hook.removed.backwards if hook.removed is not None else ran
     if until > hook.born.backwards:

@@ -1,4 +1,4 @@
-"""Rules TH4xx: a hook fired too often, or at the wrong moment."""
+"""Implement the rules TH4xx: a hook fired too often, or at the wrong time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 
 @rule("TH401")
 def acts_on_each_backward(hook: HookRecord) -> Words | None:
-    """Find a limit on each of several backwards that make one step: the limited sum is another number."""
+    """Find a limit that holds for each of several backwards of a step, but not for their sum."""
     used = hook.summed if hook.reached else hook.accumulating
     if not used or not hook.changed or not hook.owner.leaf or not limits(hook) or _in_both_passes(hook):
         return None
     peak = max((look.peaks[1] for look in hook.samples), default=0.0)
     return Words(
-        f"{hook.accumulating} of {hook.fired} firings met a .grad that was there already; each returned at most "
-        f"{peak:.4g}, their sum may be more",
+        f"{hook.accumulating} of {hook.fired} firings added to an existing .grad; each returned at most {peak:.4g}, "
+        "but their sum can be larger",
         f'th.hook(model, th.clip_value({peak:.4g}), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
     )
 
@@ -31,16 +31,16 @@ def several_calls(hook: HookRecord) -> Words | None:
     if hook.kind not in BACKWARD or hook.most_in_backward <= 1:
         return None
     return Words(
-        f"it fired up to {plural(hook.most_in_backward, 'time')} in one backward, once for each call",
-        f'th.hook(model, lambda g, ctx: ..., on="{hook.owner.name}", at="grad_output")  # ctx.call says which',
+        f"the hook fired up to {plural(hook.most_in_backward, 'time')} in one backward, once for each call",
+        f'th.hook(model, lambda g, ctx: ..., on="{hook.owner.name}", at="grad_output")  # ctx.call numbers the calls',
     )
 
 
 @rule("TH403")
 def registered_twice(hook: HookRecord, times: int) -> Words:
     return Words(
-        f"{_registered(hook, times)}: what it does is done {plural(times, 'time')}",
-        f"handle.remove()  # the old one first\nhandle = target.{hook.kind}(fn)",
+        f"{_registered(hook, times)}, so it runs {plural(times, 'time')} instead of once",
+        f"handle.remove()  # remove the old hook first\nhandle = target.{hook.kind}(fn)",
     )
 
 
@@ -49,7 +49,7 @@ def fires_in_a_recomputation(hook: HookRecord) -> Words | None:
     if not hook.recomputed or hook.returned:
         return None
     return Words(
-        f"{hook.recomputed} of {hook.fired} firings were in a recomputation",
+        f"{hook.recomputed} of {hook.fired} firings were in a recomputation of the forward",
         f'th.hook(model, th.stats(), on="{hook.owner.name}", at="output")  # observes each call once',
     )
 
@@ -57,8 +57,8 @@ def fires_in_a_recomputation(hook: HookRecord) -> Words | None:
 @rule("TH405")
 def two_names(hook: HookRecord, times: int, other: str) -> Words:
     return Words(
-        f"{_registered(hook, times)}, which is also called {other!r}: what it does is done twice",
-        "for name, p in model.named_parameters():  # names what is tied once\n    p.register_hook(fn)",
+        f"{_registered(hook, times)}, which is also named {other!r}, so it runs more than once",
+        "for name, p in model.named_parameters():  # lists a tied parameter once\n    p.register_hook(fn)",
     )
 
 
@@ -67,7 +67,7 @@ def in_both_passes(hook: HookRecord) -> Words | None:
     if not _in_both_passes(hook):
         return None
     return Words(
-        f"it changed {plural(hook.changed, 'gradient')}, in passes with create_graph=True and without",
+        f"the hook changed {plural(hook.changed, 'gradient')}, in passes with and without create_graph=True",
         "handle = w.register_hook(fn)\n(g,) = torch.autograd.grad(loss, w, create_graph=True)\n"
         "handle.remove()\ng.sum().backward()",
     )
@@ -83,7 +83,7 @@ def no_input_gradient(hook: HookRecord) -> Words | None:
         return None
     return Words(
         f"grad_input was None in {hook.without_input} of {hook.fired} firings",
-        f'th.hook(model, fn, on="{hook.below}", at="grad_accumulated")  # fn(grad), when it is there',
+        f'th.hook(model, fn, on="{hook.below}", at="grad_accumulated")  # calls fn(grad) when .grad is set',
     )
 
 
@@ -92,15 +92,15 @@ def changed_in_place_since(hook: HookRecord) -> Words | None:
     if not hook.rebased:
         return None
     return Words(
-        "the gradient it got is that of the value before the operation in place",
-        "y = y * 2            # not y.mul_(2)\ny.register_hook(fn)  # or register after the operation",
+        "the hook received the gradient of the value before the in-place operation",
+        "y = y * 2            # instead of y.mul_(2)\ny.register_hook(fn)  # register after the operation",
     )
 
 
 @rule("TH409")
 def added_again_and_again(hook: HookRecord, times: int, moments: int) -> Words:
     return Words(
-        f"{_registered(hook, times)}, in {plural(moments, 'step')}; each of them runs every time",
+        f"{_registered(hook, times)}, in {plural(moments, 'step')}; each registration runs every time",
         f"handle = target.{hook.kind}(fn)  # once, before the loop",
     )
 
@@ -110,17 +110,18 @@ def fires_after_its_removal(hook: HookRecord) -> Words | None:
     if not hook.late_firings or hook.kind not in BACKWARD:
         return None
     return Words(
-        f"{plural(hook.late_firings, 'firing')} after handle.remove(): the forward had taken it along",
-        "loss.backward()\nhandle.remove()",
+        f"{plural(hook.late_firings, 'firing')} after handle.remove(): the forward had put the hook into the graph",
+        "loss.backward()\nhandle.remove()  # after the backward",
     )
 
 
 @rule("TH411")
 def steps_inside_the_backward(about: Subject, steps: int, clips: int) -> Words:
     return Words(
-        f"{plural(steps, 'step')} ran inside a backward; clipping found 0 gradients, {plural(clips, 'time')}",
-        "clip_grad_norm_([p], 1.0)  # in the hook, before its step; or step after the backward:\n"
-        "loss.backward()\nclip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
+        f"{plural(steps, 'step')} ran inside a backward; gradient clipping found no gradient {plural(clips, 'time')}",
+        "clip_grad_norm_([p], 1.0)  # in the hook, before its step\n"
+        "loss.backward()            # or clip and step after the backward\n"
+        "clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
     )
 
 
@@ -129,7 +130,7 @@ def _registered(hook: HookRecord, times: int) -> str:
 
 
 def repeated(seen: Recording) -> Iterator[Finding]:
-    """Find a function that is registered more than once on one target."""
+    """Find functions that are registered more than once on one target."""
     reported: set[int] = set()
     for hooks in sorted(_alike(seen), key=len, reverse=True):
         if len(hooks) < 2 or any(h.number in reported for h in hooks):
@@ -148,7 +149,7 @@ def repeated(seen: Recording) -> Iterator[Finding]:
 
 
 def _alike(seen: Recording) -> list[list[HookRecord]]:
-    """Group the hooks of one target by their function, and those of one line by its code."""
+    """Group the hooks of one target by their function, and those of one line by their code object."""
     groups: dict[tuple[object, ...], list[HookRecord]] = {}
     for hook in seen.hooks:
         now = hook.owner.now()
