@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import tenterhook as th
-from tests.models import zoo
+from tests.support.models import zoo
 
 
 def observing_plan() -> th.Plan:

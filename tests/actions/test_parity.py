@@ -12,9 +12,9 @@ from torch import Tensor, nn
 import tenterhook as th
 from tenterhook.actions import BUILTIN
 from tenterhook.rig.runtime.hook_state import derive_seed
-from tests.rig.by_hand import TARGETS, Hand
-from tests.rig.matrix import _bits, _same
-from tests.rig.regimes import Net, Regime
+from tests.support.rig.by_hand import TARGETS, Hand
+from tests.support.rig.matrix import _bits, _same
+from tests.support.rig.regimes import Net, Regime
 
 VECTOR = torch.tensor([0.5, -1.0, 2.0, 0.25])
 FORWARD = ("input", "output", "value")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.zero_code import SCRIPTS, compare
+from tests.support.adapters.zero_code import SCRIPTS, compare
 
 pytestmark = pytest.mark.slow
 

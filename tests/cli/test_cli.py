@@ -37,9 +37,7 @@ def test_points_are_in_columns(capsys):
     main(["points"])
     table, _ = capsys.readouterr().out.split("\n\nnot offered:\n")
     lines = table.splitlines()
-    assert {line.index(p.uses) for line, p in zip(lines[1:], POINTS.values(), strict=True)} == {
-        lines[0].index("uses")
-    }
+    assert {line.index(p.uses) for line, p in zip(lines[1:], POINTS.values(), strict=True)} == {lines[0].index("uses")}
 
 
 def test_points_prints_what_is_not_offered_and_why(capsys):

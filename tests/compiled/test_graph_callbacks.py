@@ -15,7 +15,7 @@ from torch._dynamo.utils import counters
 
 import tenterhook as th
 from tenterhook.rig.compiled import graph_ops
-from tests.compiled.stack import Stack, batch, build, graphs
+from tests.support.compiled.stack import Stack, batch, build, graphs
 
 #: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.compiled.models import compare
+from tests.support.compiled.models import compare
 
 #: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")

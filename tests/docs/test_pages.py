@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tenterhook.actions import DEFAULT
-from tests.docs.run_page import blocks, rewritten, run
+from tests.support.docs.run_page import blocks, rewritten, run
 
 ROOT = Path(__file__).parents[2]
 

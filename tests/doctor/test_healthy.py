@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doctor.programs import Program, programs, run, same
+from tests.support.doctor.programs import Program, programs, run, same
 
 HEALTHY = programs("healthy")
 

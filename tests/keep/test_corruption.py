@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tenterhook.rig.saved.format import read
-from tests.keep.corruption import (
+from tests.support.keep.corruption import (
     CONTAINERS,
     ROOM,
     bits,
@@ -20,7 +20,7 @@ from tests.keep.corruption import (
     verdicts,
     whole_state,
 )
-from tests.keep.specimen import PARTS, same
+from tests.support.keep.specimen import PARTS, same
 
 
 @pytest.fixture(scope="module")

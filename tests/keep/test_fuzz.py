@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 import tenterhook as th
-from tests.keep.fuzz import chunk
-from tests.keep.plan_mutants import CORPUS, PlanMutants, is_state
-from tests.keep.specimen import same
-from tests.keep.state_mutants import Load, StateMutants, loaded, seeds
+from tests.support.keep.fuzz import chunk
+from tests.support.keep.plan_mutants import CORPUS, PlanMutants, is_state
+from tests.support.keep.specimen import same
+from tests.support.keep.state_mutants import Load, StateMutants, loaded, seeds
 
 INPUTS = {"json": 8000, "toml": 2000, "state": 2500}
 STATES = sorted(path.name for path in CORPUS.iterdir() if is_state(path))

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.keep.doors import CARRIERS, FORMS, READERS, Victim
-from tests.keep.forger import Forger, honest
-from tests.keep.guard import SECONDS
-from tests.keep.hostile import artefacts
-from tests.keep.hostile_plans import hook, plan, toml
+from tests.support.keep.entry_points import CARRIERS, FORMS, READERS, Victim
+from tests.support.keep.forger import Forger, honest
+from tests.support.keep.guard import SECONDS
+from tests.support.keep.hostile import artefacts
+from tests.support.keep.hostile_plans import hook, plan, toml
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def in_a_process(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def verdicts() -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in in_a_process("tests.keep.hostile", "--slice").splitlines()]
+    found = [json.loads(line) for line in in_a_process("tests.support.keep.hostile", "--slice").splitlines()]
     return [verdict for verdict in found if not verdict["undelivered"]]
 
 
@@ -86,7 +86,7 @@ def test_the_forger_writes_what_the_rig_would_write():
 
 
 def test_the_guard_sees_every_misdeed():
-    found = json.loads(in_a_process("tests.keep.misdeeds"))
+    found = json.loads(in_a_process("tests.support.keep.misdeeds"))
     assert len(found) > 30
     for must, said in found:
         assert any(must in one for one in said) if must else said == [], (must, said)

@@ -10,9 +10,9 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.rig.saved.format import OF_A_HOOK, TENSOR
-from tests.keep.containers import CONTAINERS
-from tests.keep.resume import ABLATIONS, Trail, prove
-from tests.keep.training import ACTIONS, Run, parts
+from tests.support.keep.containers import CONTAINERS
+from tests.support.keep.resume import ABLATIONS, Trail, prove
+from tests.support.keep.training import ACTIONS, Run, parts
 
 
 @pytest.fixture(scope="module")

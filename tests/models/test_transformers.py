@@ -8,7 +8,7 @@ from torch import Tensor
 
 import tenterhook as th
 from benchmarks.noninterference import compare
-from tests.models import zoo
+from tests.support.models import zoo
 
 
 @pytest.mark.parametrize("name", zoo.MODELS)

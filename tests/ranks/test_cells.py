@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ranks.launch import ROOT
-from tests.ranks.table import cells, row
+from tests.support.ranks.launch import ROOT
+from tests.support.ranks.table import cells, row
 
 TWO = (
     "DDP, bucket views, no_sync", "FSDP2, sync off and on", "FSDP2, mixed precision", "torch.compile(DDP(model))",

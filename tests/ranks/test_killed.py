@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.ranks.launch import ROOT
+from tests.support.ranks.launch import ROOT
 
 
 @pytest.mark.ranks

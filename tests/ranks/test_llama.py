@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.launch import ROOT, torchrun
-from tests.ranks.llama import RANKS
+from tests.support.ranks.launch import ROOT, torchrun
+from tests.support.ranks.llama import RANKS
 
 STATISTICS = 1e-5
 WEIGHTS = 1e-9
@@ -21,10 +21,10 @@ WEIGHTS = 1e-9
 
 def made(regime: str, steps: int) -> dict[str, Any]:
     if regime == "single":
-        command = [sys.executable, "-m", "tests.ranks.llama", regime, str(steps)]
+        command = [sys.executable, "-m", "tests.support.ranks.llama", regime, str(steps)]
         printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     else:
-        printed = torchrun("tests.ranks.llama", RANKS[regime], regime, str(steps), timeout=1200)
+        printed = torchrun("tests.support.ranks.llama", RANKS[regime], regime, str(steps), timeout=1200)
     (line,) = [line for line in printed.splitlines() if line.startswith("made ")]
     return json.loads(line.removeprefix("made "))
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks.launch import torchrun
+from tests.support.ranks.launch import torchrun
 
 
 @pytest.mark.ranks
 def test_trips_and_rows(tmp_path: Path):
-    printed = torchrun("tests.ranks.recording", 2, str(tmp_path))
+    printed = torchrun("tests.support.ranks.recording", 2, str(tmp_path))
     assert all(f"rank {rank}: done" in printed for rank in (0, 1))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ranks.launch import torchrun
+from tests.support.ranks.launch import torchrun
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_two_ranks(kind):
-    printed = torchrun("tests.ranks.smoke", 2, kind)
+    printed = torchrun("tests.support.ranks.smoke", 2, kind)
     assert all(f"rank {r}: {kind} exact" in printed for r in (0, 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ranks.launch import torchrun
+from tests.support.ranks.launch import torchrun
 
 
 def outcomes(printed: str) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def close(mine: Any, theirs: Any) -> None:
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Any]:
     """Train on one process without interruption."""
-    (found,) = outcomes(torchrun("tests.ranks.state", 1, "fsdp2", "all", "-"))
+    (found,) = outcomes(torchrun("tests.support.ranks.state", 1, "fsdp2", "all", "-"))
     assert found.pop("notes") == []
     return found
 
@@ -44,9 +44,9 @@ def alone() -> dict[str, Any]:
 def test_it_goes_on_with_another_number_of_ranks(
     regime: str, then: int, now: tuple[int, ...], alone: dict[str, Any], tmp_path: Path
 ):
-    torchrun("tests.ranks.state", then, regime, "save", str(tmp_path / "saved"))
+    torchrun("tests.support.ranks.state", then, regime, "save", str(tmp_path / "saved"))
     for ranks in now:
-        runs = outcomes(torchrun("tests.ranks.state", ranks, regime, "go", str(tmp_path / "saved")))
+        runs = outcomes(torchrun("tests.support.ranks.state", ranks, regime, "go", str(tmp_path / "saved")))
         assert len(runs) == ranks
         notes = {note for run in runs for note in run.pop("notes")}
         lost = {f"hook 'own': the state of ranks {ranks} to {then - 1} is dropped"} if ranks < then else set()

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import tenterhook as th
-from tests.record.hunted import CASES, HEALTHY, WHEN, Case, run
+from tests.support.record.hunted import CASES, HEALTHY, WHEN, Case, run
 
 
 def flown(model: nn.Module, path: Path) -> tuple[th.Rig, torch.optim.Optimizer, th.Flight]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import tenterhook as th
-from tests.rig.squared import Squared, gradient, x
+from tests.support.rig.squared import Squared, gradient, x
 
 
 def double(x: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tenterhook.plan import POINTS
-from tests.rig.matrix import MARKS, check, table
-from tests.rig.regimes import REGIMES
+from tests.support.rig.matrix import MARKS, check, table
+from tests.support.rig.regimes import REGIMES
 
 
 @pytest.mark.parametrize("regime", REGIMES)

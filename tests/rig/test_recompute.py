@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import tenterhook as th
-from tests.rig.squared import Squared, gradient, x
+from tests.support.rig.squared import Squared, gradient, x
 
 KINDS = pytest.mark.parametrize("reentrant", [True, False])
 

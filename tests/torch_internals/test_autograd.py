@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tenterhook import torch_internals as private
-from tests.torch_internals.leaves import leaf
+from tests.support.torch_internals.leaves import leaf
 
 
 def test_the_graph_task_tells_a_backward_and_a_recomputation():

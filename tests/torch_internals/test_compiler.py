@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
 from tenterhook.torch_internals import compiler as dynamo
-from tests.compiled.stack import Stack, batch, build
+from tests.support.compiled.stack import Stack, batch, build
 
 #: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")

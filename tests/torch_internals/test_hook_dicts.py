@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tenterhook import torch_internals as private
-from tests.torch_internals.leaves import leaf
+from tests.support.torch_internals.leaves import leaf
 
 
 def test_swap_tensors_changes_the_implementation_and_kills_hooks_until_they_are_reinstalled():

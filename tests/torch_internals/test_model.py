@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tenterhook import torch_internals as private
-from tests.torch_internals.leaves import leaf
+from tests.support.torch_internals.leaves import leaf
 
 
 def test_a_scaler_leaves_its_factor_on_a_fused_optimizer():

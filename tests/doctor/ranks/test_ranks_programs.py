@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.doctor.programs import Program, programs
-from tests.ranks.launch import torchrun
+from tests.support.doctor.programs import Program, programs
+from tests.support.ranks.launch import torchrun
 
 FAULTY, HEALTHY = programs("ranks/faulty"), programs("ranks/healthy")
 #: the finding that only the rank with the hook reports: the other ranks do not have the hook
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.ranks
 def results() -> dict[str, list[dict[str, Any]]]:
     """Collect the results of all programs on both ranks from one launch, since starting takes longer than running."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for line in torchrun("tests.doctor.ranks.examined", 2).splitlines():
+    for line in torchrun("tests.support.doctor.examined", 2).splitlines():
         if line.startswith("result "):
             one = json.loads(line.removeprefix("result "))
             found.setdefault(one["program"], []).append(one)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.docs.run_page import blocks
+from tests.support.docs.run_page import blocks
 
 PAGE = Path(__file__).parents[3] / "docs" / "format.md"
 

@@ -64,7 +64,7 @@ class Replica:
         for name, p in ddp.module.named_parameters():
             if p.requires_grad and p.grad is not None and id(p) not in self.parameters and name not in self.ignored:
                 first = names_of(ddp.module, p)[0]
-                self.strangers.setdefault(first, "unfrozen" if id(p) in self.frozen else "put there")
+                self.strangers.setdefault(first, "unfrozen" if id(p) in self.frozen else "added")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,66 @@
+"""Run an unmodified script with and without `tenterhook run`, and compare the results."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tenterhook as th
+
+SCRIPTS = sorted((Path(__file__).parents[2] / "adapters" / "scripts").glob("*.py"))
+RANKS = {"ddp": 2, "fsdp2": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Hold the results of one script with and without `tenterhook run`."""
+
+    bare: str
+    watched: str
+    code: int
+    said: str
+    #: the runs by the names of their folders
+    runs: dict[str, th.Run]
+    #: size of the report in bytes
+    report: int
+
+    @property
+    def losses(self) -> int:
+        return sum("loss" in line.lower() for line in self.bare.splitlines())
+
+    @property
+    def errors(self) -> list[str]:
+        """Return the codes of the findings of severity error."""
+        return [f["code"] for run in self.runs.values() for f in run.findings if f["severity"] == "error"]
+
+
+def python(name: str) -> list[str]:
+    ranks = RANKS.get(name)
+    return [sys.executable] + (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else []
+    )
+
+
+def run(command: list[str], place: Path, out: str) -> subprocess.CompletedProcess[str]:
+    (place / out).mkdir()
+    surroundings = {**os.environ, "SCRIPT_OUT": str(place / out), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=place, env=surroundings, capture_output=True, text=True, timeout=300)
+
+
+def compare(script: Path, place: Path) -> Outcome:
+    start = python(script.stem)
+    bare = run([*start, str(script)], place, "bare")
+    assert bare.returncode == 0, bare.stderr
+    watched = run([*start, "-m", "tenterhook", "run", "--out", "runs", str(script)], place, "watched")
+    made = subprocess.run(
+        [sys.executable, "-m", "tenterhook", "report", "runs"], cwd=place, capture_output=True, text=True, timeout=300
+    )
+    assert made.returncode == 0, watched.stderr + made.stderr
+    folders = sorted(path.parent for path in (place / "runs").glob("*/plan.json"))
+    return Outcome(
+        bare.stdout, watched.stdout, watched.returncode, watched.stderr,
+        {path.name: th.open_run(path) for path in folders}, (place / "runs" / "report.html").stat().st_size,
+    )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Run the cells of the matrix on several ranks, and write their part of docs/matrix.md."""
+
+from __future__ import annotations
+
+import json
+
+from tenterhook.plan import POINTS
+from tests.support.ranks.launch import torchrun
+from tests.support.ranks.regimes import REGIMES
+
+MARKS = {"exact": "exact", "refused": "**refused**", "elementwise": "by element"}
+
+
+def cells(*regimes: str) -> dict[tuple[str, str], str]:
+    """Return the outcome of every point in regimes that need the same number of ranks."""
+    (ranks,) = {REGIMES[regime].ranks for regime in regimes}
+    printed = torchrun("tests.support.ranks.cells", ranks, *regimes, timeout=600)
+    found = [json.loads(line.removeprefix("cell ")) for line in printed.splitlines() if line.startswith("cell ")]
+    return {(point, regime): outcome for regime, point, outcome in found}
+
+
+def row(regime: str, outcomes: dict[tuple[str, str], str]) -> str:
+    return f"| {regime} | " + " | ".join(MARKS[outcomes[p, regime].partition(":")[0]] for p in POINTS) + " |"
+
+
+def section(outcomes: dict[tuple[str, str], str]) -> str:
+    words = [outcome.partition(":")[0] for outcome in outcomes.values()]
+    why = {word: sorted({o.partition(": ")[2] for o in outcomes.values() if o.startswith(f"{word}:")})
+           for word in ("refused", "elementwise")}  # fmt: skip
+    lines = [
+        "",
+        "## On several ranks",
+        "",
+        "*exact*: on every rank, each signal equals the signal of a single process that runs this rank's batch.",
+        "`grad_final` and `update` equal those of a single process that runs all batches, as the whole tensor or as",
+        "this rank's part of it. Weights and `stats` are the same within 1e-12 (1e-6 with mixed precision).",
+        "*by element*: elementwise actions are exact, and other actions are refused.",
+        "",
+        f"{len(words)} cells: {words.count('exact')} exact, {words.count('elementwise')} by element, "
+        f"{words.count('refused')} refused, 0 silent.",
+        "",
+        "| regime | " + " | ".join(f"`{p}`" for p in POINTS) + " |",
+        "|---" * (len(POINTS) + 1) + "|",
+        *(row(regime, outcomes) for regime in REGIMES),
+        "",
+        f"Refused, because: {'; '.join(why['refused'])}.",
+        "",
+        f"By element, because: {'; '.join(why['elementwise'])}.",
+    ]
+    return "\n".join(lines) + "\n"
