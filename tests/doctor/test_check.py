@@ -166,3 +166,10 @@ def test_every_hook_of_a_plan_is_looked_at():
         th.Hook("a", on="bodi", at="output", do=th.stats()), STATS, th.Hook("b", on="heat", at="output", do=th.stats()),
     ])  # fmt: skip
     assert [(f.code, f.hook) for f in th.check(Net(), plan)] == [("TH101", "a"), ("TH101", "b")]
+
+
+@pytest.mark.parametrize("at", ["save_pre", "save_post", "load_pre", "load_post"])
+def test_a_training_that_never_saves_has_no_finding(mlp, sgd, train, at):
+    rig = th.attach(mlp, th.Hook("state", on=".", at=at, do=lambda state: None), optimizer=sgd)
+    train(mlp, sgd, 2)
+    assert not th.check(rig)

@@ -26,7 +26,7 @@ from tenterhook.doctor.rules.no_effect import returned_nothing, returned_what_it
 from tenterhook.doctor.rules.not_installed import frozen_target, in_no_optimizer
 from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural
 from tenterhook.errors import TenterhookError
-from tenterhook.plan import Action, Hook, Plan, When
+from tenterhook.plan import POINTS, Action, Hook, Plan, When
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import resolve
 from tenterhook.resolve.targets import Optimizers, named_optimizers
@@ -117,6 +117,8 @@ def _check_firings(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
     attached, about, sites = rig._attached_hook(id), Subject(id, point=account.hook.at), list(account.values())
     if not rig.step_count or attached.status.is_muted:
         return
+    if POINTS[account.hook.at].side == "state":
+        return  # a training may never save or load
     silent = [site for site in sites if not site.fired and not site.dormant and site.due]
     if silent:
         yield from found(_why_silent(rig, SilentSites(silent[0], len(silent), len(sites))))
