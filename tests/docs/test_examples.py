@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import needs
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
@@ -44,8 +46,7 @@ def test_every_example_is_in_the_table() -> None:
 
 
 def test_tutorial(tmp_path: Path) -> None:
-    import nbclient
-    import nbformat
+    nbclient, nbformat = needs("nbclient"), needs("nbformat")
 
     notebook = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
     nbformat.validate(notebook)

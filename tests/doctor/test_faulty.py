@@ -13,6 +13,7 @@ FAULTY = programs("faulty")
 def test_the_fault_is_reported_first(program: Program):
     codes = program.codes
     assert codes, "the first line names no code"
+    program.need_packages()
     bare, seen = run(program, examined=False), run(program, examined=True)
     assert seen.error == bare.error
     assert same(seen.result, bare.result)

@@ -20,6 +20,7 @@ SLICE = [p for i, p in enumerate(HEALTHY) if i % 3 == 0 or str(p) in (*LIBRARIES
 
 @pytest.mark.parametrize("program", SLICE, ids=str)
 def test_nothing_is_wrong(program: Program):
+    program.need_packages()
     bare, seen = run(program, examined=False), run(program, examined=True)
     assert (seen.error, bare.error) == (None, None)
     assert seen.result is not None

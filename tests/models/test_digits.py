@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 import tenterhook as th
+from tests.support.needs import needs
 
 
 def trained(*, hooks: th.Plan | None) -> tuple[float, th.Rig | None]:
-    data = load_digits()
+    data = needs("sklearn.datasets").load_digits()
     x, y = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(inplace=True), nn.Linear(32, 10))

@@ -20,6 +20,7 @@ from torch import nn
 import tenterhook as th
 from tenterhook.record import Row
 from tenterhook.record.sinks import TensorBoard
+from tests.support.needs import needs
 
 PLAN = [
     th.Hook("norms", on="**", at="grad_final", do=th.stats()),
@@ -64,6 +65,7 @@ def test_actions_and_sinks_use_the_same_bins():
 
 
 def test_tensorboard(tmp_path: Path):
+    needs("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
@@ -84,7 +86,7 @@ def test_tensorboard(tmp_path: Path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    wandb = pytest.importorskip("wandb")
+    wandb = needs("wandb")
     from wandb.proto import wandb_internal_pb2
     from wandb.sdk.internal.datastore import DataStore
 
@@ -137,7 +139,7 @@ def mlflow_server(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_with_a_server(mlflow_server: str):
-    import mlflow
+    mlflow = needs("mlflow")
 
     mlflow.set_tracking_uri(mlflow_server)
     with mlflow.start_run() as run:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pandas
-import polars
 import pytest
 import torch
 from torch import nn
@@ -20,6 +18,7 @@ import tenterhook as th
 from tenterhook.record import Batch, Row
 from tenterhook.record.folder import Folder, Part, merge_parts
 from tenterhook.record.store import Store
+from tests.support.needs import needs
 
 
 def train(folder: Path, steps: int, *, start: int = 0, **options: Any) -> list[dict[str, dict[str, Any]]]:
@@ -65,6 +64,7 @@ def test_curves_hold_the_values_of_the_rig(tmp_path: Path):
 
 
 def test_other_readers_see_the_same(tmp_path: Path):
+    pandas, polars = needs("pandas"), needs("polars")
     told = train(tmp_path / "run", 4)
     wanted = [step["0.weight"]["rms"] for step in told]
     files = str(tmp_path / "run" / "*.parquet")

@@ -17,6 +17,7 @@ from torch import nn
 import tenterhook as th
 from tenterhook.view import report
 from tenterhook.view.series import natural_key
+from tests.support.needs import needs
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +120,7 @@ def browser() -> Iterator[Any]:
     chromium = shutil.which("chromium")
     if chromium is None and not os.environ.get("CI"):
         pytest.skip("Chromium is not installed")
+    needs("playwright")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import re
 import runpy
 import warnings
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import torch
 import tenterhook as th
 from tenterhook.doctor.findings import Findings
 from tests.support.leftovers import clear_compiled
+from tests.support.needs import needs
 
 HERE = Path(__file__).parents[2] / "doctor"
 
@@ -36,6 +38,11 @@ class Program:
     def codes(self) -> list[str]:
         first = self.text.partition("\n")[0]
         return first.removeprefix("#").split() if first.startswith("# TH") else []
+
+    def need_packages(self) -> None:
+        """Skip the test if a package that the program imports is not installed."""
+        for package in re.findall(r"^\s*(?:import|from) (\w+)", self.text, flags=re.MULTILINE):
+            needs(package)
 
     @property
     def lines(self) -> dict[str, list[int]]:
