@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.warm_python import warm_python
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+PACKAGES = {"lightning": "lightning.pytorch", "transformers": "transformers.trainer", "accelerate": "accelerate"}
 
 
 def run(trainer: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"tests.adapters.programs.{trainer}_program", str(out), *options]
+    command = [
+        warm_python("torch", PACKAGES[trainer]),
+        "-m",
+        f"tests.adapters.programs.{trainer}_program",
+        str(out),
+        *options,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
 

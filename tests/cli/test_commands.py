@@ -12,6 +12,7 @@ import pytest
 
 import tenterhook as th
 from tenterhook.cli import main, make_parser
+from tests.support.warm_python import warm_python
 
 FLAGS = {
     "run": {"--plan", "--actions", "--out", "--quiet", "-m", "script", "arguments"},
@@ -117,7 +118,7 @@ def run(tmp_path: Path, *words: str, **more: str) -> subprocess.CompletedProcess
     import os
 
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "tenterhook", "run", "--out", "out", *words]
+    command = [warm_python(), "-m", "tenterhook", "run", "--out", "out", *words]
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **more})
 
 
@@ -180,7 +181,7 @@ def own(folder: Path, name: str) -> None:
 
 
 def tenterhook(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tenterhook", *words]
+    command = [warm_python(), "-m", "tenterhook", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 

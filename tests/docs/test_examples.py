@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.needs import needs
+from tests.support.warm_python import warm_python
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOK
 
 def run(name: str, place: Path, *before: str) -> None:
     # The folder is empty, so every file that an example leaves behind is found.
-    command = [sys.executable, *before, str(ROOT / "examples" / name)]
+    command = [warm_python(), *before, str(ROOT / "examples" / name)]
     done = subprocess.run(command, cwd=place, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip(), "the example prints nothing"

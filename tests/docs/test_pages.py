@@ -8,6 +8,7 @@ import torch
 
 from tenterhook.actions import DEFAULT
 from tests.support.docs.run_page import blocks, rewritten, run
+from tests.support.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +24,7 @@ def pages() -> Iterator[object]:
 def test_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The process of a reader has only the actions of this page.
     monkeypatch.setattr(DEFAULT, "_definitions", {})
+    monkeypatch.setenv("PAGE_PROGRAMS", str(Path(warm_python()).parent))
     with torch.random.fork_rng():
         run(page.read_text(), str(page.relative_to(ROOT)))
 

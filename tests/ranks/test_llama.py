@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from tests.support.ranks.launch import ROOT, torchrun
 from tests.support.ranks.llama import RANKS
+from tests.support.warm_python import RANKS as PRELOADED
+from tests.support.warm_python import warm_python
 
 STATISTICS = 1e-5
 WEIGHTS = 1e-9
@@ -21,7 +22,7 @@ WEIGHTS = 1e-9
 
 def made(regime: str, steps: int) -> dict[str, Any]:
     if regime == "single":
-        command = [sys.executable, "-m", "tests.support.ranks.llama", regime, str(steps)]
+        command = [warm_python(*PRELOADED), "-m", "tests.support.ranks.llama", regime, str(steps)]
         printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     else:
         printed = torchrun("tests.support.ranks.llama", RANKS[regime], regime, str(steps), timeout=1200)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.support.ranks.launch import torchrun
@@ -10,5 +12,5 @@ from tests.support.ranks.launch import torchrun
 @pytest.mark.ranks
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_two_ranks(kind):
-    printed = torchrun("tests.support.ranks.smoke", 2, kind)
+    printed = torchrun("tests.support.ranks.smoke", 2, kind, python=sys.executable)
     assert all(f"rank {r}: {kind} exact" in printed for r in (0, 1))

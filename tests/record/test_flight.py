@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from torch import nn
 
 import tenterhook as th
 from tests.support.record.hunted import CASES, HEALTHY, WHEN, Case, run
+from tests.support.warm_python import warm_python
 
 
 def flown(model: nn.Module, path: Path) -> tuple[th.Rig, torch.optim.Optimizer, th.Flight]:
@@ -103,7 +103,7 @@ for step in range(10):
 def test_how_a_program_may_end(tmp_path: Path, before: str, end: str, code: int, reason: str | None):
     program = tmp_path / "train.py"
     program.write_text(PROGRAM.format(before=before, end=end))
-    ended = subprocess.run([sys.executable, program, tmp_path / "flights"], capture_output=True, text=True)
+    ended = subprocess.run([warm_python(), program, tmp_path / "flights"], capture_output=True, text=True)
     assert ended.returncode == code, ended.stderr
     found = list(tmp_path.glob("flights/*/flight.json"))
     assert len(found) == (reason is not None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tenterhook.record import Batch, Row
 from tenterhook.record.folder import Folder, Part, merge_parts
 from tenterhook.record.store import Store
 from tests.support.needs import needs
+from tests.support.warm_python import warm_python
 
 
 def train(folder: Path, steps: int, *, start: int = 0, **options: Any) -> list[dict[str, dict[str, Any]]]:
@@ -219,7 +219,7 @@ print(type(worker.error).__name__)
 
 
 def test_a_store_that_cannot_write_does_not_affect_the_training(tmp_path: Path):
-    done = subprocess.run([sys.executable, "-c", FULL, tmp_path / "run"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([warm_python(), "-c", FULL, tmp_path / "run"], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["True"] * 4 + ["OSError"], done.stderr
     assert [p.name for p in (tmp_path / "run").glob("part-*")] == []
 

@@ -37,11 +37,10 @@ class Outcome:
         return [f["code"] for run in self.runs.values() for f in run.findings if f["severity"] == "error"]
 
 
-def python(name: str) -> list[str]:
+def starts(name: str, python: str) -> list[str]:
+    """Return the beginning of the command that starts a script, on several ranks if it needs them."""
     ranks = RANKS.get(name)
-    return [sys.executable] + (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else []
-    )
+    return [python] + (["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else [])
 
 
 def run(command: list[str], place: Path, out: str) -> subprocess.CompletedProcess[str]:
@@ -50,13 +49,13 @@ def run(command: list[str], place: Path, out: str) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=place, env=surroundings, capture_output=True, text=True, timeout=300)
 
 
-def compare(script: Path, place: Path) -> Outcome:
-    start = python(script.stem)
+def compare(script: Path, place: Path, python: str = sys.executable) -> Outcome:
+    start = starts(script.stem, python)
     bare = run([*start, str(script)], place, "bare")
     assert bare.returncode == 0, bare.stderr
     watched = run([*start, "-m", "tenterhook", "run", "--out", "runs", str(script)], place, "watched")
     made = subprocess.run(
-        [sys.executable, "-m", "tenterhook", "report", "runs"], cwd=place, capture_output=True, text=True, timeout=300
+        [python, "-m", "tenterhook", "report", "runs"], cwd=place, capture_output=True, text=True, timeout=300
     )
     assert made.returncode == 0, watched.stderr + made.stderr
     folders = sorted(path.parent for path in (place / "runs").glob("*/plan.json"))

@@ -133,7 +133,8 @@ def commands(block: Block) -> Iterator[tuple[str, str]]:
 
 
 def shell(command: str) -> str:
-    where = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
+    programs = os.environ.get("PAGE_PROGRAMS", str(Path(sys.executable).parent))
+    where = {**os.environ, "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
     done = subprocess.run(
         command, shell=True, env=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
     )

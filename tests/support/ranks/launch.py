@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.warm_python import RANKS, warm_python
+
 ROOT = Path(__file__).parents[3]
 
 
-def torchrun(program: str, ranks: int, *arguments: str, timeout: float = 240, options: tuple[str, ...] = ()) -> str:
+def torchrun(program: str, ranks: int, *arguments: str, timeout: float = 240, python: str | None = None) -> str:
     """Run `python -m program` on several ranks, assert that it succeeds, and return what all ranks printed."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *options,
-               "-m", program, *arguments]  # fmt: skip
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command = [python or warm_python(*RANKS), *launcher, "-m", program, *arguments]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/src", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
