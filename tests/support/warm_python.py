@@ -168,6 +168,7 @@ def program(arguments: list[str], environment: dict[str, str], folder: str) -> N
         run(arguments)
     except Exception as error:
         error = error.with_traceback(without_our_frames(error.__traceback__))
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
 
