@@ -164,7 +164,7 @@ def test_a_value_that_was_written_over_is_not_shown():
         model(torch.ones(1, 2)).sum().backward()
     assert [str(w.message) for w in warned] == [
         "tenterhook muted a hook at one target. hook 'h' at grad_output on '0': the value was changed in place after "
-        "the hook was set, so ctx.value no longer holds the original\n"
+        "the hook was registered, so ctx.value no longer holds the original\n"
         "  remedy: do not change the tensor in place, or use an action that does not need ctx.value"
     ]
     assert rig.rows("h") == [] and rig.ledger["h"].fired == 0

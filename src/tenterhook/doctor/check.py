@@ -50,7 +50,8 @@ def check(
     """Report faults in a rig, or faults that a plan would have on a model.
 
     For a rig, the findings come from its ledger, so run at least one step first. For a model and a plan, `check`
-    resolves each hook but does not attach it. A hook that `th.attach` would refuse becomes a finding.
+    resolves each hook without attaching it, so the model stays unchanged. A hook that `th.attach` would refuse becomes
+    a finding.
 
     Args:
         what: A rig, or the model that the plan is for.

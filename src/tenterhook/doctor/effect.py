@@ -49,7 +49,7 @@ class Stage:
 
     @property
     def same(self) -> bool:
-        """Return True if both runs gave the same values."""
+        """Return True if both runs produced the same values."""
         return self.difference is None or not bool(self.difference.any())
 
 
@@ -102,7 +102,7 @@ class Effect(Mapping[str, dict[str, Stage]]):
         kind = type(optimizer).__name__
         moved = _norm(update.with_hooks)
         if not _norm(final.with_hooks) and moved:
-            return f"zero, but {kind} still moves the parameter because of {_mover(optimizer, name)}"
+            return f"the gradient is zero, but {kind} still moves the parameter because of {_mover(optimizer, name)}"
         if _norm(update.difference) <= SAME * max(moved, _norm(update.without)):
             why = (
                 "it divides each gradient by a running average of its size"

@@ -49,7 +49,7 @@ def rehearsal(rig: Rig, loss: Tensor, optimizers: Iterable[Optimizer]) -> Iterat
 
 
 def step(optimizer: Optimizer, look: Callable[[], None]) -> None:
-    """Run one step. Call `look` right before it, after all other step pre-hooks."""
+    """Run one optimizer step, and call `look` after all other step pre-hooks."""
     handle = optimizer.register_step_pre_hook(lambda *_: look())
     try:
         optimizer.step()

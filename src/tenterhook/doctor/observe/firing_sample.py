@@ -88,7 +88,7 @@ def comparable(a: Tensor, b: Tensor) -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return True for an ordinary strided, real tensor, whose values the exam may read."""
+    """Return True for an ordinary strided tensor of real numbers, whose values the exam can read."""
     real = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_nested
     return real and not tensor.is_complex() and tensor.device.type != "meta" and not private.is_functorch(tensor)
 

@@ -15,7 +15,7 @@ from tenterhook.resolve.targets import is_sharded
 
 
 def is_dtensor(value: Any) -> bool:
-    """Return True for a DTensor. If the program has not imported DTensor, none exists and nothing is imported."""
+    """Return True for a DTensor. This does not import DTensor, because no DTensor exists before its import."""
     return "torch.distributed.tensor" in sys.modules and isinstance(value, Tensor) and is_sharded(value)
 
 
@@ -52,7 +52,7 @@ class Owner:
         self.ref = None if placed else weakref.ref(owner)
 
     def now(self) -> Any:
-        """Return the object or, for a parameter, the tensor that is now at its place. Return None if neither exists."""
+        """Return the object, or None if it was freed. For a parameter, return the tensor that is now at its place."""
         if self.ref is not None:
             return self.ref()
         module = self.place.module() if self.place is not None else None
@@ -69,7 +69,7 @@ class Owner:
             return False
         now = self.now()
         if self.group is not None and isinstance(now, Tensor) and not is_dtensor(now):
-            return False  # FSDP2 puts the unsharded parameter there between forward and backward
+            return False  # FSDP2 puts the unsharded parameter there until the backward pass
         return now is None or id(now) != self.id or private.implementation(now) != self.address
 
     @property

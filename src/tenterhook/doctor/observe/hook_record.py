@@ -46,19 +46,19 @@ class MissedBackward:
 
     #: how the program started the backward pass: `backward`, `backward(inputs=...)` or `autograd.grad`
     backward: str
-    #: the hook's owner, or one of the owner's parameters, was in the graph
+    #: True if the hook's owner, or one of the owner's parameters, was in the graph
     inside: bool
-    #: the owner still existed
+    #: True if the owner still existed
     alive: bool = True
     frozen: bool = False
     replaced: bool = False
-    #: FSDP2 or tensor parallelism replaced the parameter with a shard
+    #: True if FSDP2 or tensor parallelism replaced the parameter with a shard
     sharded: bool = False
-    #: FSDP2 did not reduce gradients in this backward pass
+    #: True if FSDP2 did not reduce gradients in this backward pass
     unsynced: bool = False
-    #: parameters of the module were in the graph
+    #: True if parameters of the module were in the graph
     used: bool = False
-    #: the forward pass ran before the hook was registered
+    #: True if the forward pass ran before the hook was registered
     late: bool = False
     #: the class name of another model of the same class, if that model ran instead of the hooked one
     other: str | None = None
@@ -129,7 +129,7 @@ class HookRecord:
     spread: str | None = None
     #: the factors by which the first firing multiplied a sample of the gradient, before DDP reduced the gradient
     factors: Tensor | None = None
-    #: firings with other factors than the first
+    #: firings whose factors differed from those of the first firing
     uneven: int = 0
     #: firings that set the gradient to None
     dropped: int = 0
@@ -143,15 +143,15 @@ class HookRecord:
     in_place: int = 0
     raised: str | None = None
     samples: list[FiringSample] = field(default_factory=list)
-    #: firings while a checkpoint recomputed the forward
+    #: firings while a checkpoint recomputed the forward pass
     recomputed: int = 0
-    #: firings where the gradient was None
+    #: firings in which the gradient was None
     nones: int = 0
-    #: firings where the gradients of all inputs were None
+    #: firings in which the gradients of all inputs were None
     without_input: int = 0
-    #: firings where the leaf already had a nonzero .grad, to which the gradient is added
+    #: firings in which the leaf already had a nonzero .grad, to which the gradient is added
     accumulating: int = 0
-    #: such firings since .grad was last zero or None, and such firings whose sum a step has used
+    #: accumulating firings since .grad was last zero or None, and accumulating firings whose sum a step has used
     adding: int = 0
     summed: int = 0
     #: firings after the hook was removed

@@ -101,7 +101,7 @@ class ModelIndex:
 
     @property
     def several_threads(self) -> bool:
-        """Return True if more than one thread ran a backward or registered a hook."""
+        """Return True if more than one thread ran a backward pass or registered a hook."""
         return len(self._threads) > 1
 
     def parameter(self, tensor: Tensor) -> Place | None:

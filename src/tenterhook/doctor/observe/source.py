@@ -76,8 +76,8 @@ class Reading:
 
     #: True if the function returns a value that is not None
     returns: bool
-    #: the name of a variable that holds a new gradient and is never used; "" if the new gradient is discarded without
-    #: being assigned; None if no new gradient is discarded
+    #: the variable to which a discarded new gradient was assigned; "" if the gradient was not assigned; None if no new
+    #: gradient is discarded
     lost: str | None
     #: the methods that wait for the device
     waits: tuple[str, ...]
@@ -206,7 +206,7 @@ def _expression(steps: list[Step], end: int) -> list[Step]:
 
 
 def _changes(made: list[Step], given: tuple[str, ...]) -> bool:
-    """Return True if the statement computes a new value from an argument with an operator, a method or torch."""
+    """Return True if the statement computes a new value from an argument (by operator, method or torch function)."""
     if not made or not any(s.op == "LOAD_FAST" and s.value in given for s in made):
         return False
     first, last = made[0], made[-1].op

@@ -91,7 +91,7 @@ class Compiler:
         self.late: dict[int, bool] = {}
         #: by hook number: how many backward passes missed the hook before the hook was compiled
         self._before: dict[int, int] = {}
-        #: number of graph breaks for backward hooks; dynamo does not report the module
+        #: number of graph breaks caused by backward hooks; dynamo does not report their modules
         self.breaks_for_backward = 0
         self._retained: list[Retained] = []
         #: the tensors in `_retained` that have no gradient after a backward pass
@@ -100,7 +100,7 @@ class Compiler:
     # -- listening ---------------------------------------------------------------------------------------------------
 
     def listen(self) -> None:
-        """Patch dynamo once it is imported. Calling this again does nothing."""
+        """Patch dynamo if the program has imported it. Further calls do nothing."""
         if self._undo is not None or not self._timeline.open or not dynamo.may_compile():
             return
         self._undo = ExitStack()

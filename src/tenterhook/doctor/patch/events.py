@@ -118,7 +118,7 @@ class ProgramEvents:
     def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             outer = self.timeline.running
-            # A reentrant checkpoint runs inside a backward pass that is already counted. The compiler only traces.
+            # A reentrant checkpoint runs inside a backward pass that is already counted, and the compiler only traces.
             if outer is not None or dynamo.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()

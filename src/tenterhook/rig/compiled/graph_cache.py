@@ -21,9 +21,9 @@ from tenterhook.torch_internals import compiler as dynamo
 class Graphs:
     """Counts the compiled graphs that a rig affects."""
 
-    #: graphs that were dropped because hooks changed; each is compiled again at its next call
+    #: number of graphs that were dropped because hooks changed; each is compiled again at its next call
     dropped: int
-    #: graphs that currently contain graph callbacks
+    #: number of graphs that currently contain graph callbacks
     compiled: int
 
     def __bool__(self) -> bool:

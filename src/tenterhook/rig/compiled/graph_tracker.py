@@ -22,7 +22,7 @@ class GraphTracker:
         self.is_watching = False
 
     def watch(self, registrations: Iterable[Registration]) -> None:
-        """Make sure that compiled code notices every hook, if the compiler is loaded."""
+        """Make compiled code notice every hook, if the compiler is loaded."""
         self.is_watching = watch(self)
         if self.is_watching:
             owners = ((one, one.target.owner()) for one in registrations)

@@ -94,7 +94,7 @@ def _acting_plainly(site: Site) -> Fire:
 
 
 def _acting(site: Site) -> Fire:
-    """Return the function for a plain function or a named modifier. It handles inactive hooks and contexts."""
+    """Return the function that calls a plain function or a named modifier, and handles inactive hooks and contexts."""
     attached, ctx, clock = site.attached, site.ctx, site.attached.clock
     call, always = attached.call, attached.resolved.phase == "any"
 

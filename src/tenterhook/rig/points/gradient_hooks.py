@@ -80,7 +80,7 @@ class GradientHooks:
             self._hook_with_base(tensor, tensor, fire)
 
     def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
-        """Hook a view of the tensor and return the view. Its gradient comes only from the uses of the view.
+        """Hook a view of the tensor and return the view. The view's gradient comes only from uses of the view.
 
         `key` identifies the place, for example a module and a point. If two rigs have hooks at the same place, the
         second rig hooks the first rig's view.
@@ -133,7 +133,7 @@ def _lost(site: Site) -> RefusedError:
 
 def _overwritten() -> ContractError:
     return ContractError(
-        "the value was changed in place after the hook was set, so ctx.value no longer holds the original",
+        "the value was changed in place after the hook was registered, so ctx.value no longer holds the original",
         remedy="do not change the tensor in place, or use an action that does not need ctx.value",
     )
 

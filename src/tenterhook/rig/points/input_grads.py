@@ -81,7 +81,8 @@ class Contribution:
             first = Waiting()
             handle = tensor.register_hook(first)
             hooks = private.tensor_hooks(tensor, "_backward_hooks")
-            if hooks is not None and not private.is_only(hooks):  # fire before hooks of the module that made it
+            # Fire before the hooks of the module that created the input.
+            if hooks is not None and not private.is_only(hooks):
                 private.put_in_order(hooks, [handle.id, *(key for key in hooks if key != handle.id)])
         first.contributions.append(weakref.ref(self))
 

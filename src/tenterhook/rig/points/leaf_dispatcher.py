@@ -78,7 +78,7 @@ def numbered(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fir
 
 
 class LeafDispatcher:
-    """Fires hooks on the tensor leaves of each call to a target. A recomputation only repeats the modifications."""
+    """Fires hooks on the tensor leaves of each call to a target. In a recomputation, repeats only modifications."""
 
     def __init__(self, active: Sequence[Site], serving: Sequence[Site], clock: StepClock) -> None:
         self._clock = clock
@@ -191,7 +191,7 @@ class LeafDispatcher:
             hook=site.hook,
             target=site.name,
             point=site.point,
-            remedy="make the module's input require grad, or attach to the model without compiling it",
+            remedy="make the module's input require grad, or attach the plan to an uncompiled model",
         )
 
 
@@ -206,7 +206,7 @@ def may_keep(site: Site) -> bool:
 
 
 class KeepAlive:
-    """Keeps a forward pass alive as long as its graph. It is registered as a tensor hook and does nothing else."""
+    """Keeps a forward pass alive as long as its graph exists. As a tensor hook, it does nothing else."""
 
     __slots__ = ("forward",)
 

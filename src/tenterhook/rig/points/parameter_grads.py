@@ -19,7 +19,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class ParameterRegistration(Registration):
-    """Registers hooks on the parameter with a given name. If another tensor takes this name, the hooks follow."""
+    """Registers hooks on the parameter with a given name. If another tensor takes the name, the hooks move there."""
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)

@@ -1,4 +1,4 @@
-"""Implements taps, which name tensors in a forward pass, so that hooks can reach tensors that no module returns."""
+"""Implements taps. A tap names a tensor in a forward pass, so that hooks can reach tensors that no module returns."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Taps:
         self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapHooks | None]] = weakref.WeakKeyDictionary()
 
     def set_hooks(self, hooks: list[AttachedHook]) -> None:
-        """Use those of the hooks that are on taps, in plan order. If these hooks have changed, match all taps again."""
+        """Keep only the hooks on taps, in plan order. If these hooks have changed, match all taps again."""
         hooks = [attached for attached in hooks if attached.on_taps]
         active, before = [attached for attached in hooks if attached.active], self._active
         self._active = active

@@ -235,7 +235,7 @@ class AttachedHook:
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
-        """Return the watch that detects abandoned backward passes, or None if the hook does not measure gradients."""
+        """Return the watch that detects abandoned backward passes, or None if this hook does not need it."""
         measures = self.partials is not None and self.hook.point.side == "backward"
         return self.environment.gradients if measures and self.environment.model.has_optimizers else None
 

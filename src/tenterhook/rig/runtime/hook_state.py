@@ -207,7 +207,7 @@ class SiteState(MutableMapping[str, Tensor]):
     def __init__(self, state: HookState, slot: int, *, frozen: bool) -> None:
         self._state = state
         self._slot = slot
-        #: True at forward points, where reads return values from the start of the step and writes wait for its end
+        #: True at forward points, where reads return the values before the step and writes take effect after it
         self._frozen = frozen
         #: False during a recomputation, which must not write
         self.writable = True

@@ -69,7 +69,7 @@ class Serving(NamedTuple):
 class Registration:
     """Registers all sites of one rig at one target and point, with a single PyTorch hook."""
 
-    #: order among a module's hooks; gradient hooks (1) follow value hooks (0), because these may replace the value
+    #: order among a module's hooks; value hooks (0) may replace the value, so gradient hooks (1) come after them
     stage = 0
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
@@ -139,7 +139,7 @@ class Registration:
             private.put_in_order(hooks, [key for key in hooks if key not in last] + last)
 
     def suspend(self) -> None:
-        """Stop the calls. If other hooks were registered later, leave a placeholder to preserve the order."""
+        """Stop the calls to the sites. If other hooks were registered later, leave a placeholder to keep the order."""
         hooks = self._hooks()
         if self.handle is None or hooks is None or not private.is_before_others(hooks, self.handle.id):
             self.remove()

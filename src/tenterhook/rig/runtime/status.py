@@ -1,4 +1,4 @@
-"""Defines the states of a hook and of a registration, and every transition between them."""
+"""Defines the statuses of hooks and of registrations, and every transition between the statuses."""
 
 from __future__ import annotations
 
