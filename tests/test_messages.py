@@ -156,8 +156,9 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "changed its own input in place": (
         th.RefusedError,
         lambda m, o: ((s := stacked()), attach(s, on="1", at="grad_input", do=th.scale(2.0)), backward(s)),
-        "hook 'h' at grad_input on '1': the module changes its own input in place, so its gradient is not available\n"
-        "  remedy: use inplace=False there, or use grad_output of the previous module",
+        "hook 'h' at grad_input on '1': the module changes its own input in place, so the gradient is not available\n"
+        "  remedy: avoid the in-place operation, for example with inplace=False, or use grad_output of the previous "
+        "module",
     ),
     "clock": (
         th.ResolveError,
@@ -184,20 +185,21 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "another shape": (
         th.ContractError,
         lambda m, o: (attach(m, on="head.weight", at="grad", do=torch.sum), backward(m)),
-        "hook 'h' at grad on 'head.weight': _VariableFunctionsClass.sum returned float32() on cpu for float32(2, 8) "
-        "on cpu\n"
+        "hook 'h' at grad on 'head.weight': _VariableFunctionsClass.sum returned float32() on cpu, but the value was "
+        "float32(2, 8) on cpu\n"
         "  remedy: return a tensor of the same shape, dtype, device and layout",
     ),
     "another dtype": (
         th.ContractError,
         lambda m, o: (attach(m, on="head", at="output", do=Tensor.double), m(torch.ones(1, 4))),
-        "hook 'h' at output on 'head': TensorBase.double returned float64(1, 2) on cpu for float32(1, 2) on cpu\n"
+        "hook 'h' at output on 'head': TensorBase.double returned float64(1, 2) on cpu, but the value was "
+        "float32(1, 2) on cpu\n"
         "  remedy: return a tensor of the same shape, dtype, device and layout",
     ),
     "not a tensor": (
         th.ContractError,
         lambda m, o: (attach(m, on="head.weight", at="grad", do=Tensor.tolist), backward(m)),
-        "hook 'h' at grad on 'head.weight': TensorBase.tolist returned a list, not a tensor\n"
+        "hook 'h' at grad on 'head.weight': TensorBase.tolist returned a value of type list, not a tensor\n"
         "  remedy: return the new tensor, or return nothing to keep the value",
     ),
     "only observed": (
@@ -209,8 +211,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "nothing to replace": (
         th.ContractError,
         lambda m, o: (attach(m, on="head", at="save_post", do=lambda sd: sd), m.state_dict()),
-        "hook 'h' at save_post on 'head': the action returned a OrderedDict, but this point does not replace its "
-        "value\n  remedy: change the dict in place and return nothing",
+        "hook 'h' at save_post on 'head': the action returned a value of type OrderedDict, but this point does not "
+        "replace its value\n  remedy: change the dict in place and return nothing",
     ),
     "value not kept": (
         th.ContractError,
@@ -221,13 +223,13 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "in place": (
         th.InPlaceError,
         lambda m, o: (attach(m, on="head.weight", at="grad", do=Tensor.zero_), backward(m)),
-        "hook 'h' at grad on 'head.weight': the action changed the value in place, which can corrupt other gradients "
+        "hook 'h' at grad on 'head.weight': the action changed the value in place, which can corrupt other tensors "
         "that share its memory\n  remedy: return a new tensor, for example x * 2 instead of x.mul_(2)",
     ),
     "an observer that returns": (
         th.ReturnError,
         lambda m, o: own(m, returns()),
-        "hook 'h' at output on 'head': returns is an observer, but returned a Tensor\n"
+        "hook 'h' at output on 'head': returns is an observer, but returned a value of type Tensor\n"
         "  remedy: return nothing, or register the action with modifies=True",
     ),
     "more than a number": (
@@ -302,7 +304,7 @@ def test_a_muted_site_is_said(mlp, sgd):
         backward(mlp)
     assert str(warned[0].message) == (
         "tenterhook muted a hook at one target. hook 'h' at grad on 'head.weight': its action raising raised "
-        'ValueError: no good (step 0)\n  remedy: fix the action, or set on_error="raise" to stop the training instead'
+        'ValueError: no good (step 0)\n  remedy: fix the action, or set on_error="raise" to stop training instead'
     )
     assert rig.ledger["h"]["head.weight"].state == "dormant" and rig.ledger["h"].failed == 1
     assert str(rig).splitlines()[3].split()[5] == "muted"

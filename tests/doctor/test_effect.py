@@ -151,7 +151,12 @@ CLIP = th.Hook("clip", on="weight", at="grad_final", do=th.clip_norm(0.01))
     [
         ("SGD", {}, [SCALE], "reaches the parameter"),
         ("Adam", {}, [SCALE], "undone by Adam: it divides each gradient by a running average of its size"),
-        ("SGD", {"weight_decay": 0.1}, [ZERO], "zero, but SGD still moves the parameter by weight_decay=0.1"),
+        (
+            "SGD",
+            {"weight_decay": 0.1},
+            [ZERO],
+            "the gradient is zero, but SGD still moves the parameter because of weight_decay=0.1",
+        ),
         ("SGD", {}, [ZERO], "reaches the parameter"),
         ("SGD", {}, [], "unchanged"),
     ],

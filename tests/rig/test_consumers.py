@@ -86,7 +86,7 @@ def test_an_unused_input_is_counted_as_skipped():
     model = Around(Boxed())
     rig = observed(model)
     model(torch.ones(2, 4)).sum().backward()
-    assert rig.ledger["g"].skipped == {"no output of this call was computed from its input": 1}
+    assert rig.ledger["g"].skipped == {"no output of this call was computed from this input": 1}
 
 
 class Recursive(nn.Module):
@@ -256,4 +256,4 @@ def test_an_input_without_a_tensor_is_counted_as_skipped():
     model = Constant()
     rig = th.attach(model, th.Hook("i", on=".", at="input", do=th.stats()))
     model()
-    assert rig.ledger["i"].skipped == {"no tensor was found in the input, a tuple": 1}
+    assert rig.ledger["i"].skipped == {"no tensor was found in the input (type: tuple)": 1}

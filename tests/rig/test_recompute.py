@@ -105,7 +105,7 @@ def test_detaching_inside_a_forward_keeps_its_recomputation_consistent(reentrant
     try:
         assert (out.item(), gradient(model, out)) in (to_its_end, at_once)
     except th.RefusedError as refused:
-        assert "a checkpoint recomputes a forward, but the hooks that modified it" in str(refused)
+        assert "a checkpoint recomputes a forward pass, but the hooks that modified it" in str(refused)
     assert model(x()).item() == 9.0 + 9.0
 
 
@@ -248,9 +248,9 @@ def test_a_graph_outside_the_root_output_is_refused_once_the_modifiers_have_chan
     with pytest.raises(th.RefusedError) as caught:
         aside.backward()
     assert str(caught.value) == (
-        "hook 'h' at output on 'inner': a checkpoint recomputes a forward, but the hooks that modified it, or "
-        "their state, have changed since\n"
-        "  remedy: run backward before changing the hook, or compute the loss from the model's own output"
+        "hook 'h' at output on 'inner': a checkpoint recomputes a forward pass, but the hooks that modified it, or "
+        "their state, have changed\n"
+        "  remedy: call backward before you change the hook, or compute the loss from the model's own output"
     )
 
 
@@ -266,7 +266,7 @@ def test_a_graph_outside_the_root_output_is_not_confused_with_an_earlier_backwar
     try:
         assert gradient(model, aside) == 6.0
     except th.RefusedError as refused:
-        assert "a checkpoint recomputes a forward, but the hooks that modified it" in str(refused)
+        assert "a checkpoint recomputes a forward pass, but the hooks that modified it" in str(refused)
 
 
 @KINDS

@@ -366,9 +366,8 @@ def failing(act, **contract) -> str:
 
 
 def test_reading_a_state_that_was_never_written_raises_with_the_remedy():
-    assert "state 'mean' is not set yet. Use ctx.state.get('mean'), or declare it: @th.action(state={...})" in failing(
-        lambda state, x: state["mean"]
-    )
+    message = "state 'mean' is not set yet. Use ctx.state.get('mean'), or declare it with @th.action(state={...})"
+    assert message in failing(lambda state, x: state["mean"])
 
 
 def test_a_declared_state_is_one_number():
@@ -376,5 +375,5 @@ def test_a_declared_state_is_one_number():
         state["mean"] = x
 
     said = failing(put, state={"mean": 0.0})
-    assert "the declared state 'mean' must be one number, but has shape (2, 2)" in said
+    assert "the declared state 'mean' must be a single number, but has shape (2, 2)" in said
     assert "store the tensor under a name that is not declared" in said

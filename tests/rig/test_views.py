@@ -43,8 +43,8 @@ def test_a_view_that_is_changed_in_place_afterwards_is_refused(case):
     with pytest.raises(th.RefusedError) as caught:
         use(model(torch.ones(2, 4))).sum().backward()
     assert str(caught.value) == (
-        "hook 'g' at grad_output on '0': the tensor was changed in place later, so its gradient is not available\n"
-        "  remedy: use inplace=False there"
+        "hook 'g' at grad_output on '0': the tensor was changed in place later, so the gradient is not available\n"
+        "  remedy: avoid the in-place operation, for example with inplace=False"
     )
 
 
@@ -60,7 +60,7 @@ def test_an_observer_of_such_a_view_is_muted_and_the_gradients_are_those_without
         use(model(torch.ones(2, 4))).sum().backward()
     assert torch.equal(model[0].linear.weight.grad, bare)
     site = rig.ledger["g"]["0"]
-    assert site.dormant == "muted: the tensor was changed in place later, so its gradient is not available"
+    assert site.dormant == "muted: the tensor was changed in place later, so the gradient is not available"
     assert (site.fired, site.failed > 0) == (0, True)
 
 
@@ -93,8 +93,8 @@ def test_a_tap_that_is_changed_in_place_afterwards_is_refused():
     with pytest.raises(th.RefusedError) as caught:
         model(torch.ones(2, 4)).sum().backward()
     assert str(caught.value) == (
-        "hook 'g' at value_grad on ':p': the tensor was changed in place later, so its gradient is not available\n"
-        "  remedy: use inplace=False there"
+        "hook 'g' at value_grad on ':p': the tensor was changed in place later, so the gradient is not available\n"
+        "  remedy: avoid the in-place operation, for example with inplace=False"
     )
 
 
@@ -118,8 +118,9 @@ def test_a_module_that_changes_its_own_input_is_refused_at_grad_input(given):
     with pytest.raises(th.RefusedError) as caught:
         model(torch.ones(2, 4)).sum().backward()
     assert str(caught.value) == (
-        "hook 'g' at grad_input on 'shift': the module changes its own input in place, so its gradient is not "
-        "available\n  remedy: use inplace=False there, or use grad_output of the previous module"
+        "hook 'g' at grad_input on 'shift': the module changes its own input in place, so the gradient is not "
+        "available\n  remedy: avoid the in-place operation, for example with inplace=False, or use grad_output of the "
+        "previous module"
     )
 
 
@@ -163,7 +164,7 @@ def test_a_value_that_was_written_over_is_not_shown():
         model(torch.ones(1, 2)).sum().backward()
     assert [str(w.message) for w in warned] == [
         "tenterhook muted a hook at one target. hook 'h' at grad_output on '0': the value was changed in place after "
-        "it was hooked, so ctx.value no longer holds it\n"
+        "the hook was registered, so ctx.value no longer holds the original\n"
         "  remedy: do not change the tensor in place, or use an action that does not need ctx.value"
     ]
     assert rig.rows("h") == [] and rig.ledger["h"].fired == 0
@@ -207,7 +208,7 @@ def test_an_output_without_a_tensor_is_counted_as_skipped():
     rig = th.attach(model, [th.Hook(at, on="0", at=at, do=th.scale(0.0)) for at in ("output", "grad_output")])
     model(torch.ones(1, 4)).tensor.sum().backward()
     for at in ("output", "grad_output"):
-        assert rig.ledger[at].skipped == {"no tensor was found in the output, a Box": 1}
+        assert rig.ledger[at].skipped == {"no tensor was found in the output (type: Box)": 1}
         assert rig.ledger[at].fired == 0
     assert torch.equal(model[0].linear.weight.grad, torch.ones(4, 4))
 

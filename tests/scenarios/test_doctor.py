@@ -168,7 +168,10 @@ def test_w7_a_zero_gradient_and_the_weight_moves(more: dict[str, float], moved: 
         effect = th.effect(rig, ours(ONE).sum())
     assert (effect["weight"]["grad_final"].without, effect["weight"]["grad_final"].with_hooks) == (1.0, 0.0)
     assert effect["weight"]["update"].with_hooks.item() == pytest.approx(moved)
-    assert effect.verdict("weight") == f"zero, but SGD still moves the parameter by {next(iter(more))}=0.5"
+    assert (
+        effect.verdict("weight")
+        == f"the gradient is zero, but SGD still moves the parameter because of {next(iter(more))}=0.5"
+    )
 
 
 def test_w8_a_thousandfold_gradient_and_adam_steps_the_same() -> None:

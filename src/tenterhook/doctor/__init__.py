@@ -1,4 +1,4 @@
-"""Explain why a hook did not fire or had no effect, for the hooks of a rig and for raw PyTorch hooks."""
+"""Explain why a hook did not fire or had no effect, for a rig's hooks and for raw PyTorch hooks."""
 
 from __future__ import annotations
 

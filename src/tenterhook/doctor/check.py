@@ -1,4 +1,4 @@
-"""Implement `check`: find faults of a plan before the first step, and faults of a rig from its ledger."""
+"""Implement `check`: find faults in a plan before the first step, and faults in a rig from its ledger."""
 
 from __future__ import annotations
 
@@ -47,19 +47,20 @@ def check(what: nn.Module, plan: Plan | Hook, *, optimizer: Optimizers = None, a
 def check(
     what: Rig | nn.Module, plan: Plan | Hook | None = None, *, optimizer: Optimizers = None, actions: Registry = DEFAULT
 ) -> Findings:
-    """Report what is wrong with a rig, or what would be wrong with a plan on a model.
+    """Report faults in a rig, or faults that a plan would have on a model.
 
-    For a rig, the findings come from its ledger, so run at least one step first. For a model and a plan, each hook is
-    resolved without being attached. `check` changes nothing. A hook that `th.attach` would refuse becomes a finding.
+    For a rig, the findings come from its ledger, so run at least one step first. For a model and a plan, `check`
+    resolves each hook without attaching it, so the model stays unchanged. A hook that `th.attach` would refuse becomes
+    a finding.
 
     Args:
         what: A rig, or the model that the plan is for.
-        plan: The plan or the hook to check on the model. It is not used with a rig.
+        plan: The plan or the hook to check against the model. It is not used with a rig.
         optimizer: The optimizer or optimizers that would be passed to `th.attach`. It is not used with a rig.
         actions: The registry in which action names are looked up.
 
     Returns:
-        The findings, the most severe first. They are empty if nothing is wrong.
+        The findings, most severe first. They are empty if nothing is wrong.
 
     Example:
         >>> import torch
@@ -87,7 +88,7 @@ def check(
 
 
 def check_rig(rig: Rig) -> Iterator[Finding]:
-    """Yield the faults that the ledger of a rig proves."""
+    """Yield the faults that a rig's ledger shows."""
     dropped = rig.ledger.graphs.dropped
     if dropped:
         yield from found(cost_of_a_hook(Subject(), dropped=dropped))
@@ -97,7 +98,7 @@ def check_rig(rig: Rig) -> Iterator[Finding]:
 
 
 def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
-    """Report targets that failed, and a hook whose targets are all dormant."""
+    """Report targets at which the action failed, and a hook whose targets are all dormant."""
     sites, asleep = len(account), account.dormant
     on_error = rig._attached_hook(id).resolved.on_error
     muted = {site.name: site.dormant or "" for site in account.values() if site.muted_itself}
@@ -113,12 +114,12 @@ def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
 
 
 def _check_firings(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
-    """Report a hook that did not fire, or that fired and changed nothing."""
+    """Report a hook that did not fire, or that fired but changed nothing."""
     attached, about, sites = rig._attached_hook(id), Subject(id, point=account.hook.at), list(account.values())
     if not rig.step_count or attached.status.is_muted:
         return
     if POINTS[account.hook.at].side == "state":
-        return  # a training may never save or load
+        return  # a training run may never save or load
     silent = [site for site in sites if not site.fired and not site.dormant and site.due]
     if silent:
         yield from found(_why_silent(rig, SilentSites(silent[0], len(silent), len(sites))))
@@ -135,13 +136,13 @@ def _check_firings(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
 
 
 def _schedule(hook: Hook) -> str:
-    """Format the parameters of the schedule that differ from their defaults."""
+    """Format the schedule parameters that differ from their defaults."""
     when = {f.name: getattr(hook.when, f.name) for f in fields(hook.when)}
     return ", ".join(f"{name}={value!r}" for name, value in when.items() if value != getattr(When(), name))
 
 
 def _why_silent(rig: Rig, sites: SilentSites) -> Finding | None:
-    """Return the reason why sites that were due did not fire."""
+    """Return the finding that explains why sites that were due did not fire."""
     first = sites.first
     skipped = next(iter(first.skipped or {}), None)
     if skipped is not None and skipped == out_of_phase(first.attached):

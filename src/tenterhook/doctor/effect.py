@@ -1,4 +1,4 @@
-"""Implement `effect`: run one graph backward with the hooks of a rig and without them, and compare the results."""
+"""Implement `effect`: run one backward pass with a rig's hooks and again without them, and compare the results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tenterhook.text_table import TextTable
 
 #: the stages at which the two runs are compared, in the order in which a change passes through them
 STAGES = ("grad", "grad_final", "update")
-#: two updates count as the same if their relative difference is not larger
+#: two updates count as the same if their relative difference is at most this
 SAME = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Hold the tensors of one parameter at one stage, from the run with the hooks and from the run without.
+    """Hold one parameter's tensors at one stage, from the run with the hooks and from the run without them.
 
     Attributes:
         with_hooks: The gradient or the update with the hooks. None if the parameter had no gradient.
@@ -39,7 +39,7 @@ class Stage:
 
     @property
     def difference(self) -> Tensor | None:
-        """Return `with_hooks - without`, where None counts as zero. It is None if both are None."""
+        """Return `with_hooks - without`, where None counts as zero. Return None if both are None."""
         if self.with_hooks is None and self.without is None:
             return None
         zero = torch.zeros_like(self.with_hooks if self.with_hooks is not None else self.without)  # type: ignore[arg-type]
@@ -49,20 +49,20 @@ class Stage:
 
     @property
     def same(self) -> bool:
-        """Return True if both runs gave the same values."""
+        """Return True if both runs produced the same values."""
         return self.difference is None or not bool(self.difference.any())
 
 
 class Effect(Mapping[str, dict[str, Stage]]):
-    """Map each parameter to its stages, with and without the hooks of a rig. `th.effect` returns it.
+    """Map each parameter name to its stages, with and without a rig's hooks. `th.effect` returns an `Effect`.
 
-    `effect[parameter][stage]` has the tensors of one stage: `"grad"` after the backward, `"grad_final"` right before
-    the step, and `"update"`, the difference that the step made to the parameter. The last two are missing without an
-    optimizer. Print the effect to see a table of norms and a verdict for each parameter.
+    `effect[parameter][stage]` holds the tensors of one stage. The stages are `"grad"` (after the backward pass),
+    `"grad_final"` (right before the step) and `"update"` (the change that the step made to the parameter). Without an
+    optimizer, the last two are missing. Print the effect to see a table of norms and a verdict for each parameter.
 
     Args:
-        stages: The stages of each parameter, by their names.
-        optimizers: The optimizer that holds each parameter, or None.
+        stages: The stages of each parameter, by parameter name and stage name.
+        optimizers: The optimizer that holds each parameter, or None, by parameter name.
     """
 
     def __init__(self, stages: dict[str, dict[str, Stage]], optimizers: Mapping[str, Optimizer | None]) -> None:
@@ -79,7 +79,7 @@ class Effect(Mapping[str, dict[str, Stage]]):
         return len(self._stages)
 
     def verdict(self, name: str) -> str:
-        """Describe whether the change of the hooks reaches a parameter, and if not, where it is undone.
+        """Describe whether the hooks' change reaches a parameter and, if not, where the change is undone.
 
         Args:
             name: The name of a parameter of the model.
@@ -88,7 +88,7 @@ class Effect(Mapping[str, dict[str, Stage]]):
             A short text such as `"reaches the parameter"` or `"unchanged"`.
 
         Raises:
-            KeyError: The model has no parameter of this name.
+            KeyError: The model has no parameter with this name.
         """
         stages = self._stages[name]
         if all(stage.same for stage in stages.values()):
@@ -102,12 +102,12 @@ class Effect(Mapping[str, dict[str, Stage]]):
         kind = type(optimizer).__name__
         moved = _norm(update.with_hooks)
         if not _norm(final.with_hooks) and moved:
-            return f"zero, but {kind} still moves the parameter by {_mover(optimizer, name)}"
+            return f"the gradient is zero, but {kind} still moves the parameter because of {_mover(optimizer, name)}"
         if _norm(update.difference) <= SAME * max(moved, _norm(update.without)):
             why = (
                 "it divides each gradient by a running average of its size"
                 if kind in SCALE_FREE
-                else "its step is the same"
+                else "the step is the same"
             )
             return f"undone by {kind}: {why}"
         return "reaches the parameter"
@@ -139,26 +139,27 @@ def _mover(optimizer: Optimizer | None, name: str) -> str:
 
 
 def effect(rig: Rig, loss: Tensor) -> Effect:
-    """Measure what the hooks of a rig do to the gradients and to the optimizer's step.
+    """Measure how a rig's hooks change the gradients and the optimizer's step.
 
-    The graph of the loss runs backward twice, with the hooks and without, and each run ends with one step of every
-    attached optimizer. Afterwards all parameters, buffers, gradients, counters, random number generators and the state
-    of optimizers and hooks are restored. The graph is retained, so you can call `loss.backward()` afterwards.
+    `effect` runs the backward pass of the loss twice, with the hooks and without them. Each run ends with one step of
+    every attached optimizer. Then `effect` restores all parameters, buffers, gradients, counters and random number
+    generators, and the state of the optimizers and hooks. The graph is retained, so you can call `loss.backward()`
+    afterwards.
 
-    The two runs share one forward, so changes that hooks made to the forward are in both. Hooks that do not belong to
-    the rig run in both. If a non-leaf tensor retains its gradient, both runs write to its `.grad`.
+    The two runs share one forward pass, so both contain the changes that hooks made in it. Hooks that do not belong to
+    the rig fire in both runs. If a non-leaf tensor retains its gradient, both runs write to its `.grad`.
 
     Args:
-        rig: A rig that is attached to a model on one process.
-        loss: The loss of the model's last forward. Its backward must not have run yet.
+        rig: A rig that is attached to a model in a single process.
+        loss: The loss of the model's last forward pass. Its backward pass must not have run yet.
 
     Returns:
-        The gradients and updates of each parameter with and without the hooks. Print it to see a table.
+        The gradients and updates of each parameter with and without the hooks. Print the result to see a table.
 
     Raises:
         AttachedError: The rig was detached, or its model was deleted.
-        RefusedError: The loss is not a tensor or does not require a gradient, several ranks are running, or the step
-            of an optimizer needs a closure.
+        RefusedError: The loss is not a tensor or does not require a gradient, several ranks are running, or an
+            optimizer's step needs a closure.
 
     Example:
         >>> import torch
@@ -177,17 +178,17 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
     model = rig._attached_model()
     if not isinstance(loss, Tensor):
         raise RefusedError(
-            f"effect needs the loss as a tensor, but was given a {type(loss).__name__}",
-            remedy="compute `loss = criterion(model(x), y)`, and call `th.effect(rig, loss)`",
+            f"effect needs the loss as a tensor, but was given a value of type {type(loss).__name__}",
+            remedy="compute `loss = criterion(model(x), y)` and call `th.effect(rig, loss)`",
         )
     if ranks.world_size() > 1:
         raise RefusedError(
-            "effect runs a backward twice, and on several ranks each backward would reduce the gradients",
+            "effect runs the backward pass twice, and on several ranks each pass would reduce the gradients",
             remedy="call effect in a single process, with the batch of one rank",
         )
     if not loss.requires_grad:
         raise RefusedError(
-            "the loss does not require a gradient", remedy="pass the loss of a forward of this model that ran with grad"
+            "the loss does not require a gradient", remedy="compute the loss from this model with gradients enabled"
         )
     parameters = {
         name: p for name, target in targets_of(model, {}).parameters.items() if (p := target.parameter()) is not None
@@ -219,7 +220,7 @@ def _run(
                 step(optimizer, lambda held=held: stages["grad_final"].update(_grads(held)))  # type: ignore[misc]
             except TypeError as error:
                 raise RefusedError(
-                    f"the step of {type(optimizer).__name__} needs a closure, and effect has none",
+                    f"the step of {type(optimizer).__name__} needs a closure, but effect cannot pass one",
                     remedy="attach the rig without this optimizer",
                 ) from error
             stages["update"].update({name: p.detach() - before[name] for name, p in held.items()})

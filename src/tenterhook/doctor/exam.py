@@ -76,7 +76,7 @@ class Exam(Recording):
             watched, on any model.
 
     Attributes:
-        findings: The findings of the exam, the most severe first. It is empty until the block has ended.
+        findings: The findings of the exam, most severe first. They are empty until the block has ended.
 
     Example:
         >>> import torch
@@ -123,15 +123,15 @@ def examine(model: nn.Module | None = None) -> Exam:
     """Watch raw PyTorch hooks in a `with` block, and report why hooks did not fire or had no effect.
 
     The block should contain the code that registers the hooks and at least one training step. Hooks run as they would
-    without the exam. When the block ends, every function of PyTorch that was patched is restored, also after an error.
+    without the exam. When the block ends, even after an error, every patched PyTorch function is restored.
 
     Args:
         model: A model whose existing hooks are watched too. Without it, only hooks that are registered inside the
             block are watched.
 
     Returns:
-        An exam, to be used as a context manager. After the block, `exam.findings` has the findings and `exam.hooks`
-        the record of each hook.
+        An exam, to be used as a context manager. After the block, `exam.findings` holds the findings, and `exam.hooks`
+        holds a record of each hook.
 
     Example:
         >>> import torch
@@ -164,7 +164,7 @@ FIRED = (
     divided_out_by_clipping,
     divided_out_by_the_optimizer,
 )
-#: rules for a hook that fired too often or at the wrong moment
+#: rules for a hook that fired too often or at the wrong time
 WRONG_MOMENT = (
     in_both_passes,
     acts_on_each_backward,
@@ -241,7 +241,7 @@ def _of_the_program(seen: Recording) -> Iterator[Finding]:
 
 
 def _merged(found: Iterator[Finding]) -> list[Finding]:
-    """Merge equal findings of one line, since a loop may register many hooks on that line."""
+    """Merge equal findings about one line, because a loop may register many hooks on that line."""
     first: dict[tuple[str, str | None, str | None], Finding] = {}
     more: dict[tuple[str, str | None, str | None], int] = {}
     for one in found:

@@ -1,4 +1,4 @@
-"""Run a backward and optimizer steps, and restore everything that they changed, also the tensors' version counters."""
+"""Run a backward pass and optimizer steps, and restore everything that they changed, including version counters."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rehearsal(rig: Rig, loss: Tensor, optimizers: Iterable[Optimizer]) -> Iterat
 
 
 def step(optimizer: Optimizer, look: Callable[[], None]) -> None:
-    """Run one step, and call `look` right before it, when all other step pre-hooks have run."""
+    """Run one optimizer step, and call `look` after all other step pre-hooks."""
     handle = optimizer.register_step_pre_hook(lambda *_: look())
     try:
         optimizer.step()
@@ -74,7 +74,7 @@ def silenced(rig: Rig) -> Iterator[None]:
 
 
 def _leaves(loss: Tensor) -> list[Tensor]:
-    """Find every leaf of the loss's graph, since inputs and parameters of other models get gradients too."""
+    """Find every leaf in the loss's graph, because inputs and parameters of other models also receive gradients."""
     waiting = [loss.grad_fn]
     seen, found = {loss.grad_fn}, [loss] if loss.is_leaf else []
     while waiting:
@@ -136,7 +136,7 @@ def _put_back(hook: AttachedHook, kept: dict[str, Any]) -> None:
         site.skipped = skipped
     packed, pending, free, pending_free = kept["tables"][:4]
     state = hook.state
-    # The end of a step replaces some of these dicts by others.
+    # The end of a step replaces some of these dicts with new ones.
     state.packed, state.pending, state.free, state.pending_free = (t[0] for t in (packed, pending, free, pending_free))
     for table, tensors, values in kept["tables"]:
         table.clear()
@@ -167,7 +167,7 @@ def _values(tensors: list[Tensor]) -> Iterator[None]:
 
 @contextmanager
 def _gradients(tensors: list[Tensor]) -> Iterator[None]:
-    """Replace the gradients by copies while the block runs, and restore the originals when it ends."""
+    """Replace the gradients with copies while the block runs, and restore the originals when it ends."""
     grads = [t.grad for t in tensors]
     for tensor, grad in zip(tensors, grads, strict=True):
         tensor.grad = None if grad is None else grad.clone()

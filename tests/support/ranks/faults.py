@@ -222,7 +222,7 @@ def no_effect(rank: int) -> None:
     one, optimizer = model()
     rig = th.attach(one, STATS, optimizer=optimizer)
     error = raised(lambda: th.effect(rig, one(torch.ones(2, 4)).sum()))
-    assert isinstance(error, th.RefusedError) and "effect runs a backward twice" in error.fact
+    assert isinstance(error, th.RefusedError) and "effect runs the backward pass twice" in error.fact
     rig.detach()
 
 

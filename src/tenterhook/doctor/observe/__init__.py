@@ -1,1 +1,1 @@
-"""Hold what an exam observes of hooks, models and the program. Nothing here patches PyTorch or makes findings."""
+"""Hold an exam's observations of hooks, models and the program. The rules make findings from these observations."""

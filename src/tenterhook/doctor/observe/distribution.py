@@ -29,18 +29,18 @@ _READS = ("item", "tolist", "__float__", "__int__", "__bool__")
 
 @dataclass(slots=True)
 class Replica:
-    """Describe one DDP module and the parameters that it had when it was created."""
+    """Describe one DDP module and the parameters that it had at creation."""
 
     ddp: weakref.ref[nn.Module]
     parameters: frozenset[int]
     modules: frozenset[int]
-    #: where it was created, if the exam was open then
+    #: where the program created the module, or None if the exam was not open then
     place: str | None
     ranks: int
     ignored: frozenset[str]
-    #: ids of the parameters that were frozen then
+    #: ids of the parameters that were frozen at creation
     frozen: frozenset[int]
-    #: names of parameters whose gradient DDP does not reduce, each with what the program did to the parameter
+    #: parameters whose gradient DDP does not reduce, by name; the value is "unfrozen" or "added"
     strangers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -80,7 +80,7 @@ class Read:
 
 
 class Distribution:
-    """Collect what one exam observes of DDP, FSDP2 and DTensor."""
+    """Collect one exam's observations of DDP, FSDP2 and DTensor."""
 
     def __init__(self) -> None:
         self.replicas: list[Replica] = []
@@ -92,12 +92,12 @@ class Distribution:
         self._undo: ExitStack | None = None
 
     def begin(self, modules: list[nn.Module], undo: ExitStack) -> None:
-        """Find the DDP modules that exist already, and keep `undo` for the patches that `look` makes later."""
+        """Find the existing DDP modules, and store `undo` for the patches that `look` makes later."""
         self._undo = undo
         self.replicas = [Replica.of(m, None) for m in modules if isinstance(m, nn.parallel.DistributedDataParallel)]
 
     def look(self) -> None:
-        """Patch DTensor as soon as a process group exists. Called before each backward and each registration."""
+        """Patch DTensor as soon as a process group exists. Called before each backward pass and each registration."""
         if self.board is not None or self._undo is None or not dist.is_available() or not dist.is_initialized():
             return
         if dist.get_world_size() == 1 or dist.get_backend() == "fake":
@@ -136,7 +136,7 @@ class Distribution:
     # -- the owner of a hook -------------------------------------------------------------------------------------------
 
     def group(self, tensor: Any, place: Place | None) -> weakref.ref[Any] | None:
-        """Return the FSDP2 parameter group that shards a parameter."""
+        """Return the FSDP2 parameter group that shards a parameter, or None."""
         root = place.root() if place is not None else None
         if root is None or "torch.distributed.fsdp" not in sys.modules or not is_dtensor(tensor):
             return None

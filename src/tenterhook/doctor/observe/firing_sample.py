@@ -16,7 +16,7 @@ from tenterhook.doctor.observe.timeline import Timeline
 class FiringSample:
     """Summarize what one firing received and returned."""
 
-    #: the norms of the two tensors
+    #: the norms of the received and the returned tensor
     given: float
     returned: float
     equal: bool
@@ -67,14 +67,14 @@ def _factor(a: Tensor, b: Tensor) -> float | None:
 
 
 def quotients(made: Tensor, given: Tensor) -> Tensor:
-    """Return the factor that each of some elements was multiplied by, and 1 for elements that were zero."""
+    """Return the factors by which a sample of the elements was multiplied, with 1 for elements that were zero."""
     step = max(1, given.numel() // _SAMPLE)
     a, b = (t.detach().reshape(-1)[::step] for t in (given, made))
     return torch.where(a == 0, torch.ones_like(a), b / a)
 
 
 def summary(tensor: Tensor) -> str:
-    """Return a text that is the same on all ranks if the tensors are."""
+    """Return a text that is equal on two ranks if their tensors are equal."""
     numbers = tensor.detach().double()
     return f"{float(numbers.sum()).hex()} {float(numbers.norm()).hex()}"
 
@@ -88,7 +88,7 @@ def comparable(a: Tensor, b: Tensor) -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return True for an ordinary strided, real tensor, whose values the exam may read."""
+    """Return True for an ordinary strided tensor of real numbers, whose values the exam can read."""
     real = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_nested
     return real and not tensor.is_complex() and tensor.device.type != "meta" and not private.is_functorch(tensor)
 

@@ -15,13 +15,13 @@ from tenterhook.resolve.targets import is_sharded
 
 
 def is_dtensor(value: Any) -> bool:
-    """Return True for a DTensor. It imports nothing: if the program has not imported DTensor, the process has none."""
+    """Return True for a DTensor. This does not import DTensor, because no DTensor exists before its import."""
     return "torch.distributed.tensor" in sys.modules and isinstance(value, Tensor) and is_sharded(value)
 
 
 @dataclass(frozen=True, slots=True)
 class HookLabel:
-    """Name a hook by its function, its target and the register function of PyTorch."""
+    """Name a hook by its function, its target and the PyTorch function that registered it."""
 
     function: str
     target: str
@@ -31,7 +31,8 @@ class HookLabel:
 class Owner:
     """Identify the tensor, module or optimizer that a hook is registered on.
 
-    A parameter is identified by its place in the model. A weak reference would prevent `torch.utils.swap_tensors`.
+    A parameter is identified by its place in the model, because a weak reference would prevent
+    `torch.utils.swap_tensors`.
     """
 
     def __init__(self, owner: Any, place: Place | None, group: weakref.ref[Any] | None = None) -> None:
@@ -39,7 +40,7 @@ class Owner:
         self.id = id(owner)
         self.place = place
         self.is_dtensor = is_dtensor(owner)
-        #: the FSDP2 parameter group that shards it
+        #: the FSDP2 parameter group that shards the parameter
         self.group = group
         tensor = owner if isinstance(owner, Tensor) else None
         self.leaf = tensor is not None and tensor.is_leaf
@@ -51,7 +52,7 @@ class Owner:
         self.ref = None if placed else weakref.ref(owner)
 
     def now(self) -> Any:
-        """Return the object, or for a parameter the tensor that is at its place now. None if there is none left."""
+        """Return the object, or None if it was freed. For a parameter, return the tensor that is now at its place."""
         if self.ref is not None:
             return self.ref()
         module = self.place.module() if self.place is not None else None
@@ -68,7 +69,7 @@ class Owner:
             return False
         now = self.now()
         if self.group is not None and isinstance(now, Tensor) and not is_dtensor(now):
-            return False  # FSDP2 puts the unsharded parameter there between forward and backward
+            return False  # FSDP2 puts the unsharded parameter there until the backward pass
         return now is None or id(now) != self.id or private.implementation(now) != self.address
 
     @property

@@ -20,7 +20,7 @@ from tenterhook.doctor.observe.model_index import Caller
 from tenterhook.doctor.observe.source import Reading
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 
-#: the number of firings of a hook whose values are compared, and of kept tensors that are followed
+#: for each hook, how many firings are compared, and how many kept tensors are followed
 SAMPLES = 4
 
 
@@ -42,23 +42,23 @@ STEP = ("register_step_pre_hook", "register_step_post_hook")
 
 @dataclass(slots=True)
 class MissedBackward:
-    """Describe a backward in which a hook did not fire, with the facts that may explain why."""
+    """Describe a backward pass in which a hook did not fire, with the facts that may explain why."""
 
-    #: how the program started it: `backward`, `backward(inputs=...)` or `autograd.grad`
+    #: how the program started the backward pass: `backward`, `backward(inputs=...)` or `autograd.grad`
     backward: str
-    #: the owner of the hook, or a parameter of it, was in the graph
+    #: True if the hook's owner, or one of the owner's parameters, was in the graph
     inside: bool
-    #: the owner still existed
+    #: True if the owner still existed
     alive: bool = True
     frozen: bool = False
     replaced: bool = False
-    #: FSDP2 or tensor parallelism replaced the parameter by a shard
+    #: True if FSDP2 or tensor parallelism replaced the parameter with a shard
     sharded: bool = False
-    #: FSDP2 did not reduce gradients in this backward
+    #: True if FSDP2 did not reduce gradients in this backward pass
     unsynced: bool = False
-    #: parameters of the module were in the graph
+    #: True if parameters of the module were in the graph
     used: bool = False
-    #: the forward ran before the hook was registered
+    #: True if the forward pass ran before the hook was registered
     late: bool = False
     #: the class name of another model of the same class, if that model ran instead of the hooked one
     other: str | None = None
@@ -66,11 +66,11 @@ class MissedBackward:
 
 @dataclass(slots=True)
 class Calls:
-    """Count the calls of one module."""
+    """Count the calls to one module."""
 
     count: int = 0
     without_grad: int = 0
-    #: the class of an output in which PyTorch does not find tensors for a backward hook
+    #: the class name of an output in which PyTorch finds no tensors for backward hooks
     odd: str | None = None
 
     def note(self, out: Any) -> None:
@@ -85,17 +85,17 @@ class Calls:
 
 @dataclass(slots=True)
 class FiringLog:
-    """List which hooks of an exam fired since the last step, and which have not fired yet."""
+    """List the hooks that fired since the last step, and the hooks that have not fired yet."""
 
-    #: numbers of the hooks that fired since the last step
+    #: the `number` of each hook that fired since the last step
     since_step: set[int] = field(default_factory=set)
-    #: hooks that have not fired yet, by number; the next backwards may show why
+    #: hooks that have not fired yet, by `number`; the next backward passes may show why
     waiting: dict[int, HookRecord] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class HookRecord:
-    """Record what a hook is, and what the exam observed of it."""
+    """Record the identity of a hook, and the exam's observations of it."""
 
     #: the index among the hooks of the exam
     number: int
@@ -119,17 +119,17 @@ class HookRecord:
     handle: Any = None
     #: the name of the closure variable or default that refers to the hooked tensor
     holder: str | None = None
-    #: the function has a closure or defaults, so another function with the same code may behave differently
+    #: True if the function has a closure or defaults; another function with the same code may then behave differently
     bound: bool = False
-    #: its registration overwrote another hook with the same handle id
+    #: True if the registration overwrote another hook with the same handle id
     overwrote: bool = False
     removed: Moment | None = None
 
     #: how the owner is distributed over ranks
     spread: str | None = None
-    #: from firings before DDP reduces the gradient: the factors that some elements were multiplied by
+    #: the factors by which the first firing multiplied a sample of the gradient, before DDP reduced the gradient
     factors: Tensor | None = None
-    #: firings that used other factors
+    #: firings whose factors differed from those of the first firing
     uneven: int = 0
     #: firings that set the gradient to None
     dropped: int = 0
@@ -143,15 +143,15 @@ class HookRecord:
     in_place: int = 0
     raised: str | None = None
     samples: list[FiringSample] = field(default_factory=list)
-    #: firings while a checkpoint recomputed the forward
+    #: firings while a checkpoint recomputed the forward pass
     recomputed: int = 0
-    #: firings where the gradient was None
+    #: firings in which the gradient was None
     nones: int = 0
-    #: firings where the gradients of all inputs were None
+    #: firings in which the gradients of all inputs were None
     without_input: int = 0
-    #: firings where the leaf already had a nonzero .grad, to which the gradient is added
+    #: firings in which the leaf already had a nonzero .grad, to which the gradient is added
     accumulating: int = 0
-    #: such firings since .grad was last zero or None, and such firings that a step has used
+    #: accumulating firings since .grad was last zero or None, and accumulating firings whose sum a step has used
     adding: int = 0
     summed: int = 0
     #: firings after the hook was removed
@@ -159,22 +159,22 @@ class HookRecord:
     #: firings on a copy of the owner
     copies_fired: int = 0
     most_in_backward: int = 0
-    #: contains True if the hook fired in a backward with create_graph, and False if it fired in one without
+    #: contains True if the hook fired in a backward pass with create_graph, and False if it fired in one without
     graphs: set[bool] = field(default_factory=set)
-    #: the tensor was changed in place between the registration and a firing
+    #: True if the tensor was changed in place between the registration and a firing
     rebased: bool = False
     #: tensors that the hook received and may have kept, and when it received them
     kept: list[tuple[Moment, weakref.ref[Tensor]]] = field(default_factory=list)
     #: gradients to which the hook kept a reference, with the version counter at that time
     aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
 
-    #: backwards in which the hook did not fire
+    #: backward passes in which the hook did not fire
     missed_backwards: list[MissedBackward] = field(default_factory=list)
-    #: the calls of the owner's module, if they are counted
+    #: the calls to the owner's module, if they are counted
     calls: Calls | None = None
-    #: graph nodes that the hook returned and that a checkpoint may compute again, with the number of backwards before
+    #: graph nodes of returned tensors that a checkpoint may recompute, with the number of earlier backward passes
     checkpointed: dict[tuple[int, str], int] = field(default_factory=dict)
-    #: recomputations without the hook of a forward that ran with the hook
+    #: recomputations that ran without the hook, although the original forward pass ran with it
     recomputed_without: int = 0
 
     #: steps of an optimizer that holds the parameter
@@ -186,16 +186,16 @@ class HookRecord:
     optimizers: set[str] = field(default_factory=set)
     #: how far a step moved the elements whose gradient the hook had set to zero, and the cause
     moved: list[tuple[float, str]] = field(default_factory=list)
-    #: the factor of each clipping by the norm, and whether hooks had scaled all clipped gradients by one factor
+    #: the factor of each norm clipping, and whether hooks had scaled all clipped gradients by the same factor
     clipped: list[tuple[float, bool]] = field(default_factory=list)
-    #: the number of the last backward in which the hook fired, and how often it fired in that backward
+    #: the number of the last backward pass in which the hook fired, and how often the hook fired in that pass
     _in_backward: tuple[int, int] = (-1, 0)
 
     # -- properties --------------------------------------------------------------------------------------------------
 
     @property
     def foreign(self) -> bool:
-        """Return True if a library registered the hook, and not the user's code."""
+        """Return True if a library registered the hook, rather than the user's code."""
         return not self.caller.users
 
     @property
@@ -211,19 +211,19 @@ class HookRecord:
 
     @property
     def taken_off(self) -> bool:
-        """Return True if the owner still exists, and the hook was deleted from it without its handle."""
+        """Return True if the owner still exists, but the hook was deleted from it without its handle."""
         there = not self.owner.replaced if self.owner.is_parameter else self.owner.now() is not None
         return self.removed is None and not self.alive and there
 
     @property
     def waits(self) -> bool:
-        """Return True for a kind of hook whose missing firing a backward can explain."""
+        """Return True if a backward pass can show why a hook of this kind did not fire."""
         return self.kind in (*TENSOR, *FORWARD, *BACKWARD)
 
     # -- firing ------------------------------------------------------------------------------------------------------
 
     def fire(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function of the hook, record what it did, and return its result."""
+        """Call the hook's function, record what it did, and return its result."""
         looking = len(self.samples) < SAMPLES and self.fired < 4 * SAMPLES
         if not self.fired:
             self.spread = self.distribution.kind(self.owner)

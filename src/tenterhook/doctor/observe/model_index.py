@@ -1,4 +1,4 @@
-"""Find the name of any module or parameter of the process, and find out whose code called a function."""
+"""Find the name of any module or parameter in the process, and determine whose code called a function."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _HERE = str(Path(__file__).parents[1])
 class Caller:
     """Describe who called a watched function."""
 
-    #: file:line of the innermost frame of the user's code, or the caller's file if no such frame is on the stack
+    #: file:line of the innermost frame in the user's code, or the caller's file if no such frame is on the stack
     place: str
-    #: the user's code made the call itself
+    #: True if the user's code made the call itself
     users: bool
-    #: tenterhook made the call
+    #: True if tenterhook made the call
     ours: bool
     file: str
 
@@ -54,10 +54,10 @@ class Place:
     """Locate a module or a parameter in a model."""
 
     name: str
-    #: the module, or the module that has the parameter
+    #: the module, or the module that owns the parameter
     module: weakref.ref[nn.Module]
     root: weakref.ref[nn.Module]
-    #: the class of the root, which is needed after the root was deleted
+    #: the class of the root, which is still needed after the root was deleted
     model: type = nn.Module
     #: the name of the parameter in its module; empty for a module
     key: str = ""
@@ -80,10 +80,10 @@ class ModelIndex:
         self._threads: set[int] = set()
 
     def begin(self) -> None:
-        """Find the modules that exist already.
+        """Find the modules that already exist.
 
-        This must happen before hooks fire in other threads: `gc.get_objects` adds references to tuples that PyTorch is
-        still filling, and PyTorch then fails.
+        This must happen before hooks fire in other threads. `gc.get_objects` adds references to tuples that PyTorch is
+        still filling, which makes PyTorch fail.
         """
         self._made = {id(m): weakref.ref(m) for m in gc.get_objects() if issubclass(type(m), nn.Module)}
 
@@ -101,7 +101,7 @@ class ModelIndex:
 
     @property
     def several_threads(self) -> bool:
-        """Return True if more than one thread ran a backward or registered a hook."""
+        """Return True if more than one thread ran a backward pass or registered a hook."""
         return len(self._threads) > 1
 
     def parameter(self, tensor: Tensor) -> Place | None:
@@ -128,7 +128,7 @@ class ModelIndex:
         return self._parameters.get(tensor_id)
 
     def modules(self) -> list[nn.Module]:
-        """List the living modules, without those of TorchScript, which store their submodules elsewhere."""
+        """List the living modules, except TorchScript modules, which store their submodules elsewhere."""
         found = [m for ref in list(self._made.values()) if (m := ref()) is not None and "_modules" in m.__dict__]
         return [m for m in found if not isinstance(m, torch.jit.ScriptModule)]
 
@@ -138,7 +138,7 @@ class ModelIndex:
         children = ((m, c) for m in modules for c in list(private.child_modules(m).values()) if c is not None)
         inner = {id(child) for module, child in children if child is not module}
         found: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
-        # Modules that contain each other have no root above them. The one that was created first serves as the root.
+        # Modules that contain each other have no root above them. The module that was created first serves as the root.
         for root in (*(m for m in modules if id(m) not in inner), *modules):
             if id(root) not in found[1]:
                 _walk(root, *found)
@@ -146,7 +146,7 @@ class ModelIndex:
 
 
 def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
-    """Index every module and parameter of a root under the name that `th.hook` accepts."""
+    """Index every module and parameter below a root under the name that `th.hook` accepts."""
     at, kind = weakref.ref(root), type(original_module(root))
     for name, module in walk(root, skip=torch.jit.ScriptModule):
         if id(module) in modules:

@@ -1,4 +1,4 @@
-"""Read the bytecode of a hook without running it: what it returns, what it discards, what it refers to."""
+"""Read a hook's bytecode, without running the hook, to find what it returns, discards and refers to."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CHANGES = frozenset(
 )
 
 
-#: methods of a tensor that wait for the device
+#: tensor methods that wait for the device
 _WAITS = frozenset(["item", "tolist", "cpu", "numpy"])
 
 
@@ -66,7 +66,7 @@ _LIMITS = frozenset(
 )
 
 
-#: methods with which an observer stores what it received
+#: methods with which an observer stores the value that it received
 _KEEPS = frozenset(["append", "extend", "add", "update", "put", "write", "log", "add_scalar", "add_histogram"])
 
 
@@ -74,21 +74,21 @@ _KEEPS = frozenset(["append", "extend", "add", "update", "put", "write", "log", 
 class Reading:
     """Describe what the bytecode of a function shows."""
 
-    #: the function returns a value that is not None
+    #: True if the function returns a value that is not None
     returns: bool
-    #: the variable to which a new gradient is assigned and then discarded, "" if it is not assigned, None if no new
+    #: the variable to which a discarded new gradient was assigned; "" if the gradient was not assigned; None if no new
     #: gradient is discarded
     lost: str | None
     #: the methods that wait for the device
     waits: tuple[str, ...]
-    #: the function clamps, or computes a norm
+    #: True if the function clamps values or computes a norm
     limits: bool
     #: the arguments that PyTorch passes
     arguments: tuple[str, ...]
 
 
 def read(fn: Callable[..., Any]) -> Reading | None:
-    """Read a function. Return None if it has no bytecode, for example a builtin."""
+    """Read a function. Return None if it has no bytecode, as is the case for a builtin."""
     code = getattr(bare(fn), "__code__", None)
     if code is None:
         return None
@@ -128,7 +128,7 @@ class Step(NamedTuple):
 
 
 def _steps(code: types.CodeType) -> list[Step]:
-    """List the instructions, without those that do not matter here."""
+    """List the instructions, except those that do not matter here."""
     found = []
     for one in dis.get_instructions(code):
         if one.opname in ("CACHE", "RESUME", "PRECALL", "NOP", "PUSH_NULL", "COPY_FREE_VARS"):
@@ -198,7 +198,7 @@ def _keeps(steps: list[Step]) -> bool:
 
 
 def _expression(steps: list[Step], end: int) -> list[Step]:
-    """Return the instructions of the statement that ends here, which begins after the last store, pop or return."""
+    """Return the instructions of the statement that ends at `end`. It begins after the last store, pop or return."""
     first = end
     while first > 0 and steps[first - 1].op not in ("STORE_FAST", "POP_TOP", "RETURN_VALUE", "STORE_SUBSCR"):
         first -= 1
@@ -206,7 +206,7 @@ def _expression(steps: list[Step], end: int) -> list[Step]:
 
 
 def _changes(made: list[Step], given: tuple[str, ...]) -> bool:
-    """Return True if the statement computes a new value from an argument by an operator, a method or torch."""
+    """Return True if the statement computes a new value from an argument (by operator, method or torch function)."""
     if not made or not any(s.op == "LOAD_FAST" and s.value in given for s in made):
         return False
     first, last = made[0], made[-1].op
@@ -234,7 +234,7 @@ def _begins_chain(before: Step, given: tuple[str, ...]) -> bool:
 _TORCH = ("torch", "F", "functional", "nn")
 
 
-#: functions of torch that compute a new gradient from a gradient
+#: torch functions that compute a new gradient from a gradient
 _MAKES = _CHANGES | frozenset(["normalize", "softmax", "relu", "gelu", "dropout", "ones_like", "sigmoid", "abs"])
 
 
@@ -268,7 +268,7 @@ def holder_of(fn: Callable[..., Any], tensor: Tensor) -> str | None:
 
 
 def evaluations(path: str) -> list[int]:
-    """List the lines of a file that call `eval` or `exec` with a text that is not a constant."""
+    """List the lines of a file that call `eval` or `exec` with a first argument that is not a constant."""
     try:
         tree = ast.parse(Path(path).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""Count the backwards and steps of an exam, so that observations can be ordered in time."""
+"""Count the backward passes and steps in an exam, so that observations can be ordered in time."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tenterhook import torch_internals as private
 class Moment:
     """Mark a point in time."""
 
-    #: the numbers of backwards and steps before it
+    #: how many backward passes and steps came before
     backwards: int
     steps: int
-    #: the sequence number that autograd gives to its next node
+    #: the sequence number that autograd will give to the next node
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class RunningBackward:
-    """Describe the backward that is running."""
+    """Describe the backward pass that is running."""
 
-    #: how the program started it: `backward`, `backward(inputs=...)` or `autograd.grad`
+    #: how the program started the backward pass: `backward`, `backward(inputs=...)` or `autograd.grad`
     entry: str
     create_graph: bool
 
 
 @dataclass(slots=True)
 class Timeline:
-    """Count the backwards and steps of one exam, and hold the loss scale and the running backward."""
+    """Count the backward passes and steps in one exam, and hold the loss scale and the running backward pass."""
 
-    #: whether the exam is open; nothing is recorded while it is not
+    #: True while the exam is open; nothing is recorded while the exam is closed
     open: bool = False
     backwards: int = 0
     steps: int = 0

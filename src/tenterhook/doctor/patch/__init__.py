@@ -1,1 +1,1 @@
-"""Patch the functions of PyTorch that an exam watches, and restore them when the exam ends."""
+"""Patch the PyTorch functions that an exam watches, and restore them when the exam ends."""

@@ -1,4 +1,4 @@
-"""Watch what torch.compile does with hooks, from dynamo's own records. This adds no code to the compiled graphs."""
+"""Watch what torch.compile does with hooks. This uses dynamo's own records and adds no code to compiled graphs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Frame = tuple[str, int, str]
 class Recompiled:
     """Describe a recompilation that a hook caused."""
 
-    #: the line of the hook on which a guard failed
+    #: the line of the hook's code on which a guard failed
     place: str
     #: the name of the frame that was compiled again
     frame: str
-    #: the hook itself is that frame
+    #: True if the hook itself is that frame
     alone: bool
-    #: the compiler did not recompile, because its limit was reached
+    #: True if the compiler did not recompile because its limit was reached
     refused: bool
 
 
@@ -54,7 +54,7 @@ class Retained:
 
 
 def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that dynamo compiles neither it nor its callees separately. Compiled callers inline it."""
+    """Wrap a function so that dynamo compiles neither it nor its callees on their own. Compiled callers inline it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -75,32 +75,32 @@ class Compiler:
     def __init__(self, hooks: list[HookRecord], timeline: Timeline) -> None:
         self._hooks = hooks
         self._timeline = timeline
-        #: models that compiled code was made for
+        #: models that were compiled
         self.models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._undo: ExitStack | None = None
         self._entered: HookRecord | None = None
         self._seen: Any = None
         self._frames: dict[str, str] = {}
-        #: by the number of the hook: the reasons of the graph breaks that it caused
+        #: by hook number: the reasons for the graph breaks that the hook caused
         self.breaks: dict[int, list[str]] = {}
-        #: ... the recompilations that it caused
+        #: by hook number: the recompilations that the hook caused
         self.recompiled: dict[int, list[Recompiled]] = {}
-        #: ... its operations that the compiler removed
+        #: by hook number: the hook's operations that the compiler removed
         self.left_out: dict[int, list[str]] = {}
-        #: hooks that were registered after a compilation, and whether compiled code runs their module
+        #: by hook number, for hooks registered after a compilation: whether compiled code runs the hooked module
         self.late: dict[int, bool] = {}
-        #: by the number of the hook: the backwards that ran before the hook was compiled into the code
+        #: by hook number: how many backward passes missed the hook before the hook was compiled
         self._before: dict[int, int] = {}
-        #: graph breaks for backward hooks; dynamo does not report the module
+        #: number of graph breaks caused by backward hooks; dynamo does not report their modules
         self.breaks_for_backward = 0
         self._retained: list[Retained] = []
-        #: those of `_retained` that have no gradient after a backward
+        #: the tensors in `_retained` that have no gradient after a backward pass
         self.emptied: list[Retained] = []
 
     # -- listening ---------------------------------------------------------------------------------------------------
 
     def listen(self) -> None:
-        """Patch dynamo once it is imported. Calling this again does nothing."""
+        """Patch dynamo if the program has imported it. Further calls do nothing."""
         if self._undo is not None or not self._timeline.open or not dynamo.may_compile():
             return
         self._undo = ExitStack()
@@ -115,28 +115,28 @@ class Compiler:
             self._undo.close()
 
     def runs(self, module: nn.Module) -> bool:
-        """Return True if compiled code runs the module: its own, or that of a module around it."""
+        """Return True if the module, or a module that contains it, was compiled."""
         return any(one is module for around in list(self.models) for one in around.modules())
 
     def came(self, hook: HookRecord) -> None:
-        """Note a hook that is registered on a module after something was compiled."""
+        """Record a hook that was registered on a module after a compilation."""
         module = hook.owner.now()
         if isinstance(module, nn.Module) and dynamo.may_compile() and dynamo.compilations():
             self.late[hook.number] = self.runs(module)
 
     def enter(self, hook: HookRecord) -> None:
-        """Note that the compiler is tracing into this hook."""
+        """Record that the compiler is tracing into this hook."""
         self.listen()
         self.collect()
         self._entered = hook
         self._before.setdefault(hook.number, _uses(hook))
 
     def without(self, hook: HookRecord) -> int:
-        """Count the backwards through code that was compiled before the hook, if newer code contains the hook."""
+        """Count the backward passes through code compiled before the hook, if newer code contains the hook."""
         if not self.late.get(hook.number):
             return 0
         broken = hook.kind in FULL and hook.fired and self.breaks_for_backward
-        # The backward in which the hook fired is in the list of missed backwards too.
+        # The backward pass in which the hook fired is also in the list of missed passes.
         return _uses(hook) - 1 if broken else self._before.get(hook.number, 0)
 
     def _breaking(self, tell: Callable[..., None]) -> Callable[..., None]:
@@ -182,7 +182,7 @@ class Compiler:
                 self.recompiled.setdefault(hook.number, []).append(again)
 
     def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[HookRecord, bool]]:
-        """Yield the hooks whose code is in a stack, and whether the hook is its outermost frame."""
+        """Yield each hook whose code is on a stack, and whether the hook is the outermost frame."""
         start = next((n for n, frame in enumerate(frames) if _is_stand_in(frame)), -1) + 1
         if start >= len(frames):
             return
@@ -204,17 +204,17 @@ class Compiler:
         return uncompiled(retained)
 
     def waiting_in(self, nodes: Callable[[], set[Any]]) -> list[tuple[Retained, Tensor]]:
-        """List the tensors with `retain_grad` that the next backward passes through."""
+        """List the tensors with `retain_grad` in the graph of the next backward pass."""
         alive = [(one, t) for one in self._retained if (t := one.tensor()) is not None and t.grad is None]
         return [(one, t) for one, t in alive if t.grad_fn in nodes()] if alive else []
 
     def gone_through(self, waited: list[tuple[Retained, Tensor]]) -> None:
-        """Note which of the tensors have no gradient after the backward."""
+        """Record the tensors that have no gradient after the backward pass."""
         self.emptied += [one for one, tensor in waited if tensor.grad is None]
 
 
 def _uses(hook: HookRecord) -> int:
-    """Count the backwards that used the module after the hook was registered, but did not fire the hook."""
+    """Count the backward passes that used the module after the hook was registered, but did not fire the hook."""
     return sum(meeting.used and not meeting.late for meeting in hook.missed_backwards)
 
 

@@ -1,4 +1,4 @@
-"""Record the backwards, steps, clippings and loss scales of an exam, and what they mean for each hook."""
+"""Record the backward passes, steps, clippings and loss scales in an exam, and what they mean for each hook."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
 from tenterhook.doctor.patch.compiler import Compiler, uncompiled
 from tenterhook.torch_internals import compiler as dynamo
 
-#: the largest number of graph nodes that are visited to find out what a loss depends on
+#: the maximum number of graph nodes that are visited to find out what a loss depends on
 MOST_NODES = 200_000
 
 
@@ -40,7 +40,7 @@ class Graph:
     """Describe what a loss depends on."""
 
     nodes: set[Any]
-    #: by the id of a leaf: the sequence number of the last node that uses the leaf
+    #: by leaf id: the sequence number of the last node that uses the leaf
     leaves: dict[int, int]
     #: the highest sequence number in the graph
     latest: int = -1
@@ -49,7 +49,7 @@ class Graph:
 
 
 def walk(outputs: Iterable[Any]) -> Graph:
-    """Visit the autograd graph behind the outputs of a backward."""
+    """Visit the autograd graph of the tensors from which a backward pass starts."""
     waiting = [n for n in (getattr(o, "grad_fn", None) or getattr(o, "node", None) for o in outputs) if n is not None]
     graph = Graph(set(waiting), {})
     for output in outputs:
@@ -77,7 +77,7 @@ def walk(outputs: Iterable[Any]) -> Graph:
 class ProgramEvents:
     """Record what the program does while an exam is open.
 
-    Methods with a name in -ing wrap a function of PyTorch: `Recording` installs what they return in its place.
+    Methods such as `clipping` wrap a PyTorch function. `Recording` replaces the function with the wrapper.
     """
 
     def __init__(self, places: ModelIndex) -> None:
@@ -87,28 +87,28 @@ class ProgramEvents:
         self.hooks: list[HookRecord] = []
         self.firings = FiringLog()
         self.compiler = Compiler(self.hooks, self.timeline)
-        #: the number of backwards with `retain_graph=True`, and the place of the last one
+        #: the number of backward passes with `retain_graph=True`, and the place of the last one
         self.retained = 0
         self.retained_at: str | None = None
-        #: optimizer steps that ran inside a backward
+        #: optimizer steps that ran inside a backward pass
         self.steps_inside = 0
         self.skipped_steps = 0
         self._stepped = False
-        #: places that clipped gradients when no parameter had one
+        #: places in the code that clipped gradients although no parameter had a gradient
         self.empty_clips: list[str] = []
-        #: places of reentrant checkpoints without an input that requires grad
+        #: places in the code that used a reentrant checkpoint without an input that requires grad
         self.blind_checkpoints: list[str] = []
-        #: ids of parameters that functional_call replaced
+        #: ids of parameters that `functional_call` replaced
         self.functional: set[int] = set()
-        #: the calls of modules with backward hooks
+        #: calls to modules with backward hooks
         self.calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
-        #: the calls of modules with hooked parameters, counted until all those hooks have fired
+        #: calls to modules with hooked parameters, counted until all those hooks have fired
         self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
-        #: the function that stops the counting in `_uses`, or None if nothing is counted
+        #: the function that stops counting calls in `_uses`, or None if no calls are counted
         self.look_away: Callable[[], None] | None = None
-        #: hooks that were removed although a checkpoint may run their forward again
+        #: hooks that were removed although a checkpoint may still recompute their forward pass
         self.missed: list[HookRecord] = []
-        #: whether the program called torch.compile since the exam began
+        #: True if the program has called `torch.compile` since the exam began
         self.compiles = False
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
         self._before: dict[int, Tensor] = {}
@@ -118,7 +118,7 @@ class ProgramEvents:
     def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             outer = self.timeline.running
-            # A reentrant checkpoint runs inside a backward that is already counted, and the compiler only traces.
+            # A reentrant checkpoint runs inside a backward pass that is already counted, and the compiler only traces.
             if outer is not None or dynamo.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()
@@ -193,7 +193,7 @@ class ProgramEvents:
         return MissedBackward(entry, inside or not graph.whole, True, owner.leaf and not now.requires_grad)
 
     def _other(self, hook: HookRecord, graph: Graph) -> str | None:
-        """Return the class name of the model if another model of the same class ran instead of the hooked one."""
+        """Return the class name of the hooked model if another model of the same class ran instead, else None."""
         mine = hook.owner.place
         if mine is None or (hook.calls is not None and hook.calls.count):
             return None
@@ -260,7 +260,7 @@ class ProgramEvents:
                 hook.moved.append((moved, mover(members.get(id(parameter), {}))))
         self._before.clear()
 
-    # -- what else happens to gradients ------------------------------------------------------------------------------
+    # -- other changes to gradients ----------------------------------------------------------------------------------
 
     def clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
         def clipped(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -339,8 +339,8 @@ class ProgramEvents:
         return uncompiled(returned)
 
     def uses_of(self, module: nn.Module) -> Calls | None:
-        """Start to count the calls of a module, until no hook waits for its first firing any more."""
-        if self.compiles or self.compiler.runs(module):  # the compiler would trace into a hook on every module
+        """Start counting the calls to a module. Counting stops when no hook is waiting for its first firing."""
+        if self.compiles or self.compiler.runs(module):  # the compiler would trace into the global hook
             return None
         if self.look_away is None:
             look_away = private.insert_hook(private.EVERY_CALL, self._called)
@@ -377,5 +377,5 @@ def mover(group: dict[str, Any]) -> str:
     if group.get("momentum"):
         causes.append(f"momentum={group['momentum']}")
     if "betas" in group:
-        causes.append(f"its running mean of gradients, betas={group['betas']}")
-    return " and ".join(causes) or "its own state"
+        causes.append(f"the running mean of gradients, betas={group['betas']}")
+    return " and ".join(causes) or "the optimizer's state"

@@ -1,4 +1,4 @@
-"""Define the callable that is registered instead of a hook's function, so that the exam can watch the hook."""
+"""Define the callable that is registered in place of a hook's function, so that the exam can watch the hook."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, pa
 
 
 class HookProxy:
-    """Call the function of a hook, and record each call. A proxy can be copied and pickled like its function."""
+    """Call a hook's function, and record each call. A proxy can be copied and pickled like its function."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class HookProxy:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """Return the class of a callable object, since a program may search the hooks for objects of its class."""
+        """Return the class of a callable object, because a program may search the hooks for objects of that class."""
         return HookProxy if isinstance(self.fn, FUNCTIONS) else type(self.fn)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -64,12 +64,12 @@ class HookProxy:
             dynamo.swap_compiler(compiler)
 
     def go_in(self) -> None:
-        """Note that the hook is traced into compiled code, by dynamo or by an export."""
+        """Record that the hook is traced into compiled code, by dynamo or by an export."""
         traced.add(self.record.serial)
         self.on_compiled(self.record)
 
     def without(self, timeline: Timeline) -> Any:
-        """Return what to register when the exam of this timeline ends: the function, or the proxy of an outer exam."""
+        """Return the callable that stays registered after this exam: the function, or the proxy of another exam."""
         if self.record.timeline is timeline:
             return self.fn
         if type(self.fn) is HookProxy:
@@ -90,7 +90,7 @@ class HookProxy:
         return getattr(self.fn, name)
 
     def __eq__(self, other: object) -> bool:
-        """Compare the functions, since a program may search the hooks for its function."""
+        """Compare the functions, because a program may search the hooks for its own function."""
         return bool(self.fn == (other.fn if type(other) is HookProxy else other))
 
     def __hash__(self) -> int:
@@ -100,12 +100,12 @@ class HookProxy:
         return repr(self.fn)
 
 
-#: serials of the hooks that were traced into compiled code, where they cannot be watched
+#: serial numbers of the hooks that were traced into compiled code, where they cannot be watched
 traced: set[int] = set()
 
 
 def _going_in(trace: Any) -> None:
-    """Note a hook at compile time, without a guard on the hook and without code in the compiled frame."""
+    """Record a hook at compile time. This adds no guard on the hook and no code to the compiled frame."""
     dynamo.traced_local(trace, "self").go_in()
 
 
@@ -122,7 +122,7 @@ def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., 
     return call
 
 
-# If dynamo compiles a hook as a separate frame, that frame must be the function's and not the proxy's.
+# If dynamo compiles a hook as a separate frame, that frame must belong to the function and not to the proxy.
 dynamo.never_compile_itself(HookProxy.__call__.__code__)
 
 
@@ -142,7 +142,7 @@ def watch(
     distribution: Distribution,
     on_compiled: Callable[[HookRecord], None],
 ) -> HookProxy:
-    """Create the record and the proxy of a hook that is about to be registered on the target."""
+    """Create the record and the proxy for a hook that is about to be registered on `target`."""
     owner = Owner(target, place, distribution.group(target, place))
     code = getattr(fn, "__code__", None)
     function = callable_name(fn)

@@ -1,7 +1,8 @@
-"""Watch every register function of PyTorch while an exam is open, and record what happens to each raw hook.
+"""Watch every PyTorch register function while an exam is open, and record what happens to each raw hook.
 
-Hooks run as they would without the exam. A proxy is registered instead of the function. It calls the function and
-records the result. When the exam ends, each proxy is replaced by its function, and PyTorch's functions are restored.
+Hooks run as they would without the exam. A proxy is registered in place of each hook's function. The proxy calls the
+function and records the result. When the exam ends, each proxy is replaced with its function, and the PyTorch functions
+are restored.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tenterhook.rig import Rig
 from tenterhook.torch_internals import compiler as dynamo
 from tenterhook.torch_internals.code_owner import is_users
 
-#: the register functions that are watched, by their class
+#: the register functions that are watched, by class
 WATCHED: dict[Any, tuple[str, ...]] = {
     Tensor: ("register_hook", "register_post_accumulate_grad_hook"),
     nn.Module: (
@@ -63,7 +64,7 @@ WATCHED: dict[Any, tuple[str, ...]] = {
 }
 
 
-#: the register functions that hook every module or every optimizer of the process
+#: the register functions that hook every module or every optimizer in the process
 GLOBAL = {
     module_module: (
         "register_module_forward_pre_hook",
@@ -80,7 +81,7 @@ GLOBAL = {
 READ_NO_LEAF = "The .grad attribute of a Tensor that is not a leaf"
 
 
-#: a part of PyTorch's warning about hooks on every module and torch.compile
+#: a part of PyTorch's warning about global module hooks and torch.compile
 FIRES_TWICE = "this will cause the hooks to fire an extra time for the `OptimizedModule`"
 
 
@@ -98,7 +99,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Describe the error that ended the block of an exam."""
+    """Describe the error that ended an exam's block."""
 
     error: BaseException
     text: str
@@ -117,7 +118,7 @@ class Recording:
     """Watch every hook that is registered while the recording is open, and keep a record of each in `hooks`."""
 
     def __init__(self, model: nn.Module | None = None) -> None:
-        #: by this place the ranks recognise the same exam
+        #: the place where the exam was created, by which ranks recognize the same exam
         self.opened_at = caller().place
         self._model = weakref.ref(model) if model is not None else None
         self.places = ModelIndex()
@@ -126,16 +127,16 @@ class Recording:
         self.rigs: list[tuple[Rig, str]] = []
         self.refusals: list[Refusal] = []
         self.failure: Failure | None = None
-        #: places that read the .grad of a non-leaf tensor
+        #: places in the code that read the .grad of a non-leaf tensor
         self.warned: list[str] = []
-        #: places that called a model through the wrapper of torch.compile while a hook was on every module
+        #: places in the code that called a `torch.compile` wrapper while a global module hook was registered
         self.wrapped_calls: list[str] = []
-        #: places where handles were loaded
+        #: places in the code that loaded pickled handles
         self.loaded_handles: list[str] = []
-        #: hooks on every module or optimizer: register function and caller
+        #: hooks on every module or optimizer, as (register function, caller)
         self.everywhere: list[tuple[str, Caller]] = []
         self._global_handles: list[Any] = []
-        #: indices of those of `everywhere` that were registered during a call in `wrapped_calls`
+        #: indices of the hooks in `everywhere` that were registered during a call in `wrapped_calls`
         self.fired_around: set[int] = set()
         #: the user's files that register hooks
         self.files: set[str] = set()
@@ -198,19 +199,19 @@ class Recording:
         self._restore()
 
     def _end(self, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Note the error that ended the block, and read the last records of the compiler."""
+        """Record the error that ended the block, and read the compiler's last records."""
         if error is not None and not isinstance(error, SystemExit):
             self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
         gc.collect()
         self.events.compiler.collect()
 
     def _restore(self) -> None:
-        """Restore every function of PyTorch, and drop the error, whose frames keep tensors alive."""
+        """Restore every PyTorch function, and drop the error, because its frames keep tensors alive."""
         self._undo.close()
         self.failure = None if self.failure is None else Failure(Exception(), self.failure.text, self.failure.place)
 
     def _close(self) -> None:
-        """Replace each proxy by its function."""
+        """Replace each proxy with its function."""
         timeline = self.events.timeline
         timeline.open = False
         self.events.compiler.close()
@@ -234,7 +235,7 @@ class Recording:
 
         def restore() -> None:
             if vars(owner).get(name) is not new:
-                return  # the program has patched the function itself
+                return  # the program itself has patched the function
             if own is None:
                 delattr(owner, name)
             else:
@@ -324,7 +325,7 @@ class Recording:
         self.refusals.append(Refusal(kind, name, fact, torch.is_grad_enabled(), parameter, by))
 
     def _adopt(self, model: nn.Module) -> None:
-        """Watch the hooks that are registered on the model already."""
+        """Watch the hooks that are already registered on the model."""
         slots = [(m, slot, by) for m in model.modules() for slot, by in private.registered_by(m).items()]
         tensor_slots = tuple(zip(private.HOOK_SLOTS, WATCHED[Tensor], strict=True))
         slots += [(p, slot, by) for p in model.parameters() for slot, by in tensor_slots]  # type: ignore[misc]
@@ -341,7 +342,7 @@ class Recording:
                 hooks[id] = stand_in
                 self._seat(stand_in, _Seat(id, weakref.ref(hooks)))
 
-    # -- other functions that are watched ----------------------------------------------------------------------------
+    # -- other watched functions -------------------------------------------------------------------------------------
 
     def _removing(self, remove: Callable[..., Any]) -> Callable[..., Any]:
         def removed(handle: Any) -> None:
@@ -386,7 +387,7 @@ class Recording:
 
     @staticmethod
     def _listen() -> Callable[[], None]:
-        """Make PyTorch's two relevant warnings appear each time, also in a second exam. Return how to undo it."""
+        """Show the two relevant PyTorch warnings every time, even in a second exam. Return a function to undo this."""
         filtered = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
         if next(filtered, "default") == "error":
             return lambda: None

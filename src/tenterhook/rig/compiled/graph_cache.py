@@ -1,4 +1,4 @@
-"""Finds the graphs that torch.compile has made of a model, and drops those that no longer match the hooks."""
+"""Finds the graphs that torch.compile has made for a model, and drops those that no longer match the hooks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tenterhook.torch_internals import compiler as dynamo
 class Graphs:
     """Counts the compiled graphs that a rig affects."""
 
-    #: graphs that were dropped because hooks changed; each is compiled again at its next call
+    #: number of graphs that were dropped because hooks changed; each is compiled again at its next call
     dropped: int
-    #: graphs that currently contain graph callbacks
+    #: number of graphs that currently contain graph callbacks
     compiled: int
 
     def __bool__(self) -> bool:
@@ -41,13 +41,13 @@ class Cost:
     A graph callback never breaks a graph, and firing it never causes a recompilation.
     """
 
-    #: targets that compiled code calls, each through a graph callback
+    #: number of targets that compiled code calls, each through its own graph callback
     callbacks: int
-    #: graphs that were compiled without the hook, and must be compiled again
+    #: number of graphs that were compiled without the hook and must be compiled again
     dropped: int
     #: True if the tensor is copied at every call
     copies: bool
-    #: how many compiled modules contain a target, and how many compiled modules have the same classes as these
+    #: number of compiled modules that contain a target, and number of compiled modules of the same classes
     among: tuple[int, int]
 
     def __bool__(self) -> bool:
@@ -72,16 +72,16 @@ def cost(resolved: ResolvedHook, view: ModelView) -> Cost:
     )
 
 
-#: objects whose later hooks compiled code must notice, by id
+#: finalizers of the objects that were passed to `watch`, by id
 _watched: dict[int, weakref.finalize[Any, Any]] = {}
-#: whether compiled code already checked for new hooks before the first `watch`
+#: True if compiled code already checked for new hooks before the first `watch`
 _looked = False
 
 
 def watch(whose: object) -> bool:
     """Make code that is compiled from now on check for hooks that are added later.
 
-    By default, PyTorch skips this check to save time. Returns False as long as the compiler is not loaded.
+    By default, PyTorch skips this check to save time. Returns False if the compiler is not loaded yet.
     """
     global _looked
     if not dynamo.may_compile():
@@ -106,9 +106,9 @@ def _left(whose: int) -> None:
 
 
 def drop(modules: Iterable[nn.Module]) -> int:
-    """Drop every graph that runs a module with the class of one of these, and return the number of dropped graphs.
+    """Drop every graph that runs a module of the same class as one of `modules`.
 
-    PyTorch compiles a dropped graph again at its next call.
+    Return the number of dropped graphs. PyTorch compiles a dropped graph again at its next call.
     """
     found = _graphs_with({id(type(module)) for module in modules})
     for code in found:
@@ -117,12 +117,12 @@ def drop(modules: Iterable[nn.Module]) -> int:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Return True if the model or a part of it was compiled, or compiled code runs modules of the same classes."""
+    """Return True if the model or a part of it was compiled, or if compiled code runs modules of the same classes."""
     return bool(targets_of(model, {}).compiled or _void(model.modules()))
 
 
 def in_graphs(module: nn.Module) -> bool:
-    """Return True if a graph that was inspected before runs modules of this class, even if it was dropped since."""
+    """Return True if a graph that was inspected earlier ran modules of this class, even if it was dropped since."""
     return id(type(module)) in _met
 
 
@@ -132,7 +132,7 @@ def _void(modules: Iterable[nn.Module]) -> int:
 
 
 def count(modules: Iterable[nn.Module]) -> int:
-    """Count the graphs that contain a graph callback and run a module with the class of one of these."""
+    """Count the graphs that contain a graph callback and run a module of the same class as one of `modules`."""
     found = _graphs_with({id(type(module)) for module in modules})
     callbacks = set(map(id, KINDS))
     return sum(not callbacks.isdisjoint(_named(code, graph)) for code, graphs in found.items() for graph in graphs)

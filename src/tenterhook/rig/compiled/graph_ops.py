@@ -1,7 +1,7 @@
-"""Defines the custom operations through which compiled code calls the hooks of a rig.
+"""Defines the custom operations through which compiled code calls a rig's hooks.
 
-torch.compile treats each operation as opaque. So the hooks may run any Python code and may change from step to step,
-without a graph break or a recompilation.
+torch.compile treats each operation as opaque. Therefore, the hooks may run any Python code and may change between steps
+without causing a graph break or a recompilation.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Change(NamedTuple):
 
 #: changes by number; an entry is removed when the autograd graph frees the tensor that holds its number
 _changes: dict[int, Change] = {}
-#: all classes of graph callbacks
+#: all subclasses of `GraphCallback`
 KINDS: list[type[GraphCallback]] = []
 
 
 class GraphCallback:
-    """A place in compiled code that calls the hooks of a rig.
+    """Represents a place in compiled code that calls a rig's hooks.
 
-    The graph takes the token as an input, and the first number of the token identifies the callback at run time. So
-    modules of one class can share a graph, although each has its own callback.
+    The token is an input of the graph, and its first element identifies the callback at run time. Therefore, modules of
+    one class can share a graph, although each module has its own callback.
     """
 
     def __init_subclass__(cls) -> None:
@@ -67,18 +67,18 @@ class GraphCallback:
         """Observe a value."""
 
     def change(self, x: Tensor, call: int, leaf: int, *, records: bool, needs_grad: bool) -> Change | None:
-        """Return the replacement of a value, or None to keep it.
+        """Return the replacement for a value, or None to keep it.
 
-        Autograd does not record inside an operation. `records` is True if it records outside. `needs_grad` is True if
-        the backward will send a gradient through this value.
+        Autograd does not record inside an operation. `records` is True if autograd records outside the operation.
+        `needs_grad` is True if the backward pass will send a gradient through this value.
         """
         return None
 
     def on_gradient(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
-        """Return the replacement of a gradient, or None to keep it.
+        """Return the replacement for a gradient, or None to keep it.
 
         The operation always returns a new tensor. Unlike `observe`, it cannot mutate the token instead, because
-        autograd does not allow a backward to mutate tensors of its forward.
+        autograd does not allow a backward pass to mutate tensors from the forward pass.
         """
         return None
 
@@ -87,7 +87,7 @@ class GraphCallback:
 
 
 class EntryCallback(GraphCallback):
-    """Calls a function when compiled code enters a module, but not when a backward recomputes that call."""
+    """Calls a function when compiled code enters a module, but not when a backward pass recomputes that call."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class EntryCallback(GraphCallback):
         return 0
 
 
-#: replaces a callback whose rig was detached; changes nothing
+#: replaces a callback whose rig was detached, and changes nothing
 _GONE = GraphCallback()
 _library = torch.library.Library("tenterhook", "DEF")
 
@@ -108,7 +108,7 @@ for _schema in (
     "enter(Tensor(a!) token) -> Tensor",
     "observe(Tensor x, Tensor(a!) token, int leaf) -> ()",
     "change(Tensor x, Tensor ticket, int leaf, bool records, bool needs_grad) -> (Tensor, Tensor)",
-    # uses a result of `change`: the compiler would drop a `change` whose results are unused
+    # uses a result of `change`, because the compiler would drop a `change` whose results are unused
     "changed(Tensor change, Tensor(a!) token) -> ()",
     "change_back(Tensor grad, Tensor change) -> Tensor",
     "on_gradient(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor",
@@ -150,7 +150,7 @@ def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: boo
 
 
 def _change_back(grad: Tensor, change: Tensor) -> Tensor:
-    """Run the backward of the graph that the hooks built. Other tensors in this graph get their gradients, too."""
+    """Run the backward pass of the graph that the hooks built. Other leaves of this graph also receive gradients."""
     number = int(change)
     if number == NONE:
         return _owned(None, grad)

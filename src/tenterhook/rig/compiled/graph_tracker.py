@@ -1,4 +1,4 @@
-"""Keeps compiled code consistent with the registrations of a rig."""
+"""Keeps compiled code consistent with a rig's registrations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class GraphTracker:
     def __init__(self) -> None:
         #: registrations that were added or removed since the last update
         self.touched: Touched = []
-        #: number of graphs that were dropped so far
+        #: number of graphs dropped so far
         self.dropped = 0
         #: True if newly compiled code checks for hooks that are added later
         self.is_watching = False
 
     def watch(self, registrations: Iterable[Registration]) -> None:
-        """Make sure that compiled code notices every hook, as soon as the compiler is loaded."""
+        """Make compiled code notice every hook, if the compiler is loaded."""
         self.is_watching = watch(self)
         if self.is_watching:
             owners = ((one, one.target.owner()) for one in registrations)
@@ -35,7 +35,7 @@ class GraphTracker:
     def update(self) -> None:
         """Drop the graphs that no longer match the registrations. PyTorch compiles each one again at its next call.
 
-        A registration that compiled code includes stays installed from then on, whether or not a hook is due.
+        A registration that is part of compiled code stays installed from then on, whether or not a hook is due.
         """
         if not self.touched:
             return

@@ -1,1 +1,1 @@
-"""Registers hooks with PyTorch, with one file for each family of points."""
+"""Registers hooks with PyTorch. Each family of points has its own file."""

@@ -1,4 +1,4 @@
-"""Calls actions: checks what they return, detects changes in place, counts firings, and locates errors."""
+"""Calls actions, checks their return values, detects in-place changes, counts firings, and adds the place to errors."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tenterhook.torch_internals import is_functorch, read_version, version
 #: takes a value or None; returns the replacement, or None to keep the value
 Fire = Callable[[Any], Any]
 
-#: the change that a modifier makes is measured in one step out of this many
+#: the change made by a modifier is measured in one step out of this many
 SAMPLED = 10
 
 
 def make_fire(site: Site, *, captured: bool = False) -> Fire:
     """Return the function that calls a site's action.
 
-    `captured` is True if an autograd graph holds the function. The hook may be switched off before the backward, so the
-    function checks at each call whether the hook is still active.
+    `captured` is True if an autograd graph holds the function. The hook may be switched off before the backward pass,
+    so the function checks at each call whether the hook is still active.
     """
     definition, resolved = site.attached.definition, site.attached.resolved
     if definition.two_phase:
@@ -42,7 +42,7 @@ def make_fire(site: Site, *, captured: bool = False) -> Fire:
 
 
 def chain(fires: Sequence[Fire]) -> Fire:
-    """Return a function that calls all functions in order, each with the result of the previous one."""
+    """Return a function that calls all functions in order and passes each replacement to the next function."""
     if len(fires) == 1:
         return fires[0]
 
@@ -61,7 +61,7 @@ def chain(fires: Sequence[Fire]) -> Fire:
 def _acting_plainly(site: Site) -> Fire:
     """Return the fastest function, for the most common case.
 
-    The action takes only the value, fires in every phase, and raises its errors.
+    In this case, the action takes only the value, fires in every phase, and raises its errors.
     """
     attached = site.attached
     call, clock, tick = attached.call, attached.clock, attached.clock.tick
@@ -73,7 +73,7 @@ def _acting_plainly(site: Site) -> Fire:
         try:
             before: int | None = read_version(x)
         except RuntimeError:
-            before = None  # an inference tensor has no version
+            before = None  # an inference tensor has no version counter
         try:
             out = call(x)
         except Exception as error:
@@ -94,7 +94,7 @@ def _acting_plainly(site: Site) -> Fire:
 
 
 def _acting(site: Site) -> Fire:
-    """Return the function for a plain function or a named modifier that may be inactive or take a context."""
+    """Return the function that calls a plain function or a named modifier, and handles inactive hooks and contexts."""
     attached, ctx, clock = site.attached, site.ctx, site.attached.clock
     call, always = attached.call, attached.resolved.phase == "any"
 
@@ -121,7 +121,7 @@ def _acting(site: Site) -> Fire:
 
 
 def _observing(site: Site) -> Fire:
-    """Return the function for a named observer, which sees the value detached from its graph."""
+    """Return the function that calls a named observer with the value detached from its graph."""
     attached, ctx, clock = site.attached, site.ctx, site.attached.clock
     call = attached.call
 
@@ -136,7 +136,7 @@ def _observing(site: Site) -> Fire:
                 out = call(seen) if ctx is None else call(seen, _placed(ctx, x))
             if out is not None:
                 raise ReturnError(
-                    f"{attached.definition.name} is an observer, but returned a {type(out).__name__}",
+                    f"{attached.definition.name} is an observer, but returned a value of type {type(out).__name__}",
                     remedy="return nothing, or register the action with modifies=True",
                 )
             if before != version(x):
@@ -150,7 +150,7 @@ def _observing(site: Site) -> Fire:
 
 
 def _measuring(site: Site) -> Fire:
-    """Return the function for a two-phase observer, which adds partial results to the row of the site."""
+    """Return the function that calls a two-phase observer and adds its partial results to the site's row."""
     attached, clock = site.attached, site.attached.clock
     resolved, watch = attached.resolved, attached.gradient_watch
     measure, partials, slot = attached.definition.measure, attached.partials, site.slot
@@ -166,7 +166,7 @@ def _measuring(site: Site) -> Fire:
                 seen = x.detach()
                 if merges and is_sharded(seen):
                     if not is_counted_here(seen, resolved.first_rank(site.name)):
-                        site.count(clock)  # another rank measures it
+                        site.count(clock)  # another rank measures this tensor
                         return
                     seen = local(seen)
                 value = site.target.parameter() if needs_value else None
@@ -182,7 +182,7 @@ def _measuring(site: Site) -> Fire:
 
 
 def _two_phase(site: Site) -> Fire:
-    """Return the function for a two-phase modifier at a point where one tensor is the whole target."""
+    """Return the function that calls a two-phase modifier at a point where one tensor is the whole target."""
     attached, measure = site.attached, site.attached.definition.measure
     assert measure is not None
 
@@ -223,12 +223,15 @@ def apply(site: Site, x: Tensor, merged: Any) -> Tensor | None:
 
 
 def make_replay(site: Site) -> Callable[[ForwardPass], Fire]:
-    """Return the modification for a checkpoint that recomputes a pass. It does not count or write anything."""
+    """Return a function that takes a forward pass and returns the function that modifies values in its recomputation.
+
+    A recomputation counts and writes nothing.
+    """
     attached, ctx = site.attached, site.ctx
     definition = attached.definition
 
     def replay(forward: ForwardPass, x: Tensor) -> Tensor | None:
-        # A plain function that never changed a value is an observer, which must not see the value twice.
+        # A plain function that never changed a value counts as an observer. It must not receive the value twice.
         if definition.plain and not site.changed:
             return None
         if not attached.in_phase(forward.training):
@@ -264,7 +267,8 @@ def make_call(site: Site, *, may_return: bool = False) -> Fire:
             out = attached.call(value) if site.ctx is None else attached.call(value, site.ctx)
             if out is not None and not may_return:
                 raise ContractError(
-                    f"the action returned a {type(out).__name__}, but this point does not replace its value",
+                    f"the action returned a value of type {type(out).__name__}, "
+                    "but this point does not replace its value",
                     remedy="change the dict in place and return nothing",
                 )
         except Exception as error:
@@ -290,14 +294,14 @@ def _is_observed(site: Site, x: Tensor) -> bool:
 
 
 def _placed(ctx: Context, x: Tensor) -> Context:
-    """Set the device of the context's state to the device of the value, and return the context."""
+    """Set the device of the context's state to that of the value, and return the context."""
     state: Any = ctx.state
     state.device = x.device
     return ctx
 
 
 def _accepted(site: Site, x: Tensor, out: Any) -> Tensor | None:
-    """Return `out` if it is a valid replacement of `x`, else None."""
+    """Return `out` if it is a valid replacement for `x`, else None."""
     if out is x:
         return None
     attached = site.attached
@@ -327,7 +331,7 @@ def _contract_broken(attached: AttachedHook, x: Tensor, out: Any) -> ContractErr
     name = attached.definition.name
     if not isinstance(out, Tensor):
         return ContractError(
-            f"{name} returned a {type(out).__name__}, not a tensor",
+            f"{name} returned a value of type {type(out).__name__}, not a tensor",
             remedy="return the new tensor, or return nothing to keep the value",
         )
     if not attached.hook.point.modifies:
@@ -337,7 +341,7 @@ def _contract_broken(attached: AttachedHook, x: Tensor, out: Any) -> ContractErr
         )
     if (out.shape, out.dtype, out.device, out.layout) != (x.shape, x.dtype, x.device, x.layout):
         return ContractError(
-            f"{name} returned {_described(out)} for {_described(x)}",
+            f"{name} returned {_described(out)}, but the value was {_described(x)}",
             remedy="return a tensor of the same shape, dtype, device and layout",
         )
     return None
@@ -350,12 +354,12 @@ def _described(t: Tensor) -> str:
 
 def _in_place() -> InPlaceError:
     return InPlaceError(
-        "the action changed the value in place, which can corrupt other gradients that share its memory",
+        "the action changed the value in place, which can corrupt other tensors that share its memory",
         remedy="return a new tensor, for example x * 2 instead of x.mul_(2)",
     )
 
 
 def out_of_phase(attached: AttachedHook) -> str:
-    """Return the reason why a hook does not fire in the current mode of the root."""
+    """Return the reason why a hook does not fire in the root module's current mode."""
     mode = "eval" if attached.resolved.phase == "train" else "train"
     return f"the root is in {mode} mode (When(phase='any') fires in both)"

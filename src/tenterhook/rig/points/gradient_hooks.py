@@ -1,4 +1,4 @@
-"""Puts tensor hooks on the inputs, outputs and taps of a call, for the gradient points."""
+"""Registers tensor hooks on a call's inputs, outputs and taps, for the gradient points."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
 
 NO_GRAD = "gradients were disabled in this call (inside a reentrant checkpoint, the hook fires in the recomputation)"
-NOTHING_NEEDS_GRAD = "no tensor of this call requires a gradient"
+NOTHING_NEEDS_GRAD = "no tensor in this call requires a gradient"
 
 
 class GradientHooks:
-    """Makes the tensor hooks of some sites, one for each leaf of each call."""
+    """Makes tensor hooks for a list of sites, one for each leaf of each call."""
 
     def __init__(self, sites: Sequence[Site], clock: StepClock) -> None:
         self.sites = sites
@@ -30,7 +30,7 @@ class GradientHooks:
         self._may_keep = any(map(may_keep, sites))
 
     def safe_copy(self, grad: Tensor) -> Tensor:
-        """Return a copy if an action might keep the gradient, because compiled code reuses its memory."""
+        """Return a copy if an action might keep the gradient, because compiled code reuses the gradient's memory."""
         return grad.clone() if self._may_keep else grad
 
     def begin(self) -> int | None:
@@ -73,17 +73,17 @@ class GradientHooks:
                 ctx._value = None
 
     def hook(self, tensor: Tensor, fire: Fire) -> None:
-        """Hook the tensor itself, which is correct if the call created the tensor and it is the only output."""
+        """Hook the tensor itself. This is correct only if the call created the tensor and returned nothing else."""
         if private.view_base(tensor) is None:
             tensor.register_hook(fire)
         else:
             self._hook_with_base(tensor, tensor, fire)
 
     def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
-        """Hook a view of the tensor and return the view, whose gradient comes only from the uses of the view.
+        """Hook a view of the tensor and return the view. The view's gradient comes only from uses of the view.
 
-        `key` identifies the place, such as module and point. If two rigs have hooks at the same place, the second hooks
-        the view of the first.
+        `key` identifies the place, for example a module and a point. If two rigs have hooks at the same place, the
+        second rig hooks the first rig's view.
         """
         if getattr(tensor, "_tenterhook", None) == key:
             self._hook_with_base(tensor, tensor, fire)
@@ -97,7 +97,7 @@ class GradientHooks:
     def _hook_with_base(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
         """Hook a tensor and its base, because autograd drops the hooks of a view that is changed in place."""
         base = private.view_base(hooked)
-        # A leaf cannot be changed in place through a view, and inside torch.func versions cannot be kept.
+        # A leaf cannot be changed in place through a view, and version counters cannot be kept inside torch.func.
         if base is None or base.grad_fn is None or private.is_functorch(tensor):
             hooked.register_hook(fire)
             return
@@ -125,20 +125,21 @@ def _lost(site: Site) -> RefusedError:
     module = site.point == "grad_input"
     who = "the module changes its own input in place" if module else "the tensor was changed in place later"
     return RefusedError(
-        f"{who}, so its gradient is not available",
-        remedy="use inplace=False there" + (", or use grad_output of the previous module" if module else ""),
+        f"{who}, so the gradient is not available",
+        remedy="avoid the in-place operation, for example with inplace=False"
+        + (", or use grad_output of the previous module" if module else ""),
     )
 
 
 def _overwritten() -> ContractError:
     return ContractError(
-        "the value was changed in place after it was hooked, so ctx.value no longer holds it",
+        "the value was changed in place after the hook was registered, so ctx.value no longer holds the original",
         remedy="do not change the tensor in place, or use an action that does not need ctx.value",
     )
 
 
 def skip_call(sites: Sequence[Site], why: str) -> None:
-    """Count a call in which no tensor can be hooked as skipped. A recomputation is not counted."""
+    """Count a call as skipped, because none of its tensors can be hooked. A recomputation is not counted."""
     if graph_task_id() == -1:
         for site in sites:
             if site.attached.active:

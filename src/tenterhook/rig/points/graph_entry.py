@@ -1,4 +1,4 @@
-"""Defines the graph callbacks that replace the hooks of a module in compiled code, for values and for gradients."""
+"""Defines the graph callbacks that replace module hooks in compiled code, for values and for gradients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _as_it_was(x: Tensor) -> Tensor:
 
 
 class ValueCallback(GraphCallback):
-    """Calls the hooks at `input` and `output`."""
+    """Calls the hooks at the points `input` and `output`."""
 
     def __init__(self, clock: StepClock) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class ValueCallback(GraphCallback):
         self._dispatcher = dispatcher
 
     def allow_for(self, sites: Sequence[Site]) -> None:
-        """Allow for changes of the value if one of these sites may make them."""
+        """Allow for changes to the value if one of these sites may change it."""
         self.changes = self.changes or any(s.attached.definition.modifies for s in sites)
 
     def traced(self, tree: Any, where: str) -> Any:
@@ -108,34 +108,34 @@ def _gradient_passed(ticket: Tensor, leaf: int, value: Tensor | None, grad: Tens
     return new
 
 
-#: how many changes of the hooks are allowed between a forward and its backward
+#: how often the hooks may change between a forward pass and its backward pass
 KEPT = 64
-#: more than the number of calls in a step
+#: larger than the number of calls in any step
 CALLS = 2**32
 
 
 class GradientCallback(GraphCallback):
-    """Calls the hooks at `grad_output`."""
+    """Calls the hooks at the point `grad_output`."""
 
     def __init__(self, clock: StepClock) -> None:
         super().__init__()
         self._hooks = GradientHooks((), clock)
         self._generation = 0
         self._served: dict[int, GradientHooks] = {}
-        #: True once an action needs values; never reset, so that the graph is not compiled again
+        #: True once an action needs the forward values; never reset, so that the graph is not compiled again
         self.keeps = False
 
     def set_hooks(self, hooks: GradientHooks) -> None:
         """Use these hooks from now on.
 
-        A backward uses the hooks of its forward, so the last `KEPT` sets of hooks are kept.
+        A backward pass uses the hooks of its forward pass, so the last `KEPT` sets of hooks are kept.
         """
         self._generation += 1
         self._served[self._generation] = self._hooks = hooks
         self._served.pop(self._generation - KEPT, None)
 
     def allow_for(self, sites: Sequence[Site]) -> None:
-        """Keep the values of the forward if an action of these sites needs them."""
+        """Keep the forward values if the action of one of these sites needs them."""
         self.keeps = self.keeps or any(s.attached.definition.needs_value for s in sites)
 
     def traced(self, module: nn.Module, output: Any) -> Any:
@@ -152,8 +152,8 @@ class GradientCallback(GraphCallback):
             if not x.requires_grad:
                 return None
             found = True
-            # Hook a copy, not a view: autograd drops the hooks of a view that is changed in place. If two rigs have
-            # hooks at the same place, the second hooks the copy of the first.
+            # Hook a copy and not a view, because autograd drops the hooks of a view that is changed in place. If two
+            # rigs have hooks at the same place, the second rig hooks the first rig's copy.
             alias: Any = x if getattr(x, "_tenterhook_owner", None) is module else x.clone()
             alias._tenterhook_owner = module
             value = x.detach() if self.keeps else None

@@ -1,9 +1,9 @@
 """Implements the point `grad_input`: the contribution of a call to the gradients of its inputs.
 
-A modifier hooks an alias of each input. An observer must not use aliases: autograd would then sum the contribution of
-this call separately, and a sum of floats in another order can differ in its last bits. So after the call, `uses_of`
-finds the autograd nodes of the call that use the input, and hooks on these nodes sum the gradients that they send to
-the input. Only an input that the call returns unchanged is replaced by a view, because it has no such node.
+A modifier hooks an alias of each input. An observer must not use aliases, because autograd would then sum the
+contribution of this call separately. A sum of floats in another order can differ in the last bits. Instead, `uses_of`
+finds the autograd nodes of the call that use an input. Hooks on these nodes sum the gradients that the nodes send to
+the input. An input that the call returns unchanged has no such node, so a view of the input is returned instead.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
 
-NOT_USED = "no output of this call was computed from its input"
+NOT_USED = "no output of this call was computed from this input"
 Edge = tuple[Node, int]
 #: a node, and the index of the edge in its `next_functions`
 Use = tuple[Node, int]
 
 
 class Given(NamedTuple):
-    """Describes an input before the call."""
+    """Describes an input as it was before the call."""
 
     tensor: Tensor
     leaf: int
@@ -48,20 +48,20 @@ class Call(NamedTuple):
     """Describes a call that is running."""
 
     number: int | None
-    #: smallest sequence number of a node that the call may create
+    #: smallest sequence number that a node of this call can have
     start: int
     inputs: list[Given]
 
 
 class Contribution:
-    """Sums the gradients that the nodes of one call send to one of its inputs, separately for each backward."""
+    """Sums the gradients that the nodes of one call send to one of its inputs, separately for each backward pass."""
 
     def __init__(self, fire: Fire, edge: Edge, uses: list[Use], sites: Sequence[Site]) -> None:
         self._fire = fire
         self._edge = edge
         self._sites = sites
         self._nodes = 0
-        #: number of missing nodes and the sum so far, by graph task id; one backward may run inside another
+        #: number of missing nodes and the sum so far, by graph task id; one backward pass may run inside another
         self._running: dict[int, tuple[int, Tensor | None]] = {}
         self._waits = False
         for node, index in uses:
@@ -70,7 +70,7 @@ class Contribution:
     def wait_for(self, tensor: Tensor) -> None:
         """Fire when the gradient of the input is complete, after the parameters of this call have their gradients.
 
-        For a leaf, that is the end of the backward.
+        For a leaf, that is the end of the backward pass.
         """
         self._waits = True
         if tensor.grad_fn is None:
@@ -81,7 +81,8 @@ class Contribution:
             first = Waiting()
             handle = tensor.register_hook(first)
             hooks = private.tensor_hooks(tensor, "_backward_hooks")
-            if hooks is not None and not private.is_only(hooks):  # fire before the module that created the input
+            # Fire before the hooks of the module that created the input.
+            if hooks is not None and not private.is_only(hooks):
                 private.put_in_order(hooks, [handle.id, *(key for key in hooks if key != handle.id)])
         first.contributions.append(weakref.ref(self))
 
@@ -94,7 +95,7 @@ class Contribution:
 
         def on_gradients(grad_inputs: Sequence[Tensor | None], grad_outputs: Any) -> None:
             self._add(grad_inputs[index])
-            if is_grad_enabled():  # create_graph: the backward of the node may use the input as well
+            if is_grad_enabled():  # with create_graph, the node's backward may also use the input
                 made = [g for g in grad_inputs if g is not None]
                 for later, place in uses_of({self._edge}, made, start)[self._edge]:
                     self._listen(later, place)
@@ -107,7 +108,7 @@ class Contribution:
         task = private.graph_task_id()
         if task not in self._running:
             self._running[task] = (self._nodes, None)
-            # A backward over a part of the graph may skip some of the nodes.
+            # A backward pass over a part of the graph may skip some nodes.
             private.at_end_of_backward(lambda: self.finish(task))
         missing, total = self._running[task]
         try:
@@ -120,7 +121,7 @@ class Contribution:
             self.finish(task)
 
     def finish(self, task: int) -> None:
-        """Fire with the sum of one backward, unless this was already done."""
+        """Fire with the sum from one backward pass, unless this was already done."""
         if task in self._running:
             _, total = self._running.pop(task)
             self._fire(total)
@@ -131,9 +132,9 @@ def _sum(total: Tensor, part: Tensor) -> Tensor:
 
 
 class Waiting:
-    """A tensor hook on an input that finishes the contributions of all calls that take this input.
+    """Finishes the contributions of all calls that take an input. It is registered as a tensor hook on the input.
 
-    It has only weak references to the contributions. The nodes keep them alive.
+    It holds only weak references to the contributions, because the autograd nodes keep the contributions alive.
     """
 
     def __init__(self) -> None:
@@ -148,9 +149,9 @@ class Waiting:
 
 
 class Consumers:
-    """Observes the gradients of the inputs of a call, with one hook before and one hook after the call.
+    """Observes the gradients of a call's inputs, with one hook before and one hook after the call.
 
-    The first hook notes the inputs. The second finds the nodes that use them.
+    The first hook records the inputs. The second hook finds the nodes that use the inputs.
     """
 
     def __init__(self, sites: Sequence[Site], clock: StepClock) -> None:
@@ -174,7 +175,7 @@ class Consumers:
 
     @dynamo.breaks_graph
     def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        """Find the nodes that use the inputs. PyTorch calls this hook even if the forward raised."""
+        """Find the nodes that use the inputs. PyTorch calls this hook even if the forward pass raised an error."""
         if not self._under_way:
             return None
         call = self._under_way.pop()
@@ -200,7 +201,7 @@ class Consumers:
 
     @property
     def _under_way(self) -> list[Call]:
-        """Return the running calls of this thread, innermost last. A module may call itself."""
+        """Return this thread's running calls, innermost last. There may be several: a module may call itself."""
         stack: list[Call] | None = getattr(self._calls, "stack", None)
         if stack is None:
             stack = self._calls.stack = []
@@ -241,7 +242,7 @@ def uses_of(edges: set[Edge], tensors: list[Tensor], start: int) -> dict[Edge, l
 
 
 def grad_input_dispatch(sites: Sequence[Site], clock: StepClock) -> Callable[..., Any]:
-    """Return the forward pre-hook that replaces each input by a hooked alias."""
+    """Return the forward pre-hook that replaces each input with a hooked alias."""
     hooks = GradientHooks(sites, clock)
 
     @dynamo.breaks_graph
@@ -267,7 +268,7 @@ def grad_input_dispatch(sites: Sequence[Site], clock: StepClock) -> Callable[...
 
 
 class GradInputRegistration(ModuleRegistration):
-    """Registers hooks at `grad_input`: on aliases of the inputs if a hook may modify the gradient, else on nodes."""
+    """Registers hooks at `grad_input`: on input aliases if a hook may modify the gradient, otherwise on nodes."""
 
     stage = 1
 

@@ -1,4 +1,4 @@
-"""Fires hooks on the tensor leaves of a call, and applies the same modifications again in a recomputation."""
+"""Fires hooks on the tensor leaves of a call, and repeats their modifications in a recomputation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ is_grad_enabled = torch.is_grad_enabled
 
 
 class CallCounter:
-    """Numbers the calls of a target within a step, for actions that take a context."""
+    """Numbers the calls to a target within a step, for actions that take a context."""
 
     def __init__(self, clock: StepClock, sites: Sequence[Site]) -> None:
         self._clock = clock
@@ -54,7 +54,7 @@ class CallCounter:
             ctx._call, ctx.leaf = call, leaf
 
     def begin_replay(self, forward: ForwardPass, leaf: int) -> None:
-        """Set the call, the leaf and the step of the original forward in all contexts."""
+        """Set the call, the leaf and the step of the original forward pass in all contexts."""
         for ctx in self.contexts:
             ctx._call, ctx.leaf, ctx._step = self._of_pass.get(forward), leaf, forward.step
 
@@ -64,7 +64,7 @@ class CallCounter:
 
 
 def numbered(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fire:
-    """Return a function that passes the number of each leaf to `place` before it calls `fire`."""
+    """Return a function that passes the index of each leaf to `place` before it calls `fire`."""
     leaf = first - 1
 
     def visit(x: Tensor) -> Tensor | None:
@@ -78,7 +78,7 @@ def numbered(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fir
 
 
 class LeafDispatcher:
-    """Fires on the tensor leaves of each call of a target. In a recomputation, repeats only the modifications."""
+    """Fires hooks on the tensor leaves of each call to a target. In a recomputation, repeats only modifications."""
 
     def __init__(self, active: Sequence[Site], serving: Sequence[Site], clock: StepClock) -> None:
         self._clock = clock
@@ -88,7 +88,7 @@ class LeafDispatcher:
         self._replays = [(s, make_replay(s)) for s in serving if s.attached.modifies_forward]
         self._may_keep = any(may_keep(s) for s in active)
         self._modifiers = frozenset(s.attached for s in active if s.attached.modifies_forward)
-        #: the function for every call, if no action takes a context; else None
+        #: the function for every call if no action takes a context, else None
         self.always = None if self._calls.contexts else self._fire
 
     def begin(self) -> Fire | None:
@@ -117,7 +117,7 @@ class LeafDispatcher:
         return x.clone() if self._may_keep else x.detach()
 
     def recompute(self, *, first: int = 0) -> Fire | None:
-        """Return the function that repeats the modifications of the forward that is being recomputed, or None."""
+        """Return the function that repeats the hooks' modifications in a recomputation, or None if there are none."""
         if not self._replays:
             return None
         clock = self._clock
@@ -125,11 +125,11 @@ class LeafDispatcher:
         if forward is None or (forward.step != clock.step and any(s.attached.state for s, _ in self._replays)):
             site = self._replays[0][0]
             raise RefusedError(
-                "a checkpoint recomputes a forward, but the hooks that modified it, or their state, have changed since",
+                "a checkpoint recomputes a forward pass, but the hooks that modified it, or their state, have changed",
                 hook=site.hook,
                 target=site.name,
                 point=site.point,
-                remedy="run backward before changing the hook, or compute the loss from the model's own output",
+                remedy="call backward before you change the hook, or compute the loss from the model's own output",
             )
         fires = [replay(forward) for s, replay in self._replays if s.attached in forward.modifiers]
         if not fires:
@@ -146,9 +146,9 @@ class LeafDispatcher:
         return visit
 
     def changed(self, new: Any) -> None:
-        """Note that a value was changed, if this happens inside an activation checkpoint.
+        """Record that hooks changed a value, if this happened inside an activation checkpoint.
 
-        A checkpoint disables gradients during the forward, or installs hooks for saved tensors.
+        A checkpoint disables gradients during the forward pass, or installs hooks for saved tensors.
         """
         if is_grad_enabled() and private.saved_tensors_hooks(False) is None:
             return
@@ -162,7 +162,7 @@ class LeafDispatcher:
                 tensor.register_hook(KeepAlive(forward))
 
     def fire_on_tree(self, tree: Any, fire: Fire, where: str) -> Any:
-        """Fire on every tensor of a tree. Return the replacement of the tree, or None to keep it."""
+        """Fire on every tensor in a tree. Return the replacement for the tree, or None to keep it."""
         if is_exporting():  # an export uses fake tensors
             return None
         if not leaves(tree):
@@ -175,7 +175,7 @@ class LeafDispatcher:
         return new
 
     def replay_on_tree(self, tree: Any) -> Any:
-        """Repeat the modifications of the forward on a recomputed tree. Return its replacement, or None to keep it."""
+        """Repeat the hooks' modifications on a recomputed tree. Return its replacement, or None to keep the tree."""
         fire = self.recompute()
         return None if fire is None else map_leaves(tree, fire)
 
@@ -187,26 +187,26 @@ class LeafDispatcher:
         """Raise an error, because a modifier needs a gradient that compiled code does not compute."""
         site = next(s for s in self._active if s.attached.modifies_forward)
         raise RefusedError(
-            "its action uses a tensor that requires grad, but compiled code computes no gradient for this value",
+            "the action uses a tensor that requires grad, but compiled code computes no gradient for this value",
             hook=site.hook,
             target=site.name,
             point=site.point,
-            remedy="make the input of the module require grad, or attach to the model that is not compiled",
+            remedy="make the module's input require grad, or attach the plan to an uncompiled model",
         )
 
 
 def no_tensor(tree: Any, where: str) -> str:
-    return f"no tensor was found in the {where}, a {type(tree).__name__}"
+    return f"no tensor was found in the {where} (type: {type(tree).__name__})"
 
 
 def may_keep(site: Site) -> bool:
-    """Return True if the action might keep its argument, which is assumed for every action that is not built in."""
+    """Return True if the action might keep its argument. Built-in and two-phase actions do not."""
     definition = site.attached.definition
     return not definition.two_phase and BUILTIN.find(definition.name) is not definition
 
 
 class KeepAlive:
-    """A tensor hook that does nothing but keep a forward pass alive as long as its graph."""
+    """Keeps a forward pass alive as long as its graph exists. As a tensor hook, it does nothing else."""
 
     __slots__ = ("forward",)
 

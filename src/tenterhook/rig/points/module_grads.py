@@ -1,4 +1,4 @@
-"""Implements the point `grad_output` with tensor hooks on the outputs of a module."""
+"""Implements the point `grad_output` with tensor hooks on a module's outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 def grad_output_dispatch(sites: Sequence[Site], clock: StepClock, callback: GradientCallback) -> Callable[..., Any]:
-    """Return the forward hook that puts tensor hooks on a module's output."""
+    """Return the forward hook that registers tensor hooks on a module's output."""
     hooks = GradientHooks(sites, clock)
     callback.set_hooks(hooks)
 
@@ -71,7 +71,7 @@ def _is_among(tensor: Tensor, args: Any, kwargs: Any) -> bool:
 
 
 class GradOutputRegistration(TracedRegistration):
-    """Registers the hooks at `grad_output` of a module."""
+    """Registers a module's hooks at `grad_output`."""
 
     stage = 1
 

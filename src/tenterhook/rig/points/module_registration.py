@@ -1,4 +1,4 @@
-"""Defines the base classes for registrations on the call of a module."""
+"""Defines the base classes for registrations on module calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implements the points `input` and `output` with hooks that PyTorch calls in the forward pass."""
+"""Implements the points `input` and `output` with PyTorch's forward hooks and forward pre-hooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenterhook.torch_internals import compiler as dynamo
 def output_dispatch(
     serving: Serving, clock: StepClock, callback: ValueCallback
 ) -> Callable[[nn.Module, Any, Any], Any]:
-    """Return the forward hook that fires on the outputs of a module."""
+    """Return the forward hook that fires on a module's outputs."""
     dispatcher = LeafDispatcher(serving.active, serving.all, clock)
     callback.set_hooks(dispatcher)
     always = dispatcher.always
@@ -45,7 +45,7 @@ def output_dispatch(
 
 
 def input_dispatch(serving: Serving, clock: StepClock, callback: ValueCallback) -> Callable[[nn.Module, Any, Any], Any]:
-    """Return the forward pre-hook that fires on the inputs of a module."""
+    """Return the forward pre-hook that fires on a module's inputs."""
     dispatcher = LeafDispatcher(serving.active, serving.all, clock)
     callback.set_hooks(dispatcher)
     always = dispatcher.always
@@ -71,7 +71,7 @@ def input_dispatch(serving: Serving, clock: StepClock, callback: ValueCallback) 
 
 
 class ValueRegistration(TracedRegistration):
-    """Registers the hooks at `input` or `output` of a module."""
+    """Registers a module's hooks at `input` or `output`."""
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)

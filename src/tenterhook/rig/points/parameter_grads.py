@@ -19,13 +19,13 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class ParameterRegistration(Registration):
-    """Registers hooks on the parameter with a given name, and again when another tensor takes over that name."""
+    """Registers hooks on the parameter with a given name. If another tensor takes the name, the hooks move there."""
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
         #: identity of the tensor that has the hook
         self._bound: tuple[int, int] | None = None
-        #: handle on the previous tensor, which a graph may still use
+        #: handle of the hook on the previous tensor, which a graph may still use
         self._parting: RemovableHandle | None = None
 
     @property
@@ -86,7 +86,7 @@ class ParameterRegistration(Registration):
             private.drop_empty_tensor_hooks(parameter)
 
     def rebind(self, parameter: Tensor) -> None:
-        """Move the hooks to the tensor that has the name now."""
+        """Move the hooks to the tensor that now has the parameter's name."""
         hooks: dict[int, Any] = private.tensor_hooks(parameter, self._slot) or {}
         parting, self._parting = self._parting, None
         if parting is not None and parting.id in hooks:  # `functional_call` has put the previous tensor back
@@ -108,7 +108,7 @@ class ParameterRegistration(Registration):
 
 
 class GatheredRegistration(ParameterRegistration):
-    """Registers hooks under FSDP2 on the tensor that is gathered for a forward.
+    """Registers hooks on the tensor that FSDP2 gathers for a forward pass.
 
     The autograd graph contains the gathered tensor, not the shard. The tensor is found when its module is called. It is
     the same object in every step.
@@ -154,7 +154,7 @@ class GatheredRegistration(ParameterRegistration):
             super().install()
 
     def rebind(self, parameter: Tensor) -> None:
-        """Do nothing. Between steps the shard has the name; the forward finds the gathered tensor."""
+        """Do nothing. Between steps, the shard has the name. The next forward pass finds the gathered tensor."""
 
     def remove(self) -> None:
         super().remove()

@@ -1,4 +1,4 @@
-"""Chooses the class of registration for each point."""
+"""Chooses the registration class for each point."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_registration(
 ) -> Registration:
     """Make the registration for one target and point.
 
-    `gathered` is True if FSDP2 gathers the parameters for a forward.
+    `gathered` is True if FSDP2 gathers the parameters for a forward pass.
     """
     kind = _KINDS.get(point, StateDictRegistration)
     if gathered and kind is ParameterRegistration and is_sharded(target.parameter()):

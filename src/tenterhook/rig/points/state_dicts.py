@@ -1,4 +1,4 @@
-"""Implements the points `save_pre`, `save_post`, `load_pre` and `load_post` of modules and optimizers."""
+"""Implements the points `save_pre`, `save_post`, `load_pre` and `load_post` for modules and optimizers."""
 
 from __future__ import annotations
 

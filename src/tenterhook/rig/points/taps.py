@@ -1,4 +1,4 @@
-"""Implements taps: names for tensors in a forward, so that hooks can reach tensors that no module returns."""
+"""Implements taps. A tap names a tensor in a forward pass, so that hooks can reach tensors that no module returns."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _tables: list[Taps] = []
 def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor:
     """Give a tensor a name, so that hooks at `value` and `value_grad` can reach it.
 
-    Use the returned tensor from then on. Without a hook on the tap, the call costs almost nothing.
+    Continue with the returned tensor. Without a hook on the tap, the call costs almost nothing.
 
     Args:
         tensor: The tensor to name.
         name: Name of the tap within its module.
         within: The module that the tap belongs to, usually `self`. A tap `probs` in the module `blocks.3` is the target
-            `blocks.3:probs`. Without a module, it is the target `:probs` of the model whose forward is running.
+            `blocks.3:probs`. Without `within`, it is the target `:probs` of the model whose forward pass is running.
 
     Returns:
-        `tensor` itself, or the tensor that a hook at `value` returned. If a hook at `value_grad` is active, an alias of
-        that tensor.
+        `tensor` itself, or the tensor that a hook at `value` returned. If a hook at `value_grad` is active, the result
+        is an alias of that tensor.
 
     Raises:
         HookError: The action of a hook on this tap raised an error.
@@ -60,10 +60,10 @@ def _through(tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
 
 
 class Taps:
-    """Finds the taps of one rig when they run, and stores them by module and name."""
+    """Finds a rig's taps when they run, and stores them by module and name."""
 
     def __init__(self, root: nn.Module, clock: StepClock) -> None:
-        # A table that stays in `_tables` would cause graph breaks in all other models that have taps.
+        # A table left in `_tables` would cause graph breaks in all other models that have taps.
         self._root = weakref.ref(root, lambda _: self.set_hooks([]))
         self._clock = clock
         self._hooks: list[AttachedHook] = []
@@ -72,7 +72,7 @@ class Taps:
         self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapHooks | None]] = weakref.WeakKeyDictionary()
 
     def set_hooks(self, hooks: list[AttachedHook]) -> None:
-        """Use the hooks on taps among these, in plan order. If they differ from the previous ones, match taps again."""
+        """Keep only the hooks on taps, in plan order. If these hooks have changed, match all taps again."""
         hooks = [attached for attached in hooks if attached.on_taps]
         active, before = [attached for attached in hooks if attached.active], self._active
         self._active = active
@@ -88,10 +88,10 @@ class Taps:
             _tables.remove(self)
 
     def pass_through(self, tensor: Tensor, name: str, within: nn.Module | None) -> Tensor:
-        """Fire the hooks on a tap, and return the tensor to continue with."""
+        """Fire the hooks on a tap, and return the tensor that the model continues with."""
         module = within
         if module is None:
-            # A tap without a module belongs to the model whose forward is running or being recomputed.
+            # A tap without a module belongs to the model whose forward pass is running or being recomputed.
             task = graph_task_id()
             passes = self._clock.passes
             mine = passes.under_way if task == -1 else passes.task == task
@@ -112,7 +112,7 @@ class Taps:
             if attached.hook.selector.matches(full):
                 known = next((s for s in attached.sites if s.name == full), None)
                 site = known or attached.add_site(Target(full, "tap", self._root))
-                site.skip("the tap ran outside this model's forward (pass within=model to bind it to the model)")
+                site.skip("the tap ran outside this model's forward pass (set within=model to bind it to the model)")
 
     def _tapped(self) -> list[TapHooks]:
         return [f for by_name in self._found.values() for f in by_name.values() if f is not None]

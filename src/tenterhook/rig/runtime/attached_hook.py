@@ -1,4 +1,4 @@
-"""Defines a hook that is attached to a model: its action with bound parameters, its sites and its state."""
+"""Implements an attached hook: the action with its bound parameters, the sites, and the state."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ from tenterhook.rig.runtime.hook_state import HookState, Partials, SiteState, de
 from tenterhook.rig.runtime.status import HookEvent, HookStatus
 from tenterhook.rig.runtime.step_clock import StepClock
 
-#: first word of the dormancy reason of a site whose action failed
+#: if an action fails at a site, the reason for the site's dormancy begins with this word
 MUTED = "muted"
 
 _OTHERWISE = {
     "raise": 'set on_error="mute" to continue without the hook',
-    "mute": 'set on_error="raise" to stop the training instead',
+    "mute": 'set on_error="raise" to stop training instead',
 }
 
 
 class Site:
-    """One hook at one target, with its line in the ledger. The counters are plain ints because firing must be fast."""
+    """Represents one hook at one target, with its ledger counters.
+
+    The counters are plain ints because firing must be fast.
+    """
 
     __slots__ = (
         "_due",
@@ -60,9 +63,9 @@ class Site:
         #: `id()` of the parameter that had this name at the last optimizer step
         self.bound: int | None = None
         self.ctx: Context | None = None
-        #: True while the site is registered with PyTorch; a hook that is not due in this step is not registered
+        #: True while the site is registered with PyTorch (a hook that is not due in this step is not registered)
         self.installed = False
-        #: why the site cannot fire at present, or None
+        #: why the site is dormant, or None if it is not
         self.dormant: str | None = None
         self.fired = 0
         self.changed = 0
@@ -70,12 +73,12 @@ class Site:
         self.rebound = 0
         #: how often the site was due but did not fire, by reason
         self.skipped: dict[str, int] | None = None
-        #: steps of the first and the last firing; -1 before the first
+        #: step numbers of the first and the last firing; -1 before the first firing
         self.first = -1
         self.last = -1
-        #: position of the last firing in the order of all firings; comparable only within a step
+        #: position of the last firing in the order of all firings; comparable only within one step
         self.order = -1
-        #: steps in which the site was due; while the site is not dormant, minus `attached.due_steps`
+        #: number of steps in which the site was due; while the site is not dormant, reduced by `attached.due_steps`
         self._due = -attached.due_steps
 
     @property
@@ -96,7 +99,7 @@ class Site:
         return self._due + (0 if self.dormant else self.attached.due_steps)
 
     def reset(self, due: int = 0) -> None:
-        """Reset all counters, with `due` due steps. A site that is dormant because its action failed can fire again."""
+        """Reset all counters, and set the number of due steps to `due`. Wake the site if its action had failed."""
         self.fired = self.changed = self.failed = self.rebound = 0
         self.first = self.last = self.order = -1
         self.skipped = None
@@ -113,7 +116,7 @@ class Site:
             self.first = clock.step
 
     def sleep(self, why: str) -> None:
-        """Make the site dormant, and remember the reason."""
+        """Make the site dormant and store the reason."""
         if self.dormant is None:
             self._due = self.due
             self.attached.asleep += 1
@@ -131,7 +134,7 @@ class Site:
         return self.dormant is not None and self.dormant.startswith(MUTED)
 
     def skip(self, why: str) -> None:
-        """Count a firing that was due and did not happen."""
+        """Count a firing that was due but did not happen."""
         if self.skipped is None:
             self.skipped = {}
         self.skipped[why] = self.skipped.get(why, 0) + 1
@@ -153,13 +156,16 @@ class Site:
 
 
 class AttachedHook:
-    """A hook that is attached to a model. It compares by identity: a revised hook with the same id is not equal."""
+    """Represents a hook that is attached to a model.
+
+    Instances are compared by identity, so a revised hook with the same id is not equal.
+    """
 
     def __init__(self, resolved: ResolvedHook, environment: Environment) -> None:
         self.resolved = resolved
         self.environment = environment
         self.status = HookStatus.IDLE
-        #: copy of `status.acts`, which every firing reads
+        #: copy of `status.acts`, because every firing reads the value
         self.active = False
         #: number of steps in which the hook was due, and the last step that was counted
         self.due_steps = 0
@@ -173,9 +179,9 @@ class AttachedHook:
         self.state = HookState(definition, len(resolved.targets))
         observes = definition.two_phase and not definition.modifies
         self.partials = Partials(definition.partials, len(resolved.targets)) if observes else None
-        #: measures all sites at once, at points where all their tensors are available together
+        #: measures all sites in one call; None at points where their tensors are not available together
         self.batch: BatchMeasure | None = None
-        #: how many numbers the hook reports for each site; 0 before its first report
+        #: how many numbers the hook reports for each site; 0 before the first report
         self.width = 0
         for target in resolved.targets:
             site = self.add_site(target)
@@ -183,7 +189,7 @@ class AttachedHook:
             if why:
                 site.sleep(why)
 
-    # -- what it is --------------------------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------------------------
 
     @property
     def hook(self) -> Hook:
@@ -211,7 +217,7 @@ class AttachedHook:
 
     @property
     def modifies_forward(self) -> bool:
-        """Return True if the hook may change a value in the forward pass, which a recomputation must repeat."""
+        """Return True if the hook may change a value in the forward pass. A recomputation must repeat the change."""
         return self.definition.modifies and self.hook.point.side == "forward"
 
     @property
@@ -220,7 +226,7 @@ class AttachedHook:
 
     @property
     def has_registrations(self) -> bool:
-        """Return False at step points, which the optimizer's step calls, and on taps, which are found when they run."""
+        """Return False for step points, which the optimizer's step calls, and for taps, which are found at run time."""
         return self.hook.point.side != "step" and not self.on_taps
 
     @property
@@ -229,12 +235,12 @@ class AttachedHook:
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
-        """Return the watch that must know of each measured gradient, to detect an abandoned backward, or None."""
+        """Return the watch that detects abandoned backward passes, or None if this hook does not need it."""
         measures = self.partials is not None and self.hook.point.side == "backward"
         return self.environment.gradients if measures and self.environment.model.has_optimizers else None
 
     def make_batch(self, given: Sequence[Tensor | None] = ()) -> BatchMeasure | None:
-        """Prepare to measure all sites at once. `given` has tensors, by slot, that replace the targets' parameters."""
+        """Prepare to measure all sites at once. Tensors in `given` replace the parameters of their slots."""
         make = self.definition.batched
         if make is None or self.hook.at not in ("grad_final", "update"):
             return None
@@ -246,10 +252,10 @@ class AttachedHook:
         self.batch = make(forms) if whole and forms else None
         return self.batch
 
-    # -- its status --------------------------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------------------------
 
     def apply(self, event: HookEvent) -> None:
-        """Change to the status that follows an event."""
+        """Move to the status that follows the event."""
         self.status = self.status.after(event)
         self.active = self.status.acts
 
@@ -260,7 +266,7 @@ class AttachedHook:
         self.apply(HookEvent.MUTE)
 
     def unmute(self) -> None:
-        """Switch the hook on again, including sites that are dormant because their action failed."""
+        """Switch the hook on again, and wake the sites whose action failed."""
         self.apply(HookEvent.UNMUTE)
         self.environment.outdated.add(self)
         for site in self.sites:
@@ -268,7 +274,7 @@ class AttachedHook:
                 site.wake()
 
     def reset(self, *, due_steps: int = 0, counted: int = -1, muted: bool = False) -> None:
-        """Reset the hook to the moment after it was attached, or to the given saved counters."""
+        """Reset the hook to its state right after attaching, or to the given saved counters."""
         self.due_steps, self.counted = due_steps, counted
         self.apply(HookEvent.MUTE if muted else HookEvent.UNMUTE)
         self.environment.outdated.add(self)
@@ -287,7 +293,7 @@ class AttachedHook:
         self.state.carry(before.state, {s.slot: slots[s.name] for s in before.sites if s.name in slots})
 
     def in_phase(self, training: bool | None = None) -> bool:
-        """Return True if the hook fires in training or evaluation mode; by default, in the current mode of the root."""
+        """Return True if the hook fires in this mode. `training` defaults to the current mode of the root module."""
         phase = self.resolved.phase
         if phase == "any":
             return True
@@ -313,16 +319,16 @@ class AttachedHook:
         return tripped >= 0 and tripped < step <= tripped + when.after_trip
 
     def samples(self, x: Tensor) -> bool:
-        """Return True if the size of the change to `x` can be measured and a sink records it."""
+        """Return True if a sink exists and the size of a change to `x` can be measured."""
         recorder = self.environment.recorder
         has_sinks = recorder is not None and recorder.has_sinks
         return has_sinks and x.dtype.is_floating_point and x.layout is torch.strided and not self.resolved.merges
 
     def fail(self, site: Site, error: Exception) -> None:
-        """Handle an action that raised: mute the site and warn, or raise with the place.
+        """Handle an error in an action: mute the site and warn, or raise an error that names the hook and the target.
 
-        With several ranks, an error that one rank raises would leave the others waiting in a collective. There the
-        value passes unchanged, and all ranks raise together before the optimizer's step.
+        With several ranks, an error on one rank would leave the other ranks waiting in a collective. In this case, the
+        value is left unchanged, and all ranks raise the error together before the optimizer's step.
         """
         site.failed += 1
         place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
@@ -340,7 +346,9 @@ class AttachedHook:
         if raises and self.environment.errors.shared and self.hook.point.side != "state":
             told.__cause__ = cause
             self.environment.errors.defer(told)
-            warnings.warn(f"tenterhook stops all ranks before the next step. {told}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"tenterhook stops all ranks before the next optimizer step. {told}", RuntimeWarning, stacklevel=2
+            )
             return
         if raises or isinstance(error, InPlaceError | ReturnError):
             raise told from cause
@@ -348,7 +356,7 @@ class AttachedHook:
         self.environment.outdated.add(self)
         warnings.warn(f"tenterhook muted a hook at one target. {told}", RuntimeWarning, stacklevel=2)
 
-    # -- its sites ---------------------------------------------------------------------------------------------------
+    # -- sites -------------------------------------------------------------------------------------------------------
 
     def add_site(self, target: Target) -> Site:
         site = Site(self, target, len(self.sites))
@@ -394,13 +402,16 @@ class AttachedHook:
 
     @property
     def _seed_owner(self) -> tuple[str | int, ...]:
-        """Return the first parts of the random seed, with the rank at points whose value differs between ranks."""
+        """Return the first parts of the random seed. They include the rank at points where values differ by rank."""
         recorder = self.environment.recorder
         rank = recorder.rank if recorder is not None and self.hook.at not in GLOBAL_POINTS else 0
         return (self.hook.id, rank) if rank else (self.hook.id,)
 
     def _forward_generator(self, target: str, seed: int, device: torch.device) -> torch.Generator:
-        """Return a generator seeded by the forward pass: a recomputation or a resumed run draws the same numbers."""
+        """Return a generator whose seed depends on the forward pass.
+
+        A recomputation or a resumed run therefore draws the same numbers.
+        """
         passes = self.clock.passes
         now = passes.replayed or passes.now
         # A submodule that is called without the root does not begin a new pass, so the step comes from the clock.

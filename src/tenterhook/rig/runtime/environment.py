@@ -1,4 +1,4 @@
-"""Defines the objects that all hooks of one rig share while they run."""
+"""Defines the objects that all hooks of one rig share at run time."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ class TrainedModel:
 
 
 class GradientWatch:
-    """Detects whether a backward has given gradients to parameters since the last step.
+    """Detects whether a backward pass has produced parameter gradients since the last step.
 
-    If it has, and the gradients are gone before the optimizer steps, that backward was abandoned.
+    If it has, but the gradients are gone before the optimizer steps, that backward pass was abandoned.
     """
 
     def __init__(self, model: TrainedModel) -> None:
         self._model = model
         self.accumulated = False
-        #: a callback for the end of the running backward is queued
+        #: True while a callback for the end of the running backward pass is queued
         self._waits = False
 
     def measured(self) -> None:
-        """Check for gradients when the running backward ends."""
+        """Check for gradients when the running backward pass ends."""
         if not self._waits:
             self._waits = True
             private.at_end_of_backward(self._backward_ended)
@@ -75,18 +75,18 @@ class GradientWatch:
         self.accumulated = self.accumulated or self._model.has_gradients()
 
     def begin_forward(self) -> None:
-        """Forget a backward that raised, because its end callback was never called."""
+        """Forget a backward pass that raised an error, because its end callback was never called."""
         self._waits = False
 
 
 class DeferredError:
     """Stores an error until all ranks can raise it together, before the optimizer's step.
 
-    If one rank raised earlier, the others would wait for it in a collective.
+    If one rank raised the error earlier, the other ranks would wait for it in a collective.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
-        #: True if other ranks train together with this one
+        #: True if this rank trains together with other ranks
         self.shared = shared
         self._first: TenterhookError | None = None
 
@@ -107,7 +107,7 @@ class Environment:
     gradients: GradientWatch
     errors: DeferredError = field(default_factory=DeferredError)
     recorder: Recorder | None = None
-    #: hooks whose registrations do not match their status yet; the installer updates and removes them
+    #: hooks whose registrations do not match their status yet; the installer updates the registrations
     outdated: set[Hashable] = field(default_factory=set)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Tracks the forward passes of the root: which one is running, and which one a recomputation belongs to."""
+"""Tracks the forward passes of the root module: the running pass, and the pass that is being recomputed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Hashable
 
 
 class ForwardPass:
-    """One forward of the root, and the hooks that modify it.
+    """Describes one forward pass of the root module and the hooks that modify it.
 
-    The autograd graph keeps this object alive as long as a checkpoint may recompute the forward.
+    The autograd graph keeps this object alive as long as a checkpoint may recompute the pass.
     """
 
     __slots__ = ("__weakref__", "index", "modifiers", "recomputes", "step", "training")
@@ -24,28 +24,28 @@ class ForwardPass:
 
 
 class ForwardPasses:
-    """Tracks the current forward, the forward whose backward is running, and all forwards that may be recomputed."""
+    """Tracks the current pass, the pass whose backward pass is running, and all passes that may be recomputed."""
 
     def __init__(self) -> None:
-        #: number of root forwards in this step, in evaluation and in training mode; counted separately, so that an
-        #: additional evaluation does not change the random numbers of the training
+        #: number of forward passes of the root in this step, in evaluation mode and in training mode; counted
+        #: separately, so that an additional evaluation does not change the random numbers used in training
         self.counts = [0, 0]
-        #: True while a forward of the root is running; maintained only if the root has a hook at the end of its forward
+        #: True while a forward pass of the root is running; updated only if the root has a hook at the end of the pass
         self.under_way = False
         self.now = ForwardPass(0, 0, frozenset(), True)
-        #: the pass whose backward is running, if the backward passed through the output of the root
+        #: the pass whose backward pass is running, if the gradient went through the output of the root
         self.replayed: ForwardPass | None = None
-        #: graph task id of that backward
+        #: graph task id of that backward pass
         self.task = -1
         self._alive: weakref.WeakSet[ForwardPass] = weakref.WeakSet()
 
     def begin(self, step: int, modifiers: frozenset[Hashable], *, training: bool) -> None:
-        """Begin a forward of the root."""
+        """Begin a forward pass of the root."""
         self.counts[training] += 1
         self._begin(ForwardPass(step, self.counts[training], modifiers, training))
 
     def widen(self, modifiers: frozenset[Hashable]) -> None:
-        """Add modifiers to the current forward, without counting it as another forward."""
+        """Add modifiers to the current pass, without counting another pass."""
         now = self.now
         self._begin(ForwardPass(now.step, now.index, now.modifiers | modifiers, now.training))
 

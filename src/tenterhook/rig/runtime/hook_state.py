@@ -1,4 +1,4 @@
-"""Stores what a hook keeps from step to step: partial results, declared state, other tensors and generators."""
+"""Stores a hook's data: partial results, declared state, other state tensors and random number generators."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tenterhook.errors import ContractError
 class Partials:
     """Collects the partial results of a two-phase observer.
 
-    There is one row for each site. Results are merged as they arrive, and cleared at the end of each step.
+    There is one row for each site. Results are merged as they arrive and cleared at the end of each step.
     """
 
     def __init__(self, declared: Mapping[str, Partial], sites: int) -> None:
         self.declared = declared
         self._sites = sites
         self.stores: dict[str, Tensor] = {}
-        #: which sites were measured since the last `clear`; kept on the host, so that reading does not wait for a GPU
+        #: which sites were measured since the last `clear`; kept on the host so that reading it does not wait for a GPU
         self.fired = bytearray(sites)
 
     def grow(self, sites: int) -> None:
-        """Add rows for sites that were found after attaching (taps)."""
+        """Add rows for sites that were found after the rig was attached (taps)."""
         missing = sites - self._sites
         if missing > 0:
             self.fired.extend(bytes(missing))
@@ -36,7 +36,7 @@ class Partials:
             self._sites = sites
 
     def add(self, slot: int, parts: Mapping[str, Tensor]) -> None:
-        """Merge the partial results of one firing into the row of its site."""
+        """Merge the partial results of one firing into the site's row."""
         self.fired[slot] = 1
         self._allocate(next(iter(parts.values())).device)
         for name, partial in self.declared.items():
@@ -46,13 +46,13 @@ class Partials:
             if partial.merge == "sum":
                 row.add_(part)
             elif partial.merge == "max":
-                # `torch.maximum` keeps a NaN from either side
+                # `torch.maximum` propagates a NaN from either argument
                 torch.maximum(row, part, out=row)
             else:
                 torch.hypot(row, part, out=row)
 
     def add_together(self, slots: list[int], columns: Mapping[str, Tensor]) -> None:
-        """Merge the partial results of many sites: one column for each name, with one element for every site."""
+        """Merge the partial results of many sites. `columns` has one tensor per name, with a row for every site."""
         parts = {name: columns[name].reshape(self._sites, p.width) for name, p in self.declared.items()}
         if len(slots) == self._sites and 1 not in self.fired:
             self.stores, self.fired = parts, bytearray(b"\x01") * self._sites
@@ -73,7 +73,7 @@ class Partials:
     def part(self, device: torch.device) -> dict[str, Tensor]:
         """Return the contribution of this rank to a merge over ranks.
 
-        A site that was not measured on this rank contributes the identity of its merge.
+        A site that was not measured on this rank contributes the identity element of the merge.
         """
         self._allocate(device)
         fired = torch.tensor(self.fired, dtype=torch.float64, device=device)
@@ -82,12 +82,12 @@ class Partials:
         return {n: torch.where(mine, store, first[n]) for n, store in self.stores.items()} | {"fired": fired}
 
     def take_whole(self, whole: Mapping[str, Tensor]) -> None:
-        """Replace all rows by the results merged over ranks."""
+        """Replace all rows with the results that were merged over all ranks."""
         self.fired = bytearray(whole["fired"].to(torch.uint8).tolist())
         self.stores = {n: whole[n] for n in self.declared}
 
     def take(self) -> dict[str, Tensor] | None:
-        """Return the merged results and which sites `fired`, and clear them. Return None if no site was measured."""
+        """Return the merged results and a `fired` flag for each site, and clear them. Return None if no site fired."""
         if not self.stores or 1 not in self.fired:
             return None
         merged = {n: s.squeeze(1) if s.shape[1] == 1 else s for n, s in self.stores.items()}
@@ -100,7 +100,7 @@ class Partials:
         self.fired, self.stores = bytearray(self._sites), {}
 
     def carry(self, stores: Mapping[str, Tensor], fired: bytes, slots: Mapping[int, int]) -> None:
-        """Take over earlier results. `slots` maps each of their slots to ours."""
+        """Take over earlier results. `slots` maps old slots to new slots."""
         old, new = list(slots), list(slots.values())
         for name, partial in self.declared.items():
             store = stores[name].new_full((self._sites, partial.width), _first(partial.merge))
@@ -112,13 +112,13 @@ class Partials:
 
 
 def identity(partial: Partial, sites: int, device: torch.device) -> Tensor:
-    """Return the identity of the merge for each site: the value that leaves any other value unchanged."""
+    """Return the merge's identity element for each site, which leaves any other value unchanged."""
     shape = (sites,) if partial.width == 1 else (sites, partial.width)
     return torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
 
 
 def _joined(a: Tensor, b: Tensor, merge: str) -> Tensor:
-    # `torch.maximum` keeps a NaN from either side
+    # `torch.maximum` propagates a NaN from either argument
     return a + b if merge == "sum" else torch.maximum(a, b) if merge == "max" else torch.hypot(a, b)
 
 
@@ -127,7 +127,7 @@ def _first(merge: str) -> float:
 
 
 class HookState:
-    """Holds the state of a hook. Declared names are packed: one tensor for each name, one element for each site."""
+    """Holds the state of a hook. Declared state is packed into one tensor per name, with one element per site."""
 
     def __init__(self, definition: Definition, sites: int) -> None:
         self.declared = definition.state
@@ -138,7 +138,7 @@ class HookState:
         #: writes at forward points, which take effect when the step ends
         self.pending: dict[str, Tensor] = {}
         self.pending_free: dict[tuple[int, str], Tensor] = {}
-        #: by device and seed
+        #: random number generators, by device and seed
         self.generators: dict[tuple[str, int], torch.Generator] = {}
 
     def __bool__(self) -> bool:
@@ -159,7 +159,7 @@ class HookState:
         self._sites = max(self._sites, sites)
 
     def commit(self) -> None:
-        """Apply the writes of forward points at the end of a step."""
+        """Apply the writes that were made at forward points. This happens at the end of a step."""
         if self.pending:
             self.packed.update(self.pending)
             self.pending = {}
@@ -168,7 +168,7 @@ class HookState:
             self.pending_free = {}
 
     def carry(self, other: HookState, slots: Mapping[int, int]) -> None:
-        """Take over the state of another hook. `slots` maps each of its slots to ours."""
+        """Take over the state of another hook. `slots` maps the other hook's slots to this hook's slots."""
         old, new = list(slots), list(slots.values())
         for name, tensor in other.packed.items():
             self.pack(tensor.device)[name][new] = tensor[old]
@@ -180,7 +180,7 @@ class HookState:
         self.generators = other.generators
 
     def clear(self) -> None:
-        """Restore the state before the first firing."""
+        """Reset to the state before the first firing."""
         for table in (self.packed, self.pending, self.free, self.pending_free):
             table.clear()
         self.generators = {}
@@ -200,16 +200,16 @@ def derive_seed(*parts: str | int) -> int:
 
 
 class SiteState(MutableMapping[str, Tensor]):
-    """Gives an action the state of one site, as `ctx.state`."""
+    """Gives an action access to the state of one site, as `ctx.state`."""
 
     __slots__ = ("_frozen", "_slot", "_state", "device", "writable")
 
     def __init__(self, state: HookState, slot: int, *, frozen: bool) -> None:
         self._state = state
         self._slot = slot
-        #: True at forward points: reads return the values from the start of the step, writes take effect at its end
+        #: True at forward points, where reads return the values before the step and writes take effect after it
         self._frozen = frozen
-        #: False while a checkpoint recomputes: a recomputation must not write
+        #: False during a recomputation, which must not write
         self.writable = True
         self.device = torch.device("cpu")
 
@@ -219,7 +219,8 @@ class SiteState(MutableMapping[str, Tensor]):
             found = self._state.pack(self.device)[name][self._slot]
         if found is None:
             raise KeyError(
-                f"state {name!r} is not set yet. Use ctx.state.get({name!r}), or declare it: @th.action(state={{...}})"
+                f"state {name!r} is not set yet. "
+                f"Use ctx.state.get({name!r}), or declare it with @th.action(state={{...}})"
             )
         return found.clone() if self._frozen else found
 
@@ -231,7 +232,7 @@ class SiteState(MutableMapping[str, Tensor]):
         if name in state.declared:
             if value.numel() != 1:
                 raise ContractError(
-                    f"the declared state {name!r} must be one number, but has shape {tuple(value.shape)}",
+                    f"the declared state {name!r} must be a single number, but has shape {tuple(value.shape)}",
                     remedy="store the tensor under a name that is not declared",
                 )
             value = value.reshape(())
@@ -246,9 +247,10 @@ class SiteState(MutableMapping[str, Tensor]):
             table = state.pending_free if self._frozen else state.free
             if not isinstance(name, str):
                 raise ContractError(
-                    f"the name of a state must be a string, not {name!r}", remedy='write ctx.state["name"] = ...'
+                    f"a state name must be a string, not {name!r}", remedy='write ctx.state["name"] = ...'
                 )
-            # A restored tensor is contiguous, so the original must be, too: the layout affects the last bits of a sum.
+            # A restored tensor is contiguous. The original must be contiguous too, because the memory layout affects
+            # the last bits of a sum.
             table[self._slot, name] = value.contiguous().clone() if value.layout is torch.strided else value.clone()
 
     def __delitem__(self, name: str) -> None:

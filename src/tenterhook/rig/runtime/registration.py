@@ -1,4 +1,4 @@
-"""Registers the hooks of one target and point with PyTorch, while at least one of them is due."""
+"""Registers the hooks at one target and point with PyTorch while at least one of them is due."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 
 def inert(*args: Any, **kwargs: Any) -> None:
-    """Do nothing. Replaces a hook that is not due, and every hook on a copy of the model."""
+    """Do nothing. This function replaces a hook that is not due, and every hook on a copy of the model."""
 
 
 if TYPE_CHECKING:
@@ -27,12 +27,13 @@ else:
 
 
 class Dispatch(_Partial):
-    """The callable that PyTorch calls.
+    """Wraps the function that PyTorch calls.
 
-    As a `partial` it calls its function from C, without another Python frame. A copied or unpickled one does nothing.
+    As a `partial`, it calls the function from C, without an extra Python frame. A copied or unpickled `Dispatch` does
+    nothing.
     """
 
-    #: sort key among our own hooks in one of PyTorch's hook dicts
+    #: sort key among tenterhook's own hooks in a PyTorch hook dict
     place: tuple[int, int]
 
     def __copy__(self) -> Dispatch:
@@ -46,7 +47,7 @@ class Dispatch(_Partial):
 
 
 class Pinnable(Protocol):
-    """Describes an object that is registered on a module and that compiled code may need permanently."""
+    """Describes an object that is registered on a module. Compiled code may need it permanently."""
 
     def expect(self) -> None:
         """Stay registered from now on, because compiled code calls the module."""
@@ -68,14 +69,14 @@ class Serving(NamedTuple):
 class Registration:
     """Registers all sites of one rig at one target and point, with a single PyTorch hook."""
 
-    #: order among the hooks of a module: gradient hooks (1) come after value hooks (0), which may replace the value
+    #: order among a module's hooks; value hooks (0) may replace the value, so gradient hooks (1) come after them
     stage = 0
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         self.target = target
         self.point = point
         self.clock = clock
-        #: list that collects the registrations that were added or removed
+        #: collects the registrations that were added or removed
         self.touched = touched
         self.sites: list[Site] = []
         self.handle: RemovableHandle | None = None
@@ -84,9 +85,9 @@ class Registration:
         self._place = (self.stage, rig)
 
     def refresh(self, kept: frozenset[Hashable] = frozenset()) -> None:
-        """Install, update or suspend the registration for the hooks that are active now.
+        """Install, update or suspend the registration to match the hooks that are active now.
 
-        A recomputation may still need the hooks in `kept`.
+        `kept` contains hooks that a recomputation may still need.
         """
         active = tuple(s for s in self.sites if s.attached.active and s.dormant is None)
         everything = active
@@ -138,7 +139,7 @@ class Registration:
             private.put_in_order(hooks, [key for key in hooks if key not in last] + last)
 
     def suspend(self) -> None:
-        """Stop the calls. If other hooks were registered later, leave a placeholder that keeps their order."""
+        """Stop the calls to the sites. If other hooks were registered later, leave a placeholder to keep the order."""
         hooks = self._hooks()
         if self.handle is None or hooks is None or not private.is_before_others(hooks, self.handle.id):
             self.remove()
@@ -155,7 +156,7 @@ class Registration:
         self.apply(RegistrationEvent.REMOVE)
 
     def move(self, target: Target) -> None:
-        """Follow the name to another target. The next `refresh` registers there."""
+        """Switch to the object that now has the target's name. The next `refresh` registers the hooks there."""
         if self.target.owner() is not target.owner() or self.target.key != target.key:
             stays = self.status.stays
             self.remove()
@@ -168,22 +169,22 @@ class Registration:
         self.apply(RegistrationEvent.EXPECT)
 
     def apply(self, event: RegistrationEvent) -> None:
-        """Change to the status that follows an event."""
+        """Move to the status that follows the event."""
         self.status = self.status.after(event)
 
     def touch(self) -> None:
-        """Note that this registration was added or removed, so that affected code is compiled again."""
+        """Record that this registration was added or removed, so that affected code is compiled again."""
         module = self.target.owner()
         if isinstance(module, nn.Module) and self.target.kind == "module":
             self.touched.append((self, module))
 
     def _placed(self, call: Any) -> Any:
-        """Mark a function with its sort key among our own hooks, and return it."""
+        """Set a function's sort key among tenterhook's own hooks, and return the function."""
         call.place = self._place
         return call
 
     def _placeholder(self) -> Callable[..., Any]:
-        """Return an inert function that keeps the place of a suspended registration."""
+        """Return an inert function that holds the place of a suspended registration."""
         call: Callable[..., Any] = self._placed(Dispatch(inert))
         return call
 

@@ -1,4 +1,4 @@
-"""Defines the states of a hook and of a registration, and every transition between them."""
+"""Defines the statuses of hooks and of registrations, and every transition between the statuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum, auto
 class HookEvent(Enum):
     """Lists the events that change the status of a hook."""
 
-    #: the schedule selects this step, or does not
+    #: the schedule selects this step, or does not select it
     DUE = auto()
     NOT_DUE = auto()
     #: the user switches the hook off, or on again
@@ -16,22 +16,22 @@ class HookEvent(Enum):
     UNMUTE = auto()
     #: the hook is removed from the plan
     RETIRE = auto()
-    #: the forward in which the hook had to stay active has ended, or the rig is detached
+    #: the forward pass in which the hook had to stay active has ended, or the rig is detached
     STOP = auto()
 
 
 class HookStatus(Enum):
     """Lists the statuses of a hook."""
 
-    #: attached, not due in this step
+    #: attached, but not due in this step
     IDLE = auto()
-    #: due in this step: the hook fires
+    #: due in this step, so the hook fires
     ACTIVE = auto()
     #: switched off
     MUTED = auto()
-    #: switched off during a forward that the hook modifies; it fires until that forward ends
+    #: switched off during a forward pass that the hook modifies; the hook fires until that pass ends
     MUTING = auto()
-    #: removed during a forward that the hook modifies; it fires until that forward ends
+    #: removed during a forward pass that the hook modifies; the hook fires until that pass ends
     RETIRING = auto()
     #: removed; a recomputation may still need the hook
     RETIRED = auto()
@@ -76,13 +76,13 @@ class RegistrationEvent(Enum):
 
     #: the function is registered with PyTorch
     INSTALL = auto()
-    #: an inert function replaces it
+    #: an inert function replaces the registered function
     SUSPEND = auto()
     #: the function is removed from PyTorch
     REMOVE = auto()
     #: the target was replaced by another object
     MOVE = auto()
-    #: compiled code calls the module, and its graph includes this registration
+    #: compiled code calls the module, and the graph includes this registration
     EXPECT = auto()
 
 
@@ -93,7 +93,7 @@ class RegistrationStatus(Enum):
     ABSENT = auto()
     #: PyTorch calls the function
     INSTALLED = auto()
-    #: PyTorch calls an inert function, which keeps the order of other hooks
+    #: PyTorch calls an inert function, which preserves the order of the other hooks
     SUSPENDED = auto()
     #: compiled code needs the registration; the next refresh installs it, whether or not a hook is due
     EXPECTED = auto()

@@ -22,7 +22,7 @@ def map_leaves(tree: Any, visit: Visit) -> Any:
 
 
 def _mapped(tree: Any, visit: Visit) -> Any:
-    """Return the replacement of `tree`, or None to keep it. The code is simple enough for torch.compile to trace."""
+    """Return the replacement for `tree`, or None to keep it. The code is simple enough for torch.compile to trace."""
     if isinstance(tree, Tensor):
         return visit(tree)
     if tree is None or isinstance(tree, str | bytes | int | float):
@@ -65,7 +65,7 @@ def _changed(items: Any, visit: Visit) -> list[tuple[Any, Any]]:
 
 
 def leaves(tree: Any) -> list[Tensor]:
-    """Return all tensors of a tree, in order."""
+    """Return all tensors in a tree, in order."""
     found: list[Tensor] = []
     map_leaves(tree, found.append)
     return found
