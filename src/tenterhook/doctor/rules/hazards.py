@@ -74,7 +74,7 @@ def kept_gradients_changed(hook: HookRecord) -> Words | None:
     if not over:
         return None
     return Words(
-        f"{plural(len(over), 'gradient')} that the hook kept changed later", "kept.append(p.grad.detach().clone())"
+        f"the hook kept {plural(len(over), 'gradient')} that changed later", "kept.append(p.grad.detach().clone())"
     )
 
 

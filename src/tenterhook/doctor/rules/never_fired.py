@@ -294,7 +294,7 @@ def tensor_let_go(hook: HookRecord) -> Words | None:
     if hook.missed_backwards[0].alive:
         return None
     return Words(
-        f"{_ran(hook)}; the tensor was freed before the first of these passes, and no loss depends on it",
+        f"{_ran(hook)}; the tensor had already been freed, and no loss depends on it",
         "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # compute the loss from this y",
     )
 

@@ -119,7 +119,7 @@ def fires_after_its_removal(hook: HookRecord) -> Words | None:
 @rule("TH411")
 def steps_inside_the_backward(about: Subject, steps: int, clips: int) -> Words:
     return Words(
-        f"{plural(steps, 'step')} ran inside the backward pass; clipping found no gradient {plural(clips, 'time')}",
+        f"{plural(steps, 'step')} ran inside the backward pass; clipping found no gradients in {plural(clips, 'call')}",
         "clip_grad_norm_([p], 1.0)  # in the hook, before the step\n"
         "loss.backward()            # or clip and step after the backward pass\n"
         "clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
