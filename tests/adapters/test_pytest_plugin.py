@@ -30,7 +30,7 @@ def test_the_fixture(pytester: pytest.Pytester):
     done = pytester.runpytest_inprocess("-p", "no:xdist", "-p", "no:cacheprovider")
     done.assert_outcomes(passed=2, errors=1)
     done.stdout.fnmatch_lines(
-        ["*TH201 error: the hook was registered after the forward or backward that should have called it*"]
+        ["*TH201 error: the hook was registered after the forward or backward pass that should have called it*"]
     )
 
 

@@ -68,7 +68,7 @@ def test_added_removed_and_muted_as_in_eager(how: str):
     assert made[39] == made[12] == after, "removing, muting and unmuting must not compile again"
     assert rig.ledger.graphs.compiled == after - before
     (told,) = [finding for finding in th.check(rig) if finding.code == "TH112"]
-    assert told.evidence == f"{dropped} graphs that were compiled without the hooks of the rig had to be compiled again"
+    assert told.evidence == f"{dropped} graphs that were compiled without the rig's hooks had to be compiled again"
     counts = f"{after - before} compiled with graph callbacks, {dropped} dropped because hooks changed"
     assert f"graphs: {counts}" in str(rig)
 
@@ -196,11 +196,11 @@ def test_the_cost_of_hooks_is_reported_before_they_are_attached():
     half, look = th.check(model, plan)
     assert (half.code, half.severity, half.hook) == ("TH112", "note", "half")
     assert half.evidence == (
-        "compiled code calls 2 targets of the hook through graph callbacks, without a graph break; each callback "
+        "compiled code runs the hook on 2 targets through graph callbacks, without a graph break; each callback "
         "copies its tensor; 2 graphs without the hook will be dropped and compiled again at the next call"
     )
     assert look.evidence == (
-        "compiled code calls 1 target of the hook through graph callbacks, without a graph break; 1 of 2 compiled "
+        "compiled code runs the hook on 1 target through graph callbacks, without a graph break; 1 of 2 compiled "
         "modules of the same class have the hook and are compiled separately; 2 graphs without the hook will be "
         "dropped and compiled again at the next call"
     )

@@ -265,7 +265,7 @@ def test_a_late_backward_hook_begins_with_the_code_of_another_shape():
 
     findings = examined(run)
     assert (findings.codes[0], len(kept)) == ("TH224", 1)
-    assert findings[0].evidence.startswith("1 backward ran")
+    assert findings[0].evidence.startswith("the backward pass ran 1 time through")
 
 
 def test_a_late_hook_that_is_compiled_in_at_once_is_in_order():

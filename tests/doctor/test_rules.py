@@ -23,9 +23,9 @@ def test_every_code_has_a_rule() -> None:
 
 
 def test_a_second_rule_for_a_code_is_refused() -> None:
-    with pytest.raises(ValueError, match="TH202 has a rule already"):
+    with pytest.raises(ValueError, match="TH202 already has a rule"):
         rule("TH202")(lambda about: Words("a", "b"))
-    with pytest.raises(ValueError, match="TH999 is not a code"):
+    with pytest.raises(ValueError, match="TH999 is not one of the doctor's codes"):
         rule("TH999")(lambda about: Words("a", "b"))
     assert RULES.keys() == CODES.keys()
 
@@ -61,7 +61,7 @@ def test_the_remedy_for_an_optimizer_that_never_steps_is_a_step() -> None:
         first.step()
     (found,) = th.check(rig)
     assert (found.code, found.target) == ("TH213", "optimizer.second")
-    assert found.evidence == "1 of 1 targets never fired, though due 2 times; the optimizer did not step"
+    assert found.evidence == "the hook was due 2 times but never fired on 1 of 1 targets; the optimizer did not step"
     assert found.remedy == "optimizer.step()  # after loss.backward()"
 
 

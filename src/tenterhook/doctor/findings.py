@@ -1,4 +1,4 @@
-"""Define the findings of the doctor: the list of codes, and the classes that print them.
+"""Define the doctor's findings: the list of codes, and the classes that hold and print findings.
 
 A code is never reused. Its title may be reworded, but its meaning stays the same.
 """
@@ -36,90 +36,90 @@ class Code:
 
 _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH101", "the selector matches no target, or not the expected number of targets", "error"),
-    ("TH102", "the plan is invalid, for example an unknown action or a wrong parameter", "error"),
+    ("TH102", "the plan is invalid, for example because of an unknown action or a wrong parameter", "error"),
     ("TH103", "the target is frozen or does not require grad", "error"),
     ("TH104", "the target is not in any of the given optimizers", "error"),
-    ("TH105", "the signal is not available here", "error"),
+    ("TH105", "the hook's signal is not available for this target", "error"),
     ("TH106", "the register function does not exist on this object", "error"),
     ("TH107", "a hook handle was saved and loaded, which does not restore the hook", "error"),
     ("TH108", "the model was copied, and the copy has its own copy of the hook", "error"),
     ("TH109", "no hook was registered", "note"),
     ("TH110", "the saved hooks cannot be restored", "error"),
-    ("TH111", "the hook is registered on some ranks only", "error"),
+    ("TH111", "the hook is registered on only some of the ranks", "error"),
     ("TH112", "the hook becomes part of compiled code", "note"),
-    ("TH201", "the hook was registered after the forward or backward that should have called it", "error"),
+    ("TH201", "the hook was registered after the forward or backward pass that should have called it", "error"),
     ("TH202", "the loss does not depend on the hook's target", "error"),
-    ("TH203", "the parameter was frozen when the backward ran", "error"),
-    ("TH204", "the forward ran with gradients disabled", "error"),
+    ("TH203", "the parameter was frozen during the backward pass", "error"),
+    ("TH204", "the forward pass ran with gradients disabled", "error"),
     ("TH205", "the parameter was replaced, and the hook is still on the old one", "error"),
-    ("TH206", "a different model object ran", "error"),
-    ("TH207", "the module's parameters were used without calling the module", "error"),
-    ("TH208", "the module's output is not a tensor or a tuple of tensors, so its backward hook cannot fire", "error"),
+    ("TH206", "another model object ran instead of the hooked model", "error"),
+    ("TH207", "the module's parameters were used, but the module was not called", "error"),
+    ("TH208", "the module returns neither a tensor nor a tuple of tensors, so its backward hook cannot fire", "error"),
     ("TH209", "the model was compiled before the hook was registered", "error"),
     ("TH210", "autograd.grad and backward(inputs=...) do not run this hook", "error"),
     ("TH211", "the hook was removed before it could fire", "warning"),
     ("TH212", "the optimizer's step was skipped", "warning"),
     ("TH213", "the module, the tap or the optimizer step never ran", "warning"),
-    ("TH214", "no backward ran", "note"),
+    ("TH214", "no backward pass ran", "note"),
     ("TH215", "the hook waits for a phase, a step or a trip that did not occur", "note"),
-    ("TH216", "the backward reached the hook with a gradient of None", "warning"),
-    ("TH217", "the hooked tensor was freed before the backward ran", "error"),
-    ("TH218", "a reentrant checkpoint had no input that requires grad, so its parameters get no gradient", "error"),
+    ("TH216", "the gradient that reached the hook was None", "warning"),
+    ("TH217", "the hooked tensor was freed before the backward pass", "error"),
+    ("TH218", "no input of a reentrant checkpoint requires grad, so its parameters get no gradients", "error"),
     ("TH219", "torch.func cannot run a module that has a backward hook", "error"),
-    ("TH220", "functional_call ran the module with other tensors in place of its parameters", "error"),
+    ("TH220", "functional_call replaced the module's parameters with other tensors", "error"),
     ("TH221", "torch.compile(fullgraph=True) cannot run this hook", "error"),
     ("TH222", "FSDP2 shards the parameter, so a tensor hook on it never fires", "error"),
-    ("TH223", "FSDP2 does not call the hook in a backward without gradient sync", "warning"),
+    ("TH223", "FSDP2 does not call the hook in a backward pass without gradient sync", "warning"),
     ("TH224", "some compiled code contains the hook and some does not", "error"),
-    ("TH225", "the compiler removed an operation that the hook calls, because its result is unused", "error"),
-    ("TH226", "the tensor came out of compiled code, which computes no gradient for it", "error"),
+    ("TH225", "the compiler removed an operation from the hook, because the operation's result is unused", "error"),
+    ("TH226", "compiled code returned the tensor but computes no gradient for it", "error"),
     ("TH301", "the hook computes a new value but returns None", "error"),
     ("TH302", "the hook returns the values that it received", "note"),
     ("TH303", "grad_input is not the gradient of the module's own parameters", "note"),
     ("TH304", "the gradient is zero, but the optimizer still changes the parameter", "warning"),
     ("TH305", "the optimizer divides by the gradient's magnitude, so a constant factor has no effect", "warning"),
-    ("TH306", "norm clipping runs after the hook and cancels its factor", "warning"),
+    ("TH306", "norm clipping runs after the hook and cancels the hook's factor", "warning"),
     ("TH307", "the tensor is not a leaf, so its .grad stays None", "warning"),
     ("TH308", "the gradient was cleared between the hook and the step", "error"),
-    ("TH309", "the limit was applied to a gradient that still contains the loss scale", "warning"),
-    ("TH310", "no optimizer that steps contains the parameter", "warning"),
-    ("TH401", "the hook runs in each backward, but several backwards make one step", "warning"),
-    ("TH402", "the module was called several times, so its hook fires several times in one backward", "note"),
+    ("TH309", "the limit was applied to a gradient that is still multiplied by the loss scale", "warning"),
+    ("TH310", "the optimizers that step do not contain the parameter", "warning"),
+    ("TH401", "the hook runs in each backward pass, but the optimizer steps after several of them", "warning"),
+    ("TH402", "the module was called several times, so its hook fires several times in one backward pass", "note"),
     ("TH403", "the same function is registered more than once on one target", "warning"),
     ("TH404", "an activation checkpoint runs the forward hook a second time", "note"),
     ("TH405", "the tensor has two names, and the hook is registered under both", "warning"),
-    ("TH406", "the hook runs in a pass with create_graph=True and again in the backward after it", "warning"),
+    ("TH406", "the hook runs in a pass with create_graph=True and again in the backward pass that follows", "warning"),
     ("TH407", "no input requires grad, so the hook fires before the parameters have their gradients", "note"),
     ("TH408", "the tensor was changed in place after the hook was registered", "warning"),
-    ("TH409", "a hook is registered again and again and never removed", "error"),
-    ("TH410", "the hook was removed between forward and backward but still fires", "note"),
-    ("TH411", "the optimizer steps inside the backward, so gradient clipping finds no gradient", "warning"),
-    ("TH412", "the hook sees the gradient of this rank, before DDP averages over the ranks", "warning"),
+    ("TH409", "a hook is registered repeatedly and never removed", "error"),
+    ("TH410", "the hook was removed between the forward and backward passes but still fires", "note"),
+    ("TH411", "the optimizer steps inside the backward pass, so gradient clipping finds no gradients", "warning"),
+    ("TH412", "the hook receives this rank's gradient, before DDP averages the gradients over the ranks", "warning"),
     ("TH413", "a global module hook also fires for the wrapper that torch.compile puts around the model", "warning"),
     ("TH501", "the hook changes the gradient in place", "error"),
     ("TH502", "the hook holds a reference to its own tensor, so neither is ever freed", "warning"),
-    ("TH503", "the hook keeps values together with their graph", "warning"),
-    ("TH504", "every backward retains its graph", "warning"),
+    ("TH503", "the hook keeps values together with their graphs", "warning"),
+    ("TH504", "every backward pass retains its graph", "warning"),
     ("TH505", "the hook waits for the device each time it fires", "note"),
-    ("TH506", "the hook keeps a reference to a gradient that was overwritten later", "warning"),
-    ("TH507", "the hook raised an error, or PyTorch cannot call it with the arguments it passes", "error"),
+    ("TH506", "the hook keeps a reference to a gradient that was later overwritten", "warning"),
+    ("TH507", "the hook raised an error, or does not accept the arguments that PyTorch passes", "error"),
     ("TH508", "a module backward hook does not work with an in-place operation", "error"),
-    ("TH509", "a hook that changes the forward was removed before its checkpoint recomputed the forward", "error"),
+    ("TH509", "a hook that changes the forward pass was removed before a checkpoint recomputed that pass", "error"),
     ("TH510", "the hook failed and was muted", "error"),
     ("TH511", "the hook returned an invalid value", "error"),
     ("TH512", "the program read only this rank's part of a DTensor result", "warning"),
     ("TH513", "the hook changes the parameter before its gradient is reduced, so the replicas diverge", "error"),
-    ("TH514", "DDP does not reduce the gradient of a parameter that was added or unfrozen later", "error"),
-    ("TH515", "the hook causes a recompilation of the model at each call", "warning"),
+    ("TH514", "DDP does not reduce gradients of parameters that were added or unfrozen after DDP was created", "error"),
+    ("TH515", "the hook causes the model to be recompiled at each call", "warning"),
     ("TH516", "the hook breaks the graph of the compiled model", "warning"),
-    ("TH517", "the hook reached the recompilation limit, which is an error with fullgraph=True", "error"),
-    ("TH518", "the hook on a compiled module is compiled separately, again at each call", "warning"),
+    ("TH517", "the hook exhausts the recompilation limit, which is an error with fullgraph=True", "error"),
+    ("TH518", "the hook on a compiled module is compiled separately, and recompiled at each call", "warning"),
     ("TH601", "the legacy module backward hook receives the gradients of the wrong tensors", "error"),
     ("TH602", "a hook is registered on every module in the process", "note"),
     ("TH603", "the program evaluates text as code to choose what to hook", "error"),
     ("TH604", "the hook's function was pickled", "error"),
     ("TH605", "the hook was removed by code that did not register it", "warning"),
-    ("TH606", "a new hook replaced a hook of the loaded model", "error"),
+    ("TH606", "a new hook replaced one of the loaded model's hooks", "error"),
 )
 
 CODES = {code: Code(code, title, severity) for code, title, severity in _LISTED}
@@ -127,18 +127,18 @@ CODES = {code: Code(code, title, severity) for code, title, severity in _LISTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Describe one problem with a hook: what is wrong, what proves it and how to fix it.
+    """Describe one problem with a hook: what is wrong, what proves it, and how to fix it.
 
-    `th.check` and `th.examine` create findings. Every code has a page in the documentation that shows a program with
-    the problem and the fixed program. `print` shows a finding as text.
+    `th.check` and `th.examine` create findings. The documentation has a page for every code, which shows a program
+    with the problem and the fixed program. `print` shows a finding as text.
 
     Args:
         code: Code of the problem, such as `"TH301"`.
-        evidence: What the doctor saw that proves the problem.
-        remedy: How to fix it. A remedy of several lines is Python code to copy.
-        hook: Id of the hook of a rig, or name of the function of a raw hook.
+        evidence: Observation that proves the problem.
+        remedy: How to fix the problem. A remedy of several lines is Python code to copy.
+        hook: Id of a rig's hook, or function name of a raw hook.
         target: Name of the parameter, module or tensor that the hook is on.
-        point: Point of the hook of a rig, such as `"grad_final"`.
+        point: Point of a rig's hook, such as `"grad_final"`.
         by: PyTorch function that registered a raw hook, such as `"register_hook"`.
         place: `file:line` of the registration, or of the call that failed.
         severity: `"error"`, `"warning"` or `"note"`.
@@ -164,7 +164,7 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """Return the sentence that describes the code, the same for every finding with this code."""
+        """Return the description of the code, which is the same for every finding with this code."""
         return CODES[self.code].title
 
     def __str__(self) -> str:
@@ -180,15 +180,15 @@ class Finding:
 
 
 def _from_here(place: str) -> str:
-    """Return a place relative to the working directory, if it is inside it."""
+    """Return a place relative to the working directory if the place is inside that directory."""
     try:
         return os.path.relpath(place) if place.startswith(os.getcwd() + os.sep) else place
-    except OSError:  # the working directory is gone
+    except OSError:  # the working directory no longer exists
         return place
 
 
 def _laid_out(head: str, lines: list[str]) -> list[str]:
-    """Put a heading before the first line and indent the others by the same width."""
+    """Put a heading before the first line and indent the other lines by the same width."""
     return [f"  {head if not number else '':9} {line}" for number, line in enumerate(lines)]
 
 
@@ -204,7 +204,7 @@ def finding(
     place: str | None = None,
     as_note: bool = False,
 ) -> Finding:
-    """Create a finding with the severity of its code, or with the severity `"note"`."""
+    """Create a finding with the severity of its code, or with the severity `"note"` if `as_note` is true."""
     return Finding(
         code=code,
         evidence=evidence,
@@ -225,10 +225,10 @@ class Findings(Sequence[Finding]):
     """Hold the findings of a check or an exam as a sequence, ordered by severity.
 
     Errors come first, then warnings, then notes. Findings of the same severity keep their order. Equal findings appear
-    once. `print` shows all findings as text.
+    only once. `print` shows all findings as text.
 
     Args:
-        found: Findings in the order in which they were made.
+        found: Findings in the order in which they were created.
 
     Example:
         >>> import tenterhook as th
@@ -271,8 +271,8 @@ class Findings(Sequence[Finding]):
         """Convert the findings to JSON.
 
         Returns:
-            A JSON object with the format version under `"tenterhook"` and a list under `"findings"`. Each entry of the
-            list has the fields of `Finding` and its title.
+            A JSON object with the format version under `"tenterhook"` and a list under `"findings"`. Each list
+            entry has the fields of a `Finding`, plus its title.
 
         Example:
             >>> import json

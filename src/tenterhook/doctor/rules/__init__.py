@@ -1,1 +1,1 @@
-"""Turn the recorded observations into findings, with one file for each family of codes."""
+"""Turn recorded observations into findings. Each module contains the rules for a group of related codes."""

@@ -14,7 +14,7 @@ from tenterhook.doctor.rules.never_fired import compile_again, expression_of
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 from tenterhook.rig.compiled.graph_cache import Cost
 
-#: recompilations because of one hook before the doctor reports them; a flag that is toggled causes two
+#: the doctor reports recompilations if one hook caused at least this many; toggling a flag causes only two
 HABIT = 3
 
 FIRST = "rig = th.attach(model, plan, optimizer=optimizer)  # before the first call, so nothing is compiled twice"
@@ -31,14 +31,14 @@ HOOK_INSIDE = (
 
 @rule("TH112")
 def cost_of_a_hook(about: Subject, cost: Cost | None = None, dropped: int = 0) -> Words | None:
-    """Report the cost of a hook in a compiled model, or how many graphs the hooks of a rig invalidated."""
+    """Report the cost of a hook in a compiled model, or how many graphs a rig's hooks invalidated."""
     if cost is None:
         were = "graph that was" if dropped == 1 else "graphs that were"
-        return Words(f"{dropped} {were} compiled without the hooks of the rig had to be compiled again", FIRST)
+        return Words(f"{dropped} {were} compiled without the rig's hooks had to be compiled again", FIRST)
     if not cost:
         return None
     targets = plural(cost.callbacks, "target")
-    evidence = f"compiled code calls {targets} of the hook through graph callbacks, without a graph break"
+    evidence = f"compiled code runs the hook on {targets} through graph callbacks, without a graph break"
     if not cost.callbacks:
         evidence = "the hook is on modules that run as compiled code"
     evidence += "; each callback copies its tensor" if cost.copies else ""
@@ -58,9 +58,9 @@ def compiled_without_it(hook: HookRecord, seen: Recording) -> Words | None:
     without = seen.events.compiler.without(hook)
     if not without:
         return None
-    more = " or more" if without == SAMPLES else ""
+    more = "at least " if without == SAMPLES else ""
     return Words(
-        f"{plural(without, 'backward')}{more} ran through code that was compiled before the hook "
+        f"the backward pass ran {more}{plural(without, 'time')} through code that was compiled before the hook "
         "was registered; code that was compiled later contains the hook",
         compile_again(hook),
     )
@@ -72,7 +72,7 @@ def operation_left_out(hook: HookRecord, seen: Recording) -> Words | None:
     if not names:
         return None
     return Words(
-        f"the hook calls {names[0]}, which declares that it changes nothing, and its result is unused, "
+        f"the hook calls {names[0]}, which declares that it changes no argument; the result is unused, "
         "so the compiler removed the call",
         '@torch.library.custom_op("my::look", mutates_args=("seen",))  # declare the tensor that it writes to\n'
         "def look(value: Tensor, seen: Tensor) -> None:\n    seen.add_(value.norm())",
@@ -84,13 +84,13 @@ def gradient_not_kept(about: HookRecord | Subject) -> Words:
     """Explain why a tensor that compiled code returned gets no gradient, in a hook or in `.grad`."""
     if isinstance(about, Subject):
         return Words(
-            f"retain_grad() was called on a {about.target} that compiled code returned; a backward ran through that "
-            "code, and .grad is None",
+            f"retain_grad() was called on {about.target!r}, which compiled code returned; a backward pass ran through "
+            "that code, but .grad is None",
             HOOK_INSIDE,
         )
     return Words(
-        f"{plural(about.fired, 'firing')}, each with None; compiled code is one node of the autograd graph, and its "
-        "backward returns no gradient for this tensor",
+        f"{plural(about.fired, 'firing')}, each with None; compiled code is one node of the autograd graph, and this "
+        "node returns no gradient for the tensor",
         HOOK_INSIDE,
     )
 
@@ -99,7 +99,7 @@ def gradient_not_kept(about: HookRecord | Subject) -> Words:
 def fires_around_the_model(about: Subject, call: str) -> Words:
     return Words(
         f"torch.compile(model) returned an OptimizedModule that calls the model, so the hook fires for both ({call})",
-        "model.compile()  # instead of model = torch.compile(model): adds no wrapper module",
+        "model.compile()  # instead of model = torch.compile(model), which adds a wrapper module",
     )
 
 
@@ -110,7 +110,7 @@ def compiled_again_and_again(hook: HookRecord, seen: Recording) -> Words | None:
         return None
     refused = any(one.refused for one in again)
     return Words(
-        _times(again) + ("; then the compiler reached its limit, and the code runs uncompiled" if refused else ""),
+        _times(again) + ("; then the compiler reached its limit, so the code now runs uncompiled" if refused else ""),
         IN_A_TENSOR,
         as_note=not refused,
     )
@@ -122,7 +122,7 @@ def breaks_the_graph(hook: HookRecord, seen: Recording) -> Words | None:
     reasons = compiler.breaks.get(hook.number, [])
     if hook.kind in FULL and isinstance(module, nn.Module) and hook.calls is not None and hook.calls.count:
         inside = compiler.runs(module) and module not in compiler.models
-        reasons = ["a graph cannot contain backward hooks of modules"] * (inside and compiler.breaks_for_backward)
+        reasons = ["a graph cannot contain module backward hooks"] * (inside and compiler.breaks_for_backward)
     if not reasons:
         return None
     return Words(
@@ -153,14 +153,14 @@ def compiled_by_itself(hook: HookRecord, seen: Recording) -> Words | None:
     refused = any(one.refused for one in again)
     return Words(
         f"the hook runs outside the graph and is compiled separately: {_times(again)}"
-        + ("; then the compiler reached its limit, and the hook runs uncompiled" if refused else ""),
+        + ("; then the compiler reached its limit, so the hook now runs uncompiled" if refused else ""),
         _disabled(hook),
         as_note=not refused,
     )
 
 
 def _recompiled(hook: HookRecord, seen: Recording) -> list[Recompiled]:
-    """Return the recompilations because of a hook, if there are enough to report."""
+    """Return the recompilations that a hook caused, or an empty list if there are too few to report."""
     again = seen.events.compiler.recompiled.get(hook.number, [])
     return again if len(again) >= HABIT else []
 
@@ -177,13 +177,13 @@ def _disabled(hook: HookRecord) -> str:
 
 
 def limit_reached(seen: Recording) -> Iterator[Finding]:
-    """Explain a program that failed because it reached the recompilation limit."""
+    """Explain why a program reached the recompilation limit and failed."""
     seen.events.compiler.collect()
     yield from list(found(*(recompilations_used_up(hook, seen) for hook in seen.hooks)))[:1]
 
 
 def of_the_program(seen: Recording) -> Iterator[Finding]:
-    """Find problems of a compiled program that do not belong to one recorded hook."""
+    """Find problems of a compiled program that do not belong to a single recorded hook."""
     for one in seen.events.compiler.emptied:
         about = Subject(target=one.name, by="retain_grad", place=one.caller.place, minor=not one.caller.users)
         yield from found(gradient_not_kept(about))

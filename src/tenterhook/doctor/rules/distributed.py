@@ -1,4 +1,4 @@
-"""Find problems of hooks under DDP, FSDP2 and tensor parallel, and hooks that differ between ranks."""
+"""Find problems with hooks under DDP, FSDP2 and tensor parallelism, and hooks that differ between ranks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def on_some_ranks(hook: HookRecord, diff: RankDiff) -> Words | None:
         return None
     acts = hook.changed or hook.in_place or hook.drifted or hook.dropped
     return Words(
-        f"rank {diff.here} has the hook and rank {diff.by} does not; the hook "
-        + ("changes the training of all ranks" if acts else "only observes")
+        f"rank {diff.here} has the hook, but rank {diff.by} does not; the hook "
+        + ("affects training on all ranks" if acts else "only observes")
         + f" and fired {plural(hook.fired, 'time')}",
         f"target.{hook.kind}(fn)  # on every rank; to log on one rank, check dist.get_rank() in fn",
         # The stages of a pipeline are different programs, so their hooks may differ.
@@ -33,12 +33,12 @@ def on_some_ranks(hook: HookRecord, diff: RankDiff) -> Words | None:
 def shard_is_not_in_the_graph(hook: HookRecord) -> Words | None:
     if hook.kind != TENSOR[0]:
         return None
-    ran = plural(len(hook.missed_backwards), "backward")
+    ran = plural(len(hook.missed_backwards), "time")
     return Words(
-        f"{ran} ran; the graph contains the full parameter, which FSDP2 gathers for each forward, and not the shard "
-        "that the hook is on",
+        f"the backward pass ran {ran}; the graph contains the full parameter, which FSDP2 gathers for each forward "
+        "pass, but not the shard that the hook is on",
         "p.register_post_accumulate_grad_hook(fn)  # fn(p): p.grad is this rank's shard of the reduced gradient\n"
-        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # or fn(grad), the same',
+        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # or use fn(grad)',
     )
 
 
@@ -46,11 +46,11 @@ def shard_is_not_in_the_graph(hook: HookRecord) -> Words | None:
 def not_synced(hook: HookRecord) -> Words | None:
     if not all(meeting.unsynced for meeting in hook.missed_backwards):
         return None
-    ran = plural(len(hook.missed_backwards), "backward")
+    ran = plural(len(hook.missed_backwards), "time")
     return Words(
-        f"{ran} ran, each after set_requires_gradient_sync(False): FSDP2 accumulates unreduced gradients and "
-        "does not set .grad",
-        "model.set_requires_gradient_sync(True)  # before the last backward of a step, so that the hook gets the sum",
+        f"the backward pass ran {ran}, each time after set_requires_gradient_sync(False); FSDP2 accumulates unreduced "
+        "gradients and does not set .grad",
+        "model.set_requires_gradient_sync(True)  # before the last backward pass of a step; the hook then gets the sum",
     )
 
 
@@ -58,16 +58,16 @@ def not_synced(hook: HookRecord) -> Words | None:
 def before_the_mean(hook: HookRecord) -> Words | None:
     if hook.uneven and limits(hook):
         return Words(
-            f"the hook limited {plural(hook.changed, 'gradient')} of this rank before DDP averaged over the ranks, "
-            "and the mean of limited gradients is not the limited mean",
+            f"the hook limited {plural(hook.changed, 'gradient')} on this rank before DDP averaged over the ranks; "
+            "the mean of the limited gradients is not the limited mean",
             f'th.hook(model, th.clip_norm(1.0), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)\n'
-            "clip_grad_norm_(model.parameters(), 1.0)  # or call this between backward and step",
+            "clip_grad_norm_(model.parameters(), 1.0)  # or call this between the backward pass and the step",
         )
     if hook.uneven or hook.changed or hook.drifted or hook.dropped:
         return None
     return Words(
-        f"the hook saw {plural(hook.fired, 'gradient')} of this rank, not the mean that the optimizer uses",
-        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # the mean',
+        f"the hook received {plural(hook.fired, 'gradient')} of this rank, not the mean that the optimizer uses",
+        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # gets the mean',
         as_note=True,
     )
 
@@ -76,7 +76,7 @@ def before_the_mean(hook: HookRecord) -> Words | None:
 def number_of_a_part(about: Subject, read: Read) -> Words:
     value = f"{read.value:.4g}" if isinstance(read.value, float) else str(read.value)
     return Words(
-        f"{read.how}() returned {value}; the placement is {read.placements}, so each of {read.ranks} ranks holds a "
+        f"{read.how}() returned {value}; the placement is {read.placements}, so each of the {read.ranks} ranks holds "
         "part of the result, and the parts were not combined",
         "x.full_tensor().item()  # combines the parts; call it on every rank\n"
         "x.to_local().item()     # or read this rank's part explicitly",
@@ -100,14 +100,14 @@ def not_reduced(about: Subject, strangers: dict[str, str]) -> Words:
     name, how = next(iter(strangers.items()))
     more = len(strangers) - 1
     return Words(
-        f"{name!r} was {how} after DDP was created, and gets the gradient of this rank only"
-        + (f" (and {more} more)" if more else ""),
+        f"{name!r} was {how} after DDP was created, so DDP does not reduce its gradient"
+        + (f" (the same applies to {plural(more, 'other parameter')})" if more else ""),
         "model = DistributedDataParallel(net)  # after all parameters are in place and unfrozen",
     )
 
 
 def across_ranks(seen: Recording, diff: RankDiff | None) -> Iterator[Finding]:
-    """Find problems that only appear when the ranks of a run are compared."""
+    """Find unreduced parameters, hooks that only some ranks have, and DTensor results that were read in part."""
     for replica in seen.events.spread.replicas:
         if replica.strangers:
             about = Subject(target=next(iter(replica.strangers)), place=replica.place)
@@ -126,7 +126,7 @@ def _reader(read: Read) -> Subject:
 
 
 def before_reduction(hook: HookRecord, seen: Recording, diff: RankDiff | None) -> Iterator[Finding]:
-    """Find problems of a tensor hook on a parameter that DDP reduces: the hook runs before the reduction."""
+    """Find problems with a tensor hook that runs before DDP reduces the gradient of its parameter."""
     if hook.spread != DDP or hook.kind not in TENSOR or not hook.fired:
         return
     if hook.drifted:

@@ -1,4 +1,4 @@
-"""Choose the rule that explains an error of PyTorch or of tenterhook."""
+"""Choose the rule that explains an error raised by PyTorch or tenterhook."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ from tenterhook.errors import (
     TenterhookError,
 )
 
-#: pattern of an error text of PyTorch, the rule that explains it, and the remedy; `layer` in a selector stands for the
-#: target of the hook
+#: pattern for the text of a PyTorch error, the rule that explains the error, and the remedy; `layer` in a selector
+#: stands for the hook's target
 _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
     (
         r"BackwardHookFunction.* is a view and is being modified inplace|modified inplace.*BackwardHook",
@@ -86,7 +86,7 @@ _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
         r"Weights only load failed|Unsupported (global|class)",
         pickled,
         '@th.action("mine", at=["grad"], modifies=True, elementwise=True, version=1)\ndef mine(grad): ...\n'
-        'torch.save({"hooks": rig.state_dict()}, path)  # holds names and tensors only',
+        'torch.save({"hooks": rig.state_dict()}, path)  # contains only names and tensors',
     ),
     (
         r"Can't (pickle|get) (local )?(object|attribute)|cannot pickle|Can't pickle",
@@ -102,7 +102,7 @@ _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
     (
         r"setup_context.*staticmethod|generate_vmap_rule",
         torch_func,
-        'th.hook(model, fn, on="layer", at="grad_output")  # or remove the hook before torch.func runs',
+        'th.hook(model, fn, on="layer", at="grad_output")  # or remove the hook before you use torch.func',
     ),
     (
         r"[Mm]odule-level backwards? hooks require|backwards? hooks.*compiled autograd|^Unsupported: ",
@@ -129,7 +129,7 @@ _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
         r"CheckpointError|[Rr]ecomputed values for the following tensors have different metadata|"
         r"number of tensors? .* during recomputation",
         gone_at_its_recomputation,
-        "loss.backward()  # runs the forward again\nhandle.remove()  # so remove the hook after it",
+        "loss.backward()  # runs the forward pass again\nhandle.remove()  # so remove the hook afterwards",
     ),
 )
 
@@ -140,8 +140,8 @@ _ARITY = re.compile(r"takes (from )?\d+.* positional arguments? but|missing \d+ 
 _RETURNS = {
     "register_hook": "return new_grad  # one tensor with the shape of the gradient, or None",
     "register_post_accumulate_grad_hook": "p.grad = new_grad  # assign the gradient instead of returning it",
-    "register_full_backward_hook": "return (new_grad_input,)  # a tuple, as long as grad_input, or None",
-    "register_full_backward_pre_hook": "return (new_grad_output,)  # a tuple, as long as grad_output, or None",
+    "register_full_backward_hook": "return (new_grad_input,)  # a tuple with the same length as grad_input",
+    "register_full_backward_pre_hook": "return (new_grad_output,)  # a tuple with the same length as grad_output",
 }
 
 
@@ -158,14 +158,14 @@ _SIGNATURES = {
 }
 
 
-#: for a rule about one kind of hook, the register functions of that kind
+#: the register functions of the hooks to which a rule can apply
 _INVOLVED: dict[Rule[...], tuple[str, ...]] = {
     excludes_in_place: BACKWARD,
     torch_func: BACKWARD,
     not_compilable: (*FORWARD, *BACKWARD),
 }
 
-#: rule that reports an error of tenterhook; the first matching class counts
+#: the rule that reports each class of tenterhook errors; the first matching class applies
 _OURS: tuple[tuple[type[TenterhookError], Rule[...]], ...] = (
     (DormantError, frozen_target),
     (ActionError, wrong_plan),
@@ -231,7 +231,7 @@ def _with_target(remedy: str, hook: HookRecord) -> str:
 
 
 def _involved(seen: Recording, rule: Rule[...], text: str) -> HookRecord | None:
-    """Return the hook that an error of PyTorch is about, if the rule and the text allow one only."""
+    """Return the hook that caused a PyTorch error, if the rule and the error text identify one."""
     kinds = _INVOLVED.get(rule)
     mine = [h for h in seen.hooks if not h.foreign and (kinds is None or h.kind in kinds)]
     if rule is pickled:
@@ -245,7 +245,7 @@ def _involved(seen: Recording, rule: Rule[...], text: str) -> HookRecord | None:
 
 
 def of_ours(error: TenterhookError, place: str | None = None) -> Finding:
-    """Turn an error of tenterhook into a finding."""
+    """Turn a tenterhook error into a finding."""
     rule = next(rule for kind, rule in _OURS if isinstance(error, kind))
     if isinstance(error, DormantError) and "optimizer" in error.fact:
         rule = in_no_optimizer

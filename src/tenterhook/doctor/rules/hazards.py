@@ -1,4 +1,4 @@
-"""Implement the rules TH5xx and TH6xx: hazards, and legacy, global and foreign hooks."""
+"""Implement the TH5xx and TH6xx rules: hazards, and legacy, global and foreign hooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, Hoo
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, quoting, rule
 
-#: backwards that retained their graph, or in which a hook kept a value, before the doctor reports them
+#: the doctor reports retained graphs and kept values if they occur in at least this many backward passes
 HABIT = 3
 
 excludes_in_place = quoting("TH508")
@@ -34,7 +34,7 @@ def changes_in_place(hook: HookRecord) -> Words | None:
 def holds_its_tensor(hook: HookRecord, alive: int, holding: int) -> Words:
     return Words(
         f"the hook refers to its tensor as {hook.holder!r}; {alive} of {holding} tensors that this line hooked are "
-        "still alive after a garbage collection, each with its graph",
+        "still alive after garbage collection, each with its graph",
         f"value = {hook.holder}.detach()\n{hook.holder}.register_hook(lambda grad: ...)  # use value in the function",
     )
 
@@ -42,7 +42,7 @@ def holds_its_tensor(hook: HookRecord, alive: int, holding: int) -> Words:
 @rule("TH503")
 def keeps_graphs(hook: HookRecord, kept: int, shown: int) -> Words:
     return Words(
-        f"{kept} of {shown} values that the hook received are still alive, with their graphs",
+        f"{kept} of {shown} values that the hook received are still alive, together with their graphs",
         "kept.append(value.detach())",
     )
 
@@ -52,8 +52,8 @@ def always_retains(about: Subject, retained: int, backwards: int) -> Words | Non
     if retained < HABIT or retained != backwards:
         return None
     return Words(
-        f"{retained} of {backwards} backwards retained their graph",
-        "loss.backward()  # use retain_graph=True only if the same graph runs again",
+        f"{retained} of {backwards} backward passes retained their graph",
+        "loss.backward()  # use retain_graph=True only if you need the same graph again",
     )
 
 
@@ -74,7 +74,7 @@ def kept_gradients_changed(hook: HookRecord) -> Words | None:
     if not over:
         return None
     return Words(
-        f"{len(over)} of the gradients that the hook kept have changed since", "kept.append(p.grad.detach().clone())"
+        f"the hook kept {plural(len(over), 'gradient')} that changed later", "kept.append(p.grad.detach().clone())"
     )
 
 
@@ -82,8 +82,8 @@ def kept_gradients_changed(hook: HookRecord) -> Words | None:
 def raised(hook: HookRecord, error: str, signature: str | None) -> Words:
     """Report a hook that raised an error. `signature` is given if the hook does not accept PyTorch's arguments."""
     if signature is None:
-        return Words(error, "# fix the function of the hook, or catch the error in it")
-    return Words(f"{error}; PyTorch calls it as {signature[4:-5]}", signature)
+        return Words(error, "# fix the hook's function, or catch the error inside it")
+    return Words(f"{error}; PyTorch calls the hook as {signature[4:-5]}", signature)
 
 
 @rule("TH509")
@@ -91,16 +91,19 @@ def gone_at_its_recomputation(hook: HookRecord) -> Words | None:
     if not hook.recomputed_without:
         return None
     return Words(
-        f"the hook changed {plural(hook.returned, 'forward')} and was removed; "
+        f"the hook changed {plural(hook.returned, 'output')} and was removed; "
         f"{plural(hook.recomputed_without, 'checkpoint')} ran again without it, so the gradients belong to a different "
-        "forward",
-        "loss.backward()  # runs the forward again\nhandle.remove()  # so remove the hook after it",
+        "forward pass",
+        "loss.backward()  # runs the forward pass again\nhandle.remove()  # so remove the hook afterwards",
     )
 
 
 @rule("TH510")
 def muted_itself(about: Subject, muted: int, targets: int, why: str) -> Words:
-    return Words(f"{muted} of {targets} targets: {why}", f'rig.unmute("{about.hook}")  # after you fix the action')
+    return Words(
+        f"the hook failed on {muted} of {targets} targets: {why}",
+        f'rig.unmute("{about.hook}")  # after you fix the action',
+    )
 
 
 @rule("TH601")
@@ -109,7 +112,7 @@ def legacy_hook(hook: HookRecord) -> Words | None:
         return None
     return Words(
         f"the hook fired {plural(hook.fired, 'time')} with the gradients of the last operation inside the module, not "
-        "of the module's inputs",
+        "with the gradients of the module's inputs",
         "module.register_full_backward_hook(fn)\n"
         f'th.hook(model, fn, on="{hook.owner.name}", at="grad_input")  # or this, with fn(grad)',
     )
@@ -118,7 +121,7 @@ def legacy_hook(hook: HookRecord) -> Words | None:
 @rule("TH602")
 def hooks_every_module(about: Subject, kind: str) -> Words:
     return Words(
-        f"{kind} hooks every module in the process, including modules of libraries",
+        f"{kind} hooks every module in the process, including library modules",
         f"for m in model.modules():\n    m.{kind.replace('module_', '')}(fn)",
     )
 
@@ -126,7 +129,7 @@ def hooks_every_module(about: Subject, kind: str) -> Words:
 @rule("TH603")
 def evaluates_text(about: Subject) -> Words:
     return Words(
-        "the text is not part of the program, and the program runs it as code",
+        "the program runs text as code, and the text is not a literal in the program",
         'th.hook(model, fn, on="type:Linear", at="output")  # compares names and runs no code',
     )
 
@@ -146,13 +149,13 @@ def took_the_place_of_another(hook: HookRecord) -> Words | None:
     if not hook.overwrote:
         return None
     return Words(
-        f"the new hook has the same id as a hook of the loaded model, and replaced it on {hook.owner.name!r}",
+        f"the new hook has the same id as one of the loaded model's hooks, which it replaced on {hook.owner.name!r}",
         "model.load_state_dict(torch.load(path))  # load weights only, then register every hook again",
     )
 
 
 def leaks(seen: Recording) -> Iterator[Finding]:
-    """Find memory that hooks keep alive, grouped by the line that registers the hooks."""
+    """Find memory that hooks keep alive, grouped by the line that registered the hooks."""
     groups: dict[str, list[HookRecord]] = {}
     for hook in seen.hooks:
         groups.setdefault(hook.caller.place, []).append(hook)

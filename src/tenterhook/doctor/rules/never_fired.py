@@ -1,4 +1,4 @@
-"""Implement the rules TH2xx: a hook never fired."""
+"""Implement the TH2xx rules, which explain why a hook never fired."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tenterhook.doctor.observe.hook_record import FORWARD, TENSOR, Calls, HookRe
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import SilentSites, Subject, Words, plural, quoting, rule
 
-NO_GRADIENT_FOR_INPUT = "# return a gradient for this input, not None, in the backward of the custom Function\n"
+NO_GRADIENT_FOR_INPUT = "# in backward() of the custom Function, return a gradient for this input instead of None\n"
 CHECKPOINT = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
 
 
 def _ran(hook: HookRecord) -> str:
-    return f"{plural(len(hook.missed_backwards), 'backward')} ran"
+    return f"the backward pass ran {plural(len(hook.missed_backwards), 'time')}"
 
 
 @rule("TH201")
@@ -24,13 +24,13 @@ def registered_too_late(hook: HookRecord) -> Words | None:
         if not hook.born.backwards:
             return None
         return Words(
-            f"{plural(hook.born.backwards, 'backward')} ran before the hook was registered, and none after that",
+            f"the backward pass ran {plural(hook.born.backwards, 'time')}, always before the hook was registered",
             "handle = y.register_hook(fn)\nloss.backward()  # after the registration",
         )
     if not hook.missed_backwards[-1].late or len(hook.missed_backwards) != 1:
         return None
     return Words(
-        "the module ran before the hook was registered, and was not called again",
+        "the module was called before the hook was registered, but not after",
         f"handle = module.{hook.kind}(fn)\nout = module(x)  # after the registration",
     )
 
@@ -39,7 +39,7 @@ def registered_too_late(hook: HookRecord) -> Words | None:
 def not_on_the_way_to_the_loss(about: HookRecord | SilentSites) -> Words:
     if isinstance(about, SilentSites):
         return Words(
-            f"{about.evidence}; no gradient reached it",
+            f"{about.evidence}; no gradient reached the target",
             "loss = criterion(model(x), y)  # use the model that the rig is attached to",
             about.some,
         )
@@ -47,13 +47,13 @@ def not_on_the_way_to_the_loss(about: HookRecord | SilentSites) -> Words:
     if about.kind not in TENSOR:
         calls = about.calls.count if about.calls is not None else 0
         return Words(
-            "the loss does not depend on the module's output" + (f" in {plural(calls, 'call')}" if calls else ""),
+            "the loss does not depend on the module's output" + (f" ({plural(calls, 'call')})" if calls else ""),
             "loss = criterion(model(x), y)  # use the module's output, and do not detach it",
         )
     if owner.is_parameter:
         return Words(
-            f"{_ran(about)}; no loss depends on the parameter: its module was not used, or ran without grad",
-            "h = self.encoder(x)  # in the forward: compute the loss from h, with grad enabled and without detach()",
+            f"{_ran(about)}; no loss depends on the parameter, because its module was not used or ran without grad",
+            "h = self.encoder(x)  # in forward(): compute the loss from h, with grad enabled and without detach()",
         )
     return Words(
         f"{_ran(about)}; no loss depends on the tensor" + (f" (created by {owner.made_by})" if owner.made_by else ""),
@@ -67,14 +67,14 @@ def frozen(hook: HookRecord) -> Words | None:
         return None
     return Words(
         f"{_ran(hook)} while requires_grad was False",
-        f'model.get_parameter("{_parameter_path(hook)}").requires_grad_(True)  # before the forward'
+        f'model.get_parameter("{_parameter_path(hook)}").requires_grad_(True)  # before the forward pass'
         if hook.owner.is_parameter
-        else "x.requires_grad_(True)  # before the forward",
+        else "x.requires_grad_(True)  # before the forward pass",
     )
 
 
 def _parameter_path(hook: HookRecord) -> str:
-    """Return the name that `get_parameter` accepts; for a parametrized weight it differs from the hook's target."""
+    """Return the name that `get_parameter` accepts. For a parametrized weight, the hook's target has another name."""
     place = hook.owner.place
     root, module = (place.root(), place.module()) if place is not None else (None, None)
     for prefix, candidate in root.named_modules() if root is not None else ():
@@ -104,13 +104,14 @@ def parameter_replaced(hook: HookRecord) -> Words | None:
     last, name = hook.missed_backwards[-1], hook.owner.name
     if last.sharded:
         return Words(
-            f"{_ran(hook)}; fully_shard or parallelize_module replaced {name!r} by a DTensor without the hook",
+            f"{_ran(hook)}; fully_shard or parallelize_module replaced {name!r} with a DTensor, "
+            "which does not have the hook",
             f'th.hook(model, fn, on="{name}", at="grad_final", optimizer=optimizer)  # selects by name\n'
-            "p.register_post_accumulate_grad_hook(fn)  # or register it after fully_shard(model)",
+            "p.register_post_accumulate_grad_hook(fn)  # or register the hook after fully_shard(model)",
         )
     if last.replaced:
         return Words(
-            f"{_ran(hook)}; {name!r} is now a different parameter object, without the hook",
+            f"{_ran(hook)}; {name!r} is now a different parameter object, which does not have the hook",
             f'th.hook(model, fn, on="{name}", at="grad")  # selects by name and follows replacements',
         )
     return None
@@ -120,13 +121,13 @@ def parameter_replaced(hook: HookRecord) -> Words | None:
 def another_model_ran(about: HookRecord | SilentSites, model: str, steps: int = 0) -> Words:
     if isinstance(about, SilentSites):
         return Words(
-            f"{about.evidence}; this model ran no forward in {plural(steps, 'step')}",
+            f"{about.evidence}; this model ran no forward pass in {plural(steps, 'step')}",
             "rig = th.attach(model, plan, optimizer=optimizer)  # attach to the model that is trained",
         )
     point = "grad" if about.kind in TENSOR else "output" if about.kind in FORWARD else "grad_output"
     return Words(
-        f"the loss came from another {model} object; no parameter of the hooked model was in the graph",
-        f'th.hook(model, fn, on="{about.owner.name}", at="{point}")  # model: the object that computes the loss',
+        f"the loss was computed by another {model} object; the graph contained no parameter of the hooked model",
+        f'th.hook(model, fn, on="{about.owner.name}", at="{point}")  # the model that computes the loss',
     )
 
 
@@ -137,14 +138,14 @@ def used_without_a_call(about: HookRecord | SilentSites) -> Words | None:
         if not isinstance(owner, nn.Module) or all(p.grad is None for p in owner.parameters()):
             return None
         return Words(
-            f"{about.evidence}; its parameters have gradients, so other code uses them without calling the module",
+            f"{about.evidence}; the module's parameters have gradients, so other code uses them directly",
             f'th.hook(model, fn, on="{about.first.name}.*", at="grad")  # hook the parameters',
             about.some,
         )
     if not about.missed_backwards or not about.missed_backwards[-1].used:
         return None
     return Words(
-        f"0 calls in {plural(len(about.missed_backwards), 'backward')} that used its parameters: "
+        f"{_ran(about)} and reached the module's parameters, but the module was called 0 times; "
         "the program calls .forward() or uses the weights directly",
         "out = module(x)  # not module.forward(x)\n"
         f'th.hook(model, fn, on="{about.below}", at="grad")  # or hook the parameters',
@@ -157,7 +158,7 @@ def output_without_tensors(hook: HookRecord) -> Words | None:
     if calls.odd is None:
         return None
     return Words(
-        f"{plural(calls.count, 'call')}; the output is a {calls.odd}, in which PyTorch does not look for tensors",
+        f"{plural(calls.count, 'call')}; PyTorch does not find all tensors in the output (type: {calls.odd})",
         f'th.hook(model, fn, on="{hook.owner.name}", at="grad_output")  # finds the tensors in any output',
     )
 
@@ -174,13 +175,13 @@ def compiled_before(hook: HookRecord, seen: Recording) -> Words | None:
 
 
 def compile_again(hook: HookRecord) -> str:
-    """Return the code that compiles the model with the hook."""
-    forget = "torch._dynamo.reset()         # discard the code without the hook"
+    """Return Python code that compiles the model again, with the hook."""
+    forget = "torch._dynamo.reset()         # discard the compiled code without the hook"
     return f"{expression_of(hook)}.{hook.kind}(fn)\n{forget}\nmodel = torch.compile(model)"
 
 
 def expression_of(hook: HookRecord) -> str:
-    """Return the code of an expression for the module that a hook is on."""
+    """Return a Python expression for the module that a hook is on."""
     return "model" if hook.owner.name == "." else f'model.get_submodule("{hook.owner.name}")'
 
 
@@ -191,12 +192,12 @@ def not_in_this_backward(hook: HookRecord) -> Words | None:
         return None
     if hook.kind in TENSOR:
         return Words(
-            f"{_ran(hook)}, the last through {last.backward}, which "
+            f"{_ran(hook)}, most recently through {last.backward}, which "
             + ("does not set .grad" if accumulated else "did not include the tensor"),
             "loss.backward()" + ("" if accumulated else "  # without inputs=, or with this tensor in inputs="),
         )
     return Words(
-        f"the backward was {last.backward}, which runs only the part of the graph that leads to its inputs",
+        f"the program called {last.backward}, which runs only the part of the graph that leads to its inputs",
         "loss.backward()",
     )
 
@@ -206,14 +207,15 @@ def removed_before_it_could_fire(hook: HookRecord, backwards: int) -> Words | No
     if hook.kind in FORWARD:
         return Words(
             "the hook was removed before the module was called",
-            "out = model(x)\nhandle.remove()  # after the forward",
+            "out = model(x)\nhandle.remove()  # after the forward pass",
         )
     if hook.removed is None or hook.removed.backwards == backwards:
         return None
     until = hook.removed.backwards
     return Words(
-        f"removed after {plural(until, 'backward')}, and {plural(backwards - until, 'backward')} ran later",
-        "loss.backward()\nhandle.remove()  # after the backward",
+        f"the backward pass ran {plural(until, 'time')} before the hook was removed, and "
+        f"{plural(backwards - until, 'time')} after",
+        "loss.backward()\nhandle.remove()  # after the backward pass",
     )
 
 
@@ -234,50 +236,55 @@ def never_called(about: HookRecord | SilentSites) -> Words:
         if about.first.point in ("step_pre", "step_post"):
             return Words(f"{about.evidence}; the optimizer did not step", "optimizer.step()  # after loss.backward()")
         if about.first.target.kind != "module":
-            return Words(about.evidence, 'th.tap(t, "name", within=self)  # call it in the forward')
-        evidence = f"{about.evidence}; the model's forward does not call it"
+            return Words(about.evidence, 'th.tap(t, "name", within=self)  # in the forward() of the module')
+        evidence = f"{about.evidence}; the model's forward() does not call the module"
         return Words(evidence, "print(rig)  # shows which targets fire", about.some)
     return Words(
-        f"this {about.owner.kind} was called 0 times",
-        f"{_call_of(about.owner.name)}  # in the forward of the model; or hook a module that runs",
+        f"this {about.owner.kind} module was called 0 times",
+        f"{_call_of(about.owner.name)}  # in the model's forward(); or hook a module that runs",
         isinstance(about.owner.now(), nn.ModuleList | nn.ModuleDict),
     )
 
 
 def _call_of(name: str) -> str:
-    """Return code that calls a module in the forward of its model."""
+    """Return Python code that calls a module in the `forward` method of its model."""
     return "out = model(x)" if name == "." else re.sub(r"\.(\d+)\b", r"[\1]", f"x = self.{name}") + "(x)"
 
 
 @rule("TH214")
 def no_backward(hook: HookRecord) -> Words:
     return Words(
-        "0 backwards ran after the hook was registered",
+        "no backward pass ran after the hook was registered",
         "loss = criterion(model(x), y)\nloss.backward()  # with parameters that require grad, outside torch.no_grad()",
     )
 
 
 @rule("TH215")
 def not_due(about: SilentSites | Subject, why: str, steps: int = 0) -> Words:
-    """Report a hook of a rig that waits. `why` is the reason its sites give, or its schedule."""
+    """Report a rig's hook that was not due. `why` is the reason that its sites recorded, or its schedule."""
     if isinstance(about, SilentSites):
         return Words(f"{about.evidence}; {why}", 'th.When(phase="any")')
-    return Words(f"{plural(steps, 'step')} ran, and the hook was due in none of them: When({why})", "th.When(every=1)")
+    return Words(
+        f"{plural(steps, 'step')} ran, but the hook was not due in any of them: When({why})", "th.When(every=1)"
+    )
 
 
 @rule("TH216")
 def gradient_was_none(about: HookRecord | SilentSites, why: str = "") -> Words:
-    """Report a gradient of None. `why` is the error of a raw hook, or the reason that sites of a rig give."""
+    """Report a gradient of None. `why` is the error that a raw hook raised, or the reason that a site recorded."""
     if isinstance(about, SilentSites):
-        return Words(f"{about.evidence}; {why}", f'print(rig.ledger["{about.first.hook}"])  # shows how often, and why')
+        return Words(
+            f"{about.evidence}; {why}",
+            f'print(rig.ledger["{about.first.hook}"])  # shows how often it was skipped, and why',
+        )
     if why:
         return Words(
             f"the hook was called with None and raised {why}",
             NO_GRADIENT_FOR_INPUT + "if grad is None:\n    return None",
         )
     return Words(
-        f"{plural(about.fired, 'firing')}, {about.nones} with None: the operation that uses the tensor returned no "
-        "gradient",
+        f"{plural(about.fired, 'firing')}, {about.nones} with None; the operation that uses the tensor returned no "
+        "gradient for it",
         NO_GRADIENT_FOR_INPUT + "# or hook a tensor that gets a gradient",
     )
 
@@ -287,7 +294,7 @@ def tensor_let_go(hook: HookRecord) -> Words | None:
     if hook.missed_backwards[0].alive:
         return None
     return Words(
-        f"{_ran(hook)}; the tensor was freed before the first of them, and no loss depends on it",
+        f"{_ran(hook)}; the tensor had already been freed, and no loss depends on it",
         "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # compute the loss from this y",
     )
 
@@ -304,8 +311,8 @@ def called_functionally(hook: HookRecord, functional: set[int]) -> Words | None:
     if hook.owner.id not in functional:
         return None
     return Words(
-        f"{_ran(hook)}, none with this parameter: functional_call used other tensors in its place",
-        "params[name].register_hook(fn)  # on the tensors that you pass\n"
+        f"{_ran(hook)}, but never with this parameter, because functional_call replaced it with another tensor",
+        "params[name].register_hook(fn)  # hook the tensors that you pass\n"
         "torch.func.functional_call(model, params, args)",
     )
 
@@ -313,8 +320,8 @@ def called_functionally(hook: HookRecord, functional: set[int]) -> Words | None:
 torch_func = quoting("TH219")
 not_compilable = quoting("TH221")
 
-#: rules whose findings are only notes if other hooks of the same line fired: a line that hooks many targets may hook
-#: some that this run does not use
+#: rules whose findings are only notes if the same line registered other hooks that fired; a line that hooks many
+#: targets may hook some that this run does not use
 OF_ONE_AMONG_MANY = (
     registered_too_late,
     not_on_the_way_to_the_loss,

@@ -1,4 +1,4 @@
-"""Implement the rules TH3xx: a hook fired but had no effect, or an unintended one."""
+"""Implement the TH3xx rules: a hook fired but had no effect, or an unintended effect."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 SCALE_FREE = frozenset(
     ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "Rprop", "SparseAdam", "Muon"]
 )
-NOT_REACHED = "# nothing to do if the gradient never reached the limit"
+NOT_REACHED = "# nothing to fix if no gradient was expected to exceed the limit"
 
 
 def limits(hook: HookRecord) -> bool:
-    """Return True if the function of a hook clamps, or divides by a norm."""
+    """Return True if the hook's function clamps values or divides by a norm."""
     return hook.reading is not None and hook.reading.limits
 
 
@@ -26,7 +26,7 @@ def limits(hook: HookRecord) -> bool:
 def returned_nothing(
     about: HookRecord | Subject, reading: Reading | None = None, function: str = "", fired: int = 0
 ) -> Words | None:
-    """Find a function that computes a new value and returns None. For a hook of a rig, `reading` is its source."""
+    """Find a function that computes a new value but returns None. For a rig's hook, `reading` describes its source."""
     if isinstance(about, Subject):
         if reading is None or reading.lost is None:
             return None
@@ -53,11 +53,16 @@ def returned_nothing(
 @rule("TH302")
 def returned_what_it_was_given(about: HookRecord | Subject, fired: int = 0) -> Words | None:
     if isinstance(about, Subject):
-        return Words(f"{plural(fired, 'firing')} returned exactly the received values", NOT_REACHED)
+        return Words(
+            f"in {plural(fired, 'firing')}, the hook returned exactly the values that it received", NOT_REACHED
+        )
     samples = about.samples
     if not samples or not all(look.equal for look in samples) or not about.changed:
         return None
-    return Words(f"{plural(len(samples), 'compared firing')} returned exactly the received values", NOT_REACHED)
+    return Words(
+        f"in {plural(len(samples), 'compared firing')}, the hook returned exactly the values that it received",
+        NOT_REACHED,
+    )
 
 
 @rule("TH303")
@@ -72,27 +77,28 @@ def changes_the_layers_before(hook: HookRecord) -> Words | None:
     return Words(
         f"{hook.changed} of {hook.fired} firings returned a new grad_input, which goes to the preceding layers; the "
         f"gradients of {', '.join(own)} are computed from grad_output and did not change",
-        f'th.hook(model, fn, on="{hook.below}", at="grad")  # fn(grad): the gradients of its parameters\n'
-        f'th.hook(model, fn, on="{hook.below}", at="grad_final", optimizer=optimizer)  # or those that the step uses',
+        f'th.hook(model, fn, on="{hook.below}", at="grad")  # fn(grad) gets the parameters\' gradients\n'
+        f'th.hook(model, fn, on="{hook.below}", at="grad_final", optimizer=optimizer)  '
+        "# or the gradients that the step uses",
     )
 
 
 @rule("TH304")
 def moved_all_the_same(hook: HookRecord) -> Words | None:
-    """Find elements whose gradient the hook set to zero and which the step still changed."""
+    """Find elements that the step changed although the hook had set their gradients to zero."""
     moved = [(delta, why) for delta, why in hook.moved if delta]
     if not moved or not _same_mask(hook):
         return None
     delta, why = moved[-1]
     return Words(
-        f"the hook set gradients to zero, but the step moved these elements by {delta:.4g}, because of {why}",
+        f"the hook set gradients to zero, but the step changed those elements by {delta:.4g}, because of {why}",
         'held = {"params": [p], "weight_decay": 0.0, "momentum": 0.0}  # a separate parameter group\n'
         "p.requires_grad_(False)                                       # or freeze the whole parameter",
     )
 
 
 def _same_mask(hook: HookRecord) -> bool:
-    """Return True if each firing zeroed the same elements. Otherwise, as in dropout, no element stays fixed."""
+    """Return True if each firing zeroed the same elements. Otherwise, as with dropout, no element should stay fixed."""
     masks = [look.zeroed for look in hook.samples if look.zeroed is not None]
     return not any(look.returned for look in hook.samples) or all(torch.equal(masks[0], mask) for mask in masks)
 
@@ -126,7 +132,7 @@ def divided_out_by_clipping(hook: HookRecord) -> Words | None:
 
 
 def _constant_factor(hook: HookRecord) -> float | None:
-    """Return the factor by which every firing multiplied its gradient, if it is positive and always the same."""
+    """Return the factor by which every firing multiplied its gradient, if the factor is positive and constant."""
     factors = [look.factor for look in hook.samples if look.factor is not None and not look.equal]
     if not factors or len(factors) != len(hook.samples) or max(factors) - min(factors) > 1e-4 * abs(factors[0]):
         return None
@@ -134,7 +140,7 @@ def _constant_factor(hook: HookRecord) -> float | None:
 
 
 def _clipped_again(hook: HookRecord) -> float | None:
-    """Return the factor of the last norm clipping, if each clipping cancelled the common factor."""
+    """Return the factor of the last norm clipping, if every clipping cancelled the hooks' common factor."""
     clips = [factor for factor, alike in hook.clipped if alike]
     taken_out = hook.clipped and len(clips) == len(hook.clipped) and max(clips) < 1
     return clips[-1] if taken_out else None
@@ -142,30 +148,33 @@ def _clipped_again(hook: HookRecord) -> float | None:
 
 @rule("TH307")
 def grad_of_no_leaf(hook: HookRecord, place: str) -> Words:
-    """Explain why the .grad of a non-leaf tensor is None. The warning of PyTorch is easy to miss."""
+    """Explain why the .grad of a non-leaf tensor is None. PyTorch's warning is easy to miss."""
     return Words(
-        f".grad was read at {place}; an operation created the tensor, so its gradient went on to the inputs of that "
-        f"operation ({plural(hook.fired, 'firing')}, {hook.changed} changed)",
-        "x = (torch.randn(2, 2) * 10).requires_grad_()  # a leaf: requires_grad_() comes last\n"
+        f".grad was read at {place}; an operation created the tensor, so its gradient was passed on to the inputs of "
+        f"that operation (the hook fired {plural(hook.fired, 'time')} and changed {plural(hook.changed, 'gradient')})",
+        "x = (torch.randn(2, 2) * 10).requires_grad_()  # a leaf, because requires_grad_() comes last\n"
         "x.retain_grad()                                # or keep the gradient of a non-leaf tensor",
     )
 
 
 @rule("TH308")
 def cleared_before_the_step(hook: HookRecord, *, by_itself: bool = False) -> Words | None:
-    """Find a gradient that was cleared before the step. `by_itself`: the hook set it to None before DDP reduced it."""
+    """Find a gradient that was cleared before the step.
+
+    `by_itself` means that the hook itself set the gradient to None, before DDP reduced it.
+    """
     if by_itself:
         return Words(
-            f"the hook set .grad to None in {hook.dropped} of {hook.fired} firings before DDP reduced it, so DDP "
-            "writes zeros",
+            f"the hook set .grad to None in {hook.dropped} of {hook.fired} firings before DDP reduced the gradient, "
+            "so DDP writes zeros",
             "loss.backward()\noptimizer.step()\noptimizer.zero_grad()  # after the step",
         )
     if not hook.cleared:
         return None
     return Words(
         f"the hook returned a gradient of norm {hook.samples[-1].returned:.4g}; at {hook.cleared} of {hook.reached} "
-        "steps the gradient of the parameter was None or zero",
-        "optimizer.zero_grad()  # before the backward\n"
+        "steps, the parameter's gradient was None or zero",
+        "optimizer.zero_grad()  # before the backward pass\n"
         "loss.backward()\n"
         "optimizer.step()       # without zero_grad() in between",
     )
@@ -178,7 +187,7 @@ def limit_on_scaled_gradient(hook: HookRecord) -> Words | None:
         return None
     (peak, limit), scale = scaled[-1].peaks, scaled[-1].scale
     return Words(
-        f"the loss was multiplied by {scale:g}, so the hook saw {peak:.4g} where the gradient was {peak / scale:.4g}",
+        f"the loss was multiplied by {scale:g}, so the hook received {peak:.4g} instead of {peak / scale:.4g}",
         f'th.hook(model, th.clip_value({limit:.4g}), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
     )
 
@@ -188,7 +197,7 @@ def no_optimizer_holds_it(hook: HookRecord, steps: int) -> Words | None:
     if not hook.changed or not steps or not hook.outside or hook.reached or not hook.owner.is_parameter:
         return None
     return Words(
-        f"the hook changed the gradient {plural(hook.changed, 'time')}; {plural(steps, 'step')} ran, but only of "
-        "optimizers without this parameter",
-        'optimizer.add_param_group({"params": [p]})  # or create the optimizer from the trained model',
+        f"the hook changed the gradient {plural(hook.changed, 'time')}; {plural(steps, 'step')} ran, but only in "
+        "optimizers that do not contain this parameter",
+        'optimizer.add_param_group({"params": [p]})  # or create the optimizer from the model that you train',
     )

@@ -1,4 +1,4 @@
-"""Implement the rules TH1xx: a hook was not installed, or not where it was intended."""
+"""Implement the TH1xx rules: a hook was not installed, or not in the intended place."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ saved_hooks_do_not_fit = quoting("TH110")
 
 @rule("TH103")
 def frozen_target(about: Subject, why: str) -> Words:
-    """Report a frozen target. `why` is the state of a raw hook's tensor, or why a rig's hook is dormant."""
+    """Report a frozen target. `why` is the state of a raw hook's tensor, or the reason why a rig's hook is dormant."""
     if about.by is not None:
         return Words(
-            f"{about.by} on {about.target!r}: the tensor {why}", "p.requires_grad_(True)  # before the forward"
+            f"{about.by} on {about.target!r}: the tensor {why}", "p.requires_grad_(True)  # before the forward pass"
         )
     return Words(why, "p.requires_grad_(True)  # the hook then becomes active")
 
@@ -32,7 +32,7 @@ def in_no_optimizer(about: Subject, why: str) -> Words:
 def refused(about: Subject, fact: str) -> Words:
     return Words(
         f"{about.by} on {about.target!r}: {fact}",
-        "y.register_hook(fn)  # gets the complete gradient, summed over all uses of y",
+        "y.register_hook(fn)  # receives the complete gradient, summed over all uses of y",
     )
 
 
@@ -43,18 +43,18 @@ def handle_was_loaded(about: Subject) -> Words:
 
 @rule("TH108")
 def model_was_copied(hook: HookRecord, model: str | None = None) -> Words | None:
-    """Report a hook that was copied. `model` is the class of the model, if the copy ran instead of the original."""
+    """Report a hook that was copied. `model` is the class of the model if the copy ran instead of the original."""
     if not hook.copies_fired:
         return None
     times = plural(hook.copies_fired, "time")
     if model is None:
         return Words(
-            f"the hook fired {plural(hook.fired, 'time')}, and {times} more on copies",
+            f"the hook fired {plural(hook.fired, 'time')} on the original and {times} on copies",
             "copied = copy.deepcopy(model)  # before you register hooks",
             as_note=True,
         )
     return Words(
-        f"a copy of the {model} ran: its hook fired {times}, and this hook 0 times",
+        f"a copy of the {model} object ran; the copied hook fired {times}, and this hook fired 0 times",
         "copied = copy.deepcopy(model)  # before you register hooks\n"
         f'copied.get_submodule("{hook.owner.name}").{hook.kind}(fn)',
     )
@@ -63,6 +63,7 @@ def model_was_copied(hook: HookRecord, model: str | None = None) -> Words | None
 @rule("TH109")
 def nothing_hooked(about: Subject, backwards: int, steps: int) -> Words:
     return Words(
-        f"{plural(backwards, 'backward')} and {plural(steps, 'step')} ran, and no hook was registered",
+        f"the backward pass ran {plural(backwards, 'time')} and the optimizer made {plural(steps, 'step')}, but no "
+        "hook was registered",
         'th.hook(model, fn, on="layer*", at="grad")  # raises an error if no name matches',
     )

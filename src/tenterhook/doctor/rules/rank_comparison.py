@@ -1,4 +1,4 @@
-"""Compare the exams of all ranks through the store, without a collective and with a short timeout."""
+"""Compare the exams of all ranks through the process group's store, without a collective and with a short timeout."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tenterhook.doctor.patch.recording import Recording
 PATIENCE = 5.0
 
 
-#: number of compared exams for each line that opens one
+#: for each line that opens an exam, the index of its last compared exam
 _compared: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class RankDiff:
-    """Describe another rank whose hooks differ from the hooks of this rank."""
+    """Describe another rank whose hooks differ from this rank's hooks."""
 
     here: int
     by: int
-    #: lines of the other rank that registered hooks
+    #: lines that registered hooks on the other rank
     lines: frozenset[str]
-    #: for each line, the parameters after the hooks of that line changed them
+    #: for each line, a summary of each parameter that its hooks changed, taken after the change
     drifts: dict[str, list[str]]
 
 
 def compared(exam: Recording) -> RankDiff | None:
-    """Return how another rank differs, or None if all ranks are equal or cannot be compared."""
+    """Return how another rank differs from this one, or None if all ranks agree or cannot be compared."""
     board = exam.events.spread.board
     if board is None or exam.failure is not None:
         return None
@@ -50,6 +50,6 @@ def line_of(hook: HookRecord) -> str:
 
 
 def drift_of(hook: HookRecord, hooks: list[HookRecord]) -> list[str]:
-    """List the drifts of all hooks that the same line registered."""
+    """List the changes to parameters by all hooks that the same line registered."""
     line = line_of(hook)
     return [one.drift for one in hooks if one.drifted and line_of(one) == line]

@@ -1,4 +1,4 @@
-"""Define what a rule is, and register each rule under the one code whose findings it produces."""
+"""Define rules. Each rule is registered under one code and produces the findings with that code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A = TypeVar("A", bound="About")
 
 
 class Subject(NamedTuple):
-    """Describe the hook or the place that a finding is about."""
+    """Describe the hook or the place that a finding refers to."""
 
     hook: str | None = None
     target: str | None = None
@@ -27,7 +27,7 @@ class Subject(NamedTuple):
 
 
 class SilentSites(NamedTuple):
-    """Describe the sites of one hook of a rig that were due and did not fire."""
+    """Describe the sites where a rig's hook was due but did not fire."""
 
     first: Site
     silent: int
@@ -35,15 +35,18 @@ class SilentSites(NamedTuple):
 
     @property
     def evidence(self) -> str:
-        return f"{self.silent} of {self.targets} targets never fired, though due {plural(self.first.due, 'time')}"
+        return (
+            f"the hook was due {plural(self.first.due, 'time')} but never fired on {self.silent} of "
+            f"{self.targets} targets"
+        )
 
     @property
     def some(self) -> bool:
-        """Return True if other sites of the hook fired. Then the finding is only a note."""
+        """Return True if other sites of the hook fired, which makes the finding only a note."""
         return self.silent < self.targets
 
 
-#: first argument of a rule: a raw hook, sites of a rig, or the subject of the finding itself
+#: first argument of a rule: a raw hook, the silent sites of a rig's hook, or the finding's subject itself
 About = HookRecord | SilentSites | Subject
 
 
@@ -51,36 +54,36 @@ class Words(NamedTuple):
     """Hold the texts of one finding."""
 
     evidence: str
-    #: instruction or code to copy; several lines are always Python code
+    #: an instruction, or code to copy; a remedy of several lines is always Python code
     remedy: str
     as_note: bool = False
 
 
-#: the rule of each code
+#: the rule for each code
 RULES: dict[str, Rule[...]] = {}
 
 
 class Rule(Generic[P]):
-    """Produce every finding of one code."""
+    """Produce the findings with one code."""
 
     def __init__(self, code: str, words: Callable[P, Words | None]) -> None:
         if code not in CODES:
-            raise ValueError(f"{code} is not a code of the doctor")
+            raise ValueError(f"{code} is not one of the doctor's codes")
         if code in RULES:
-            raise ValueError(f"{code} has a rule already")
+            raise ValueError(f"{code} already has a rule")
         self.code = code
         self.words = words
         RULES[code] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Finding | None:
-        """Return a finding if the rule finds its fault, else None."""
+        """Return a finding if the rule detects its problem, else None."""
         words = self.words(*args, **kwargs)
         about = args[0]
         assert isinstance(about, HookRecord | SilentSites | Subject)
         return None if words is None else self._finding(about, *words)
 
     def quote(self, about: About, evidence: str, remedy: str) -> Finding:
-        """Return a finding whose evidence is the text of an error of PyTorch or of tenterhook."""
+        """Return a finding whose evidence is the text of an error that PyTorch or tenterhook raised."""
         return self._finding(about, evidence, remedy)
 
     def _finding(self, about: About, evidence: str, remedy: str, as_note: bool = False) -> Finding:
@@ -99,7 +102,7 @@ class Rule(Generic[P]):
 
 
 def rule(code: str) -> Callable[[Callable[Concatenate[A, P], Words | None]], Rule[Concatenate[A, P]]]:
-    """Register a function as the rule of a code. Its first argument is the subject, and it returns words or None."""
+    """Register a function as the rule for a code. The function takes the subject first and returns `Words` or None."""
 
     def register(words: Callable[Concatenate[A, P], Words | None]) -> Rule[Concatenate[A, P]]:
         return Rule(code, words)
@@ -111,13 +114,13 @@ def quoting(code: str) -> Rule[[About]]:
     """Register a rule whose findings only quote errors, through `Rule.quote`."""
 
     def nothing(about: About) -> None:
-        """Return None: the rule has no texts of its own."""
+        """Return None, because the rule has no texts of its own."""
 
     return Rule(code, nothing)
 
 
 def subject_of(about: About) -> Subject:
-    """Return the subject of a finding about a hook, sites or a subject."""
+    """Return the subject that the first argument of a rule describes."""
     if isinstance(about, HookRecord):
         return Subject(about.function, about.owner.name, None, about.kind, about.caller.place, about.foreign)
     if isinstance(about, SilentSites):

@@ -1,4 +1,4 @@
-"""Find out why a hook never fired: try the reasons for its kind in order, and report the first that applies."""
+"""Find out why a hook never fired, by trying the possible reasons for its kind in order until one applies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Reasons = Iterator[Finding | None]
 
 
 def why_silent(hook: HookRecord, seen: Recording) -> Finding | None:
-    """Return why a hook never fired or got no gradient. Return None if it fired, or if nothing could have called it."""
+    """Return a finding that explains why a hook never fired or received no gradient, or None if no reason applies."""
     found = next((reason for reason in _reasons(hook, seen) if reason is not None), None)
     if found is None or found.code not in {one.code for one in OF_ONE_AMONG_MANY}:
         return found
@@ -61,7 +61,10 @@ def _reasons(hook: HookRecord, seen: Recording) -> Reasons:
 
 
 def _is_traced(hook: HookRecord, seen: Recording) -> bool:
-    """Return True if compiled code contains the hook, or one with the same function: modules of a class share code."""
+    """Return True if compiled code contains the hook or a hook with the same function.
+
+    Modules of one class can share compiled code.
+    """
     alike = (h for h in seen.hooks if h.code is hook.code and h.kind == hook.kind) if hook.code is not None else (hook,)
     return any(h.serial in traced for h in alike)
 
@@ -136,7 +139,7 @@ def _step(hook: HookRecord, seen: Recording) -> Reasons:
 
 
 def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:
-    """Yield the reasons that apply if no backward ran while the hook was registered."""
+    """Yield the reasons that apply if no backward pass ran while the hook was registered."""
     ran = seen.events.timeline.backwards
     until = hook.removed.backwards if hook.removed is not None else ran
     if until > hook.born.backwards:

@@ -1,4 +1,4 @@
-"""Implement the rules TH4xx: a hook fired too often, or at the wrong time."""
+"""Implement the TH4xx rules: a hook fired too often, or at the wrong time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 
 @rule("TH401")
 def acts_on_each_backward(hook: HookRecord) -> Words | None:
-    """Find a limit that holds for each of several backwards of a step, but not for their sum."""
+    """Find a limit that holds in each backward pass of a step, but not for the sum of the gradients."""
     used = hook.summed if hook.reached else hook.accumulating
     if not used or not hook.changed or not hook.owner.leaf or not limits(hook) or _in_both_passes(hook):
         return None
     peak = max((look.peaks[1] for look in hook.samples), default=0.0)
     return Words(
         f"{hook.accumulating} of {hook.fired} firings added to an existing .grad; each returned at most {peak:.4g}, "
-        "but their sum can be larger",
+        "but the sum can be larger",
         f'th.hook(model, th.clip_value({peak:.4g}), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
     )
 
@@ -31,8 +31,8 @@ def several_calls(hook: HookRecord) -> Words | None:
     if hook.kind not in BACKWARD or hook.most_in_backward <= 1:
         return None
     return Words(
-        f"the hook fired up to {plural(hook.most_in_backward, 'time')} in one backward, once for each call",
-        f'th.hook(model, lambda g, ctx: ..., on="{hook.owner.name}", at="grad_output")  # ctx.call numbers the calls',
+        f"the hook fired up to {plural(hook.most_in_backward, 'time')} in one backward pass, once for each call",
+        f'th.hook(model, lambda g, ctx: ..., on="{hook.owner.name}", at="grad_output")  # ctx.call is the call index',
     )
 
 
@@ -49,7 +49,7 @@ def fires_in_a_recomputation(hook: HookRecord) -> Words | None:
     if not hook.recomputed or hook.returned:
         return None
     return Words(
-        f"{hook.recomputed} of {hook.fired} firings were in a recomputation of the forward",
+        f"{hook.recomputed} of {hook.fired} firings occurred while a checkpoint recomputed the forward pass",
         f'th.hook(model, th.stats(), on="{hook.owner.name}", at="output")  # observes each call once',
     )
 
@@ -57,7 +57,7 @@ def fires_in_a_recomputation(hook: HookRecord) -> Words | None:
 @rule("TH405")
 def two_names(hook: HookRecord, times: int, other: str) -> Words:
     return Words(
-        f"{_registered(hook, times)}, which is also named {other!r}, so it runs more than once",
+        f"{_registered(hook, times)}, which is also named {other!r}, so the function runs more than once",
         "for name, p in model.named_parameters():  # lists a tied parameter once\n    p.register_hook(fn)",
     )
 
@@ -92,15 +92,15 @@ def changed_in_place_since(hook: HookRecord) -> Words | None:
     if not hook.rebased:
         return None
     return Words(
-        "the hook received the gradient of the value before the in-place operation",
-        "y = y * 2            # instead of y.mul_(2)\ny.register_hook(fn)  # register after the operation",
+        "the hook received the gradient with respect to the value before the in-place operation",
+        "y = y * 2            # instead of y.mul_(2)\ny.register_hook(fn)  # register the hook after the operation",
     )
 
 
 @rule("TH409")
 def added_again_and_again(hook: HookRecord, times: int, moments: int) -> Words:
     return Words(
-        f"{_registered(hook, times)}, in {plural(moments, 'step')}; each registration runs every time",
+        f"{_registered(hook, times)}, in {plural(moments, 'step')}, so it runs once for each registration",
         f"handle = target.{hook.kind}(fn)  # once, before the loop",
     )
 
@@ -110,23 +110,24 @@ def fires_after_its_removal(hook: HookRecord) -> Words | None:
     if not hook.late_firings or hook.kind not in BACKWARD:
         return None
     return Words(
-        f"{plural(hook.late_firings, 'firing')} after handle.remove(): the forward had put the hook into the graph",
-        "loss.backward()\nhandle.remove()  # after the backward",
+        f"the hook fired {plural(hook.late_firings, 'time')} after handle.remove(), because the forward pass had put "
+        "it into the graph",
+        "loss.backward()\nhandle.remove()  # after the backward pass",
     )
 
 
 @rule("TH411")
 def steps_inside_the_backward(about: Subject, steps: int, clips: int) -> Words:
     return Words(
-        f"{plural(steps, 'step')} ran inside a backward; gradient clipping found no gradient {plural(clips, 'time')}",
-        "clip_grad_norm_([p], 1.0)  # in the hook, before its step\n"
-        "loss.backward()            # or clip and step after the backward\n"
+        f"{plural(steps, 'step')} ran inside the backward pass; clipping found no gradients in {plural(clips, 'call')}",
+        "clip_grad_norm_([p], 1.0)  # in the hook, before the step\n"
+        "loss.backward()            # or clip and step after the backward pass\n"
         "clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
     )
 
 
 def _registered(hook: HookRecord, times: int) -> str:
-    return f"registered {plural(times, 'time')} on {hook.owner.name!r}"
+    return f"the function is registered {plural(times, 'time')} on {hook.owner.name!r}"
 
 
 def repeated(seen: Recording) -> Iterator[Finding]:
@@ -149,7 +150,7 @@ def repeated(seen: Recording) -> Iterator[Finding]:
 
 
 def _alike(seen: Recording) -> list[list[HookRecord]]:
-    """Group the hooks of one target by their function, and those of one line by their code object."""
+    """Group the hooks on each target by function, and also by code object if the same line registered them."""
     groups: dict[tuple[object, ...], list[HookRecord]] = {}
     for hook in seen.hooks:
         now = hook.owner.now()
