@@ -66,7 +66,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.DormantError,
         lambda m, o: (m.head.requires_grad_(False), attach(m, on="head.bias", at="grad", do=th.stats())),
         "hook 'h' at grad on 'head.bias': the hook cannot fire because the target is frozen\n"
-        "  remedy: set requires_grad=True, or use a pattern, so that the hook is dormant until the parameter is unfrozen",
+        "  remedy: set requires_grad=True, or use a pattern, so that the hook is dormant until the parameter is "
+        "unfrozen",
     ),
     "never called": (
         th.DormantError,
@@ -85,7 +86,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.NoMatchError,
         lambda m, o: attach(m, on="head.bias", at="grad_input", do=th.stats()),
         "hook 'h' at grad_input: no module is named 'head.bias'; that is the name of a parameter\n"
-        "  remedy: name its module 'head', or use a parameter point such as grad",
+        "  remedy: name the module 'head', or use a parameter point such as grad",
     ),
     "a module instead of a parameter": (
         th.NoMatchError,
@@ -103,7 +104,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="output", do=th.reverse()),
         "hook 'h' at output: the action 'reverse' is not available at this point\n"
-        "  remedy: use one of the action's points: grad_output, grad_input, grad, grad_accumulated, grad_final, value_grad",
+        "  remedy: use one of the action's points: grad_output, grad_input, grad, grad_accumulated, grad_final, "
+        "value_grad",
     ),
     "over the hook": (
         th.RefusedError,
@@ -115,8 +117,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.RefusedError,
         lambda m, o: attach(m, on="head", at="save_post", do=th.stats()),
         "hook 'h' at save_post: the action 'stats' is not available at this point\n"
-        "  remedy: use one of the action's points: input, output, grad_output, grad_input, grad, grad_accumulated, grad_final, "
-        "update, value, value_grad",
+        "  remedy: use one of the action's points: input, output, grad_output, grad_input, grad, grad_accumulated, "
+        "grad_final, update, value, value_grad",
     ),
     "compiled": (
         th.RefusedError,

@@ -124,8 +124,8 @@ class PlanFileError(PlanError):
 class ActionError(TenterhookError):
     """Raised when an action is not registered, is badly defined, or has wrong parameters.
 
-    Check the name and the parameters of the action. Import the module that registers the
-    action before you attach the plan.
+    Check the name and the parameters of the action. Import the module that registers the action before you attach the
+    plan.
     """
 
 

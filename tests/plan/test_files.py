@@ -527,7 +527,8 @@ def test_a_count_past_2_to_the_53_is_refused(field, literal):
 
 TOO_LONG = {
     Plan.from_json: "the text is longer than 65536 bytes",
-    Plan.from_toml: "the text is longer than 12288 bytes\n  remedy: write the plan as JSON, which may have up to 65536 bytes",
+    Plan.from_toml: "the text is longer than 12288 bytes\n"
+    "  remedy: write the plan as JSON, which may have up to 65536 bytes",
 }
 
 

@@ -1,7 +1,7 @@
 """Measure many tensors at once.
 
-Small tensors are copied into the rows of one buffer. Large tensors are read in place. During `attach`, the
-shapes determine the layout and whether the reduction is compiled.
+Small tensors are copied into the rows of one buffer. Large tensors are read in place. During `attach`, the shapes
+determine the layout and whether the reduction is compiled.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ def clip_value(x: Tensor, *, max: Positive) -> Tensor:
 def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") -> Tensor:
     """Clip the norm of each gradient, or of all gradients of the hook together.
 
-    A larger norm is scaled down to `max`, as in `torch.nn.utils.clip_grad_norm_`. The norm of a sharded tensor is
-    the norm of the whole tensor.
+    A gradient with a larger norm is scaled to the norm `max`, as in `torch.nn.utils.clip_grad_norm_`. The norm of a
+    sharded tensor is the norm of the whole tensor.
 
     Args:
         max: Largest norm that is left unchanged.
@@ -244,7 +244,7 @@ def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
     """Multiply a gradient by `-by`, which is known as gradient reversal.
 
     Args:
-        by: Factor, before its sign is changed.
+        by: Factor whose negative multiplies the gradient.
 
     Returns:
         An action for `Hook(do=...)`.

@@ -1,4 +1,4 @@
-"""A registry maps names of actions, which plans may use, to code.
+"""A registry maps the names of actions to their code.
 
 Only the program adds actions to a registry. A plan or a checkpoint names actions, but never contains code.
 """
@@ -137,7 +137,7 @@ class Definition:
             if p.name not in hints:
                 raise ActionError(
                     f"the parameter {p.name!r} of the action {self.name!r} has no type annotation",
-                    remedy=f"add a type, for example {p.name}: float",
+                    remedy=f"add a type annotation, for example {p.name}: float",
                 )
             kind = hints[p.name]
             if kind is Tensor:
@@ -402,7 +402,7 @@ def action(
     A two-phase action has `measure` and `partials`. `measure(value)` returns partial results, which tenterhook merges.
     If the action modifies values, the function is `fn(value, ctx)` and reads `ctx.merged`. If the action observes
     values, the function is `fn(merged, state)`. It runs once at the end of a step and returns a dict of tensors, each
-    with one element for each target.
+    with one row for each target.
 
     Args:
         name: Name of the action. The default is the name of the function.

@@ -34,8 +34,8 @@ MAX_INTEGER = 1 << 53
 
 #: matches a bracket, or a string together with the colon after it if the string is a key
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*+"?)(?:[ \t\n\r]*+(:))?+|[{}\[\]]', re.DOTALL)
-#: matches a whole string or comment, so that brackets inside it are not counted, or a single mark; possessive
-#: quantifiers keep the time linear
+#: matches one mark, or a whole string or comment, so that brackets inside strings and comments are not counted;
+#: possessive quantifiers keep the time linear
 _TOML_TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*+"{0,5}|\'\'\'(?:[^']|'{1,2}(?!'))*+'{0,5}'''
     r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+|[\[\]{}.=,\n]""",

@@ -19,7 +19,7 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Describe the call of a registered action as data: a name and parameters.
+    """Describe a call of a registered action as data: a name and parameters.
 
     Functions such as `stats` and `clip_norm` return an `Action`. `attach` looks up the code by name.
 
@@ -147,8 +147,9 @@ class Hook:
         do: Action to run: an `Action` such as `th.stats()`, or a function `fn(value)` or `fn(value, ctx)`.
         when: Steps in which the hook is due. The default is every step.
         expect: Number of targets that `on` must match. None accepts any number except 0. Taps are not counted.
-        on_error: `"raise"` raises a `HookError` when the action fails. `"mute"` warns and mutes the hook at that
-            target. None means `"mute"` for a registered action that observes, and `"raise"` for all other actions.
+        on_error: `"raise"` raises a `HookError` when the action fails. `"mute"` warns and mutes the hook at the
+            failing target. None means `"mute"` for a registered action that observes, and `"raise"` for all other
+            actions.
 
     Raises:
         PlanError: A field is not valid.

@@ -166,6 +166,6 @@ NOT_OFFERED: dict[str, str] = {
     "Optimizer step hooks (global)": "global state: fires for every optimizer in the process",
     "Node.register_hook, Node.register_prehook": "a Node has no name that is stable across forward passes",
     "graph.register_multi_grad_hook": "fires before the last gradient is accumulated; use grad_final",
-    "graph.saved_tensors_hooks": "an inner pair of hooks disables an outer pair, for example of activation offloading",
+    "graph.saved_tensors_hooks": "an inner pair of hooks disables an outer pair, such as one for activation offloading",
     "DistributedDataParallel.register_comm_hook": "a model can have only one such hook, which cannot be removed",
 }

@@ -44,7 +44,7 @@ Made = TypeVar("Made")
 
 
 def raise_on_all(error: TenterhookError | None) -> None:
-    """Raise the error from any rank on every rank, before any rank continues.
+    """Raise one rank's error on every rank, before any rank continues.
 
     If several ranks have an error, all ranks raise the error from the lowest of these ranks.
     """

@@ -86,8 +86,8 @@ def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) ->
     if not definition.two_phase:
         return False
     if one.hook.at not in GLOBAL_POINTS:
-        # The value is local to this rank. The results of a trigger are merged, because it decides for all ranks. Other
-        # results are merged only if an action observes shards that FSDP2 does not gather.
+        # The value is local to this rank. The results of a trigger are merged, because a trigger decides for all ranks.
+        # Other results are merged only if the action observes shards that FSDP2 does not gather.
         return definition.trigger or (sharded and not view.fsdp2 and not definition.modifies)
     spread = not even and (not definition.modifies or one.over_hook)
     return sharded or spread

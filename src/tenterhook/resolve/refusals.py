@@ -93,7 +93,8 @@ def check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ...
     if alone and any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
         raise RefusedError(
             f"{definition.name!r} is neither elementwise nor two-phase, but the parameters are sharded over ranks",
-            remedy="if each result element depends on one element only, register the action with elementwise=True",
+            remedy="register the action with elementwise=True if each element of the result depends only on the same "
+            "element of the value",
         )
     inside = hook.point.side != "state" and ("module" in hook.point.on or "tap" in hook.point.on)
     if view.tensor_parallel and inside and not definition.elementwise:

@@ -148,7 +148,7 @@ def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
         other = f"; that is the name of a {others[wanted].kind}" if wanted in others else ""
         remedy = f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
         if other and kind == "module":
-            remedy = f"name its module {wanted.rpartition('.')[0] or '.'!r}, or use a parameter point such as grad"
+            remedy = f"name the module {wanted.rpartition('.')[0] or '.'!r}, or use a parameter point such as grad"
         raise NoMatchError(
             f"no {kind} {'is named' if unknown else 'matches'} {wanted!r}{other}",
             remedy=remedy,

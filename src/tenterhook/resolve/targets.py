@@ -116,8 +116,8 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
                 parameters[id(parameter)] = (full, module, key, [])
     found = ModelTargets({}, {}, {}, tuple(compiled), sharded, places)
     for name, module, aliases in modules.values():
-        # A wrapper and the module inside it share a name. The walk yields the inner module last, so it replaces the
-        # wrapper.
+        # A wrapper and the module inside it share a name. The walk yields the inner module last, so the inner
+        # module replaces the wrapper.
         also = tuple(a for a in aliases if a != name) if aliases else ()
         found.modules[name] = Target(name, "module", weakref.ref(module), "", also)
     for name, owner, key, others in parameters.values():
