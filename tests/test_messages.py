@@ -65,45 +65,47 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "dormant": (
         th.DormantError,
         lambda m, o: (m.head.requires_grad_(False), attach(m, on="head.bias", at="grad", do=th.stats())),
-        "hook 'h' at grad on 'head.bias': the hook cannot fire here: frozen\n"
-        "  remedy: set requires_grad, or use a pattern: then the hook is dormant until the parameter is unfrozen",
+        "hook 'h' at grad on 'head.bias': the hook cannot fire because the target is frozen\n"
+        "  remedy: set requires_grad=True, or use a pattern, so that the hook is dormant until the parameter is "
+        "unfrozen",
     ),
     "never called": (
         th.DormantError,
         lambda m, o: attach(m, on="blocks", at="output", do=th.stats()),
-        "hook 'h' at output on 'blocks': the hook cannot fire here: a container that is never called\n"
+        "hook 'h' at output on 'blocks': the hook cannot fire because the target is a container that is never called\n"
         "  remedy: name the modules inside the container",
     ),
     "not in an optimizer": (
         th.DormantError,
         lambda m, o: attach(m, on="head.bias", at="update", do=th.stats(),
                             optimizer=torch.optim.SGD([m.first.weight], lr=0.1)),
-        "hook 'h' at update on 'head.bias': the hook cannot fire here: not in an optimizer\n"
-        "  remedy: pass its optimizer to attach, or use grad_accumulated",
+        "hook 'h' at update on 'head.bias': the hook cannot fire because the target is not in an optimizer\n"
+        "  remedy: pass the optimizer of this parameter to attach, or use grad_accumulated",
     ),
     "a parameter instead of a module": (
         th.NoMatchError,
         lambda m, o: attach(m, on="head.bias", at="grad_input", do=th.stats()),
-        "hook 'h' at grad_input: no module is named 'head.bias'; it is a parameter\n"
-        "  remedy: name its module 'head', or use a point of parameters such as grad",
+        "hook 'h' at grad_input: no module is named 'head.bias'; that is the name of a parameter\n"
+        "  remedy: name the module 'head', or use a parameter point such as grad",
     ),
     "a module instead of a parameter": (
         th.NoMatchError,
         lambda m, o: attach(m, on="head", at="grad", do=th.stats()),
-        "hook 'h' at grad: no parameter is named 'head'; it is a module\n"
+        "hook 'h' at grad: no parameter is named 'head'; that is the name of a module\n"
         "  remedy: use one of the nearest names: 'head.bias', 'head.weight'",
     ),
     "no optimizer": (
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="grad_final", do=th.stats()),
-        "hook 'h' at grad_final: this point needs an optimizer, and none was passed\n"
+        "hook 'h' at grad_final: this point needs an optimizer, but none was passed\n"
         "  remedy: pass optimizer=optimizer, or use grad_accumulated",
     ),
     "wrong point": (
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="output", do=th.reverse()),
         "hook 'h' at output: the action 'reverse' is not available at this point\n"
-        "  remedy: use one of its points: grad_output, grad_input, grad, grad_accumulated, grad_final, value_grad",
+        "  remedy: use one of the action's points: grad_output, grad_input, grad, grad_accumulated, grad_final, "
+        "value_grad",
     ),
     "over the hook": (
         th.RefusedError,
@@ -115,21 +117,21 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.RefusedError,
         lambda m, o: attach(m, on="head", at="save_post", do=th.stats()),
         "hook 'h' at save_post: the action 'stats' is not available at this point\n"
-        "  remedy: use one of its points: input, output, grad_output, grad_input, grad, grad_accumulated, grad_final, "
-        "update, value, value_grad",
+        "  remedy: use one of the action's points: input, output, grad_output, grad_input, grad, grad_accumulated, "
+        "grad_final, update, value, value_grad",
     ),
     "compiled": (
         th.RefusedError,
         lambda m, o: attach(torch.compile(m, backend="eager"), on="head", at="grad_input", do=th.stats()),
-        "hook 'h' at grad_input on 'head': compiled code calls this module, and the contribution of one call to "
-        "the gradient of its input is not available there\n"
-        "  remedy: use grad_output of the previous module, or attach to the uncompiled model",
+        "hook 'h' at grad_input on 'head': compiled code calls this module, so the contribution of one call to "
+        "the gradient of its input is not available\n"
+        "  remedy: use grad_output on the previous module, or attach to the uncompiled model",
     ),
     "tap in compiled code": (
         th.RefusedError,
         lambda m, o: attach(torch.compile(m, backend="eager"), on="**:probs", at="value", do=th.stats()),
-        "hook 'h' at value: the model is compiled, and taps do not exist in compiled code\n"
-        "  remedy: use output or grad_output of a module, or attach to the uncompiled model",
+        "hook 'h' at value: the model is compiled, but taps do not exist in compiled code\n"
+        "  remedy: use output or grad_output on a module, or attach to the uncompiled model",
     ),
     "taps counted": (
         th.RefusedError,
@@ -218,7 +220,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.ContractError,
         lambda m, o: (attach(m, on="head", at="grad_output", do=lambda g, ctx: g * ctx.value), backward(m)),
         "hook 'h' at grad_output on 'head': the value was not kept for this action\n"
-        "  remedy: register the action with @th.action(..., needs_value=True). Keeping a value costs memory",
+        "  remedy: register the action with @th.action(..., needs_value=True). Keeping the value costs memory",
     ),
     "in place": (
         th.InPlaceError,
@@ -235,20 +237,20 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "more than a number": (
         th.ContractError,
         lambda m, o: own(m, spills()),
-        "hook 'h' at output on 'head': emit got a tensor of shape (1, 2)\n"
+        "hook 'h' at output on 'head': emit received a tensor of shape (1, 2)\n"
         "  remedy: emit one number, such as x.norm() or x.mean()",
     ),
     "no target in an optimizer": (
         th.DormantError,
         lambda m, o: attach(m, on="**", at="grad_final", do=th.stats(),
                             optimizer=torch.optim.SGD(MLP().parameters(), lr=0.1)),
-        "hook 'h' at grad_final: none of its 8 targets is in an optimizer that was passed to attach\n"
-        "  remedy: pass to attach the optimizer that trains this model",
+        "hook 'h' at grad_final: none of the hook's 8 targets is in an optimizer that was passed to attach\n"
+        "  remedy: call attach with the optimizer that trains this model",
     ),
     "not an optimizer": (
         th.ResolveError,
         lambda m, o: th.attach(m, [], optimizer=m.parameters()),
-        "optimizer= received a generator\n  remedy: pass an Optimizer, or a list or dict of optimizers",
+        "optimizer= received an object of type generator\n  remedy: pass an Optimizer, or a list or dict of optimizers",
     ),
     "not a module": (
         th.ResolveError,

@@ -1,6 +1,6 @@
 """tenterhook is a hook layer for PyTorch training.
 
-Plans can be read and written without torch. All names that need torch are imported at their first use.
+Plans can be read and written without torch. Names that need torch are imported on first use.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: names that need torch, by package
+#: names that need torch, grouped by package
 _ACTIONS = (
     "Context",
     "Partial",

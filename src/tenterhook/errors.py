@@ -7,14 +7,14 @@
     ├── ResolveError           a plan does not fit the model
     │   ├── NoMatchError       a selector matches no target
     │   ├── ExpectError        a selector does not match the expected number of targets
-    │   ├── DormantError       a target that was named exactly cannot fire (frozen, or not in an optimizer)
-    │   └── RefusedError       the signal is not available on this model
+    │   ├── DormantError       a hook cannot fire in the current state of the model
+    │   └── RefusedError       the signal is not available on this model or to this action
     ├── AttachedError          the hook id is already attached, or is not attached
-    ├── HookError              the action raised an exception, which is the cause of this error
+    ├── HookError              the action raised an exception (see `__cause__`)
     ├── ContractError          the action did something that its point does not allow
-    │   ├── InPlaceError       the action changed its value in place
+    │   ├── InPlaceError       the action changed the value in place
     │   └── ReturnError        an action that only observes returned a value
-    ├── RanksError             the ranks do not agree: one is missing, or has a different plan
+    ├── RanksError             the ranks disagree: a rank is missing or has a different plan
     ├── NonFiniteError         `find_nonfinite` found the first NaN or infinity
     ├── StateError             a saved state cannot be read or written, or is damaged
     │   └── MismatchError      a saved state does not fit the model or the program
@@ -27,12 +27,12 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-#: longest fact and longest remedy that an error shows, in characters
+#: maximum length of the fact and of the remedy in an error text, in characters
 MAX_FACT, MAX_REMEDY = 4000, 600
 
 
 class Place(TypedDict, total=False):
-    """Hold the arguments that say where an error happened and how to fix it."""
+    """Hold the keyword arguments that locate an error and give its remedy."""
 
     hook: str | None
     target: str | None
@@ -44,8 +44,7 @@ class Place(TypedDict, total=False):
 class TenterhookError(Exception):
     """The base class of all errors that tenterhook raises.
 
-    The text of an error contains the place, the fact and the remedy. Catch this class to handle every error of
-    tenterhook.
+    The error text contains the place, the fact and the remedy. Catch this class to handle every tenterhook error.
 
     Args:
         fact: Description of what happened.
@@ -53,7 +52,7 @@ class TenterhookError(Exception):
         target: Name of the parameter, module, optimizer or tap.
         point: Name of the point, for example `"grad"`.
         rank: Rank of the process.
-        remedy: Instruction that fixes the problem.
+        remedy: Instruction for fixing the problem.
 
     Each argument is also an attribute. An attribute that does not apply is None.
     """
@@ -94,13 +93,13 @@ class TenterhookError(Exception):
         return self._text()
 
     def located(self, **place: str | int | None) -> TenterhookError:
-        """Add the place to the error, and return the error.
+        """Fill in missing attributes of the error, and return the error.
 
         Args:
-            **place: Values for `hook`, `target`, `point`, `rank` or `remedy`. A value that the error already has stays.
+            **place: Values for `hook`, `target`, `point`, `rank` or `remedy`. Values that are already set are kept.
 
         Returns:
-            This error, so that it can be raised in the same line.
+            This error, so that the caller can raise it in the same statement.
         """
         for name, value in place.items():
             if getattr(self, name) is None:
@@ -111,59 +110,61 @@ class TenterhookError(Exception):
 class PlanError(TenterhookError):
     """Raised when a `Hook`, a `When` or a `Plan` is not valid.
 
-    The text names the field and the value that is wrong. Correct that field.
+    The error text names the invalid field and its value. Correct that field.
     """
 
 
 class PlanFileError(PlanError):
     """Raised when a plan cannot be read from JSON or TOML, or cannot be written as JSON.
 
-    The text names the file, if there is one, and the place in the text. Correct the plan there.
+    The error text names the file, if any, and describes the problem. Correct the plan accordingly.
     """
 
 
 class ActionError(TenterhookError):
     """Raised when an action is not registered, is badly defined, or has wrong parameters.
 
-    Check the name and the parameters of the action. Import the module that registers it before you attach the plan.
+    Check the name and the parameters of the action. Import the module that registers the action before you attach the
+    plan.
     """
 
 
 class ResolveError(TenterhookError):
     """Raised when a plan cannot be attached to this model.
 
-    It is also raised when an argument of `attach` has the wrong type. Nothing was attached. The subclasses give the
-    reason.
+    This error is also raised when an argument to `attach` has the wrong type. Nothing was attached. The subclasses
+    give specific reasons.
     """
 
 
 class NoMatchError(ResolveError):
-    """Raised when a selector matches no target of the model, or an exact name does not exist.
+    """Raised when a selector matches no target in the model, or when an exactly named target does not exist.
 
     The remedy lists the most similar names. Correct `on`, or pass `expect=0` if no match is intended.
     """
 
 
 class ExpectError(ResolveError):
-    """Raised when a selector does not match exactly `expect` targets.
+    """Raised when the number of targets that a selector matches differs from `expect`.
 
-    Correct `on`, or correct `expect`.
+    Correct `on` or `expect`.
     """
 
 
 class DormantError(ResolveError):
-    """Raised when a hook cannot fire because of the present state of the model.
+    """Raised when a hook cannot fire because of the current state of the model.
 
-    Either a target that was named exactly is frozen, is not in an optimizer, or is a container that is never called; or
-    none of the targets is in an optimizer that was passed to `attach`. The remedy says what to change. A target that a
-    pattern matches does not raise this error: it is dormant until its state changes.
+    One cause is a target that was named exactly and is frozen, is not in an optimizer, or is a container that is never
+    called. The other cause is that none of the targets is in an optimizer that was passed to `attach`. The remedy
+    describes the change to make. At a target that only a pattern matches, the hook is dormant instead, until the state
+    of the model changes.
     """
 
 
 class RefusedError(ResolveError):
-    """Raised when the signal of a hook is not available on this model, or not to this action.
+    """Raised when a hook's signal is not available on this model or to this action.
 
-    The text gives the reason, and the remedy names a point or an action that works.
+    The error text gives the reason, and the remedy names an alternative.
     """
 
 
@@ -177,28 +178,29 @@ class AttachedError(TenterhookError):
 class HookError(TenterhookError):
     """Raised when the action of a hook raised an exception.
 
-    The exception is the `__cause__` of this error. Fix the action, or pass `on_error="mute"` to the hook: then a target
-    at which the action fails is muted with a warning, and training continues.
+    The exception is the `__cause__` of this error. Fix the action, or pass `on_error="mute"` to the hook. With
+    `"mute"`, tenterhook warns and mutes the hook at the target where the action failed, and training continues.
     """
 
 
 class ContractError(TenterhookError):
     """Raised when an action does something that its point or its registration does not allow.
 
-    For example, it returned a tensor of a different shape or dtype. The remedy says what the action must return.
+    For example, the action returned a tensor of a different shape or dtype. The remedy states what the action must do
+    instead.
     """
 
 
 class InPlaceError(ContractError):
     """Raised when an action changed its value in place.
 
-    Other tensors may share the memory, so the run may already be corrupt. The error is therefore raised even if
-    `on_error` is `"mute"`. Return a new tensor instead: `x * 2`, not `x.mul_(2)`.
+    Other tensors may share memory with the value, so the run may already be corrupted. The error is therefore raised
+    even if `on_error` is `"mute"`. Return a new tensor instead: `x * 2`, not `x.mul_(2)`.
     """
 
 
 class ReturnError(ContractError):
-    """Raised when an action that only observes returned a value.
+    """Raised when an action that only observes returns a value.
 
     The value would be lost, so the error is raised even if `on_error` is `"mute"`. Return None, or register the action
     with `modifies=True`.
@@ -216,11 +218,11 @@ class RanksError(TenterhookError):
 class NonFiniteError(TenterhookError):
     """Raised by `find_nonfinite` at the first value that is NaN or infinite.
 
-    `target` and `point` say where the value appeared.
+    The attributes `target` and `point` show where the value appeared.
 
     Args:
         fact: Description of what happened.
-        inputs: Tensors that the module received, if they are known. They are also the attribute `inputs`.
+        inputs: Input tensors of the module, if they are known. They are also available as the attribute `inputs`.
         **place: Values for `hook`, `target`, `point`, `rank` and `remedy`.
     """
 
@@ -232,25 +234,25 @@ class NonFiniteError(TenterhookError):
 class StoreError(TenterhookError):
     """Raised when a run folder cannot be read or written, or is damaged.
 
-    The text names the folder or the file. Follow the remedy, or pass another folder.
+    The error text names the folder or the file. Follow the remedy, or pass another folder.
     """
 
 
 class StateError(TenterhookError):
     """Raised when the saved state of a rig cannot be read or written, or is damaged.
 
-    Nothing was loaded. If the state is damaged, load an earlier checkpoint.
+    No state was loaded. If the state is damaged, load an earlier checkpoint.
     """
 
 
 class MismatchError(StateError):
     """Raised when a saved state does not fit the model or the program.
 
-    Read `report`, correct the differences or rename the targets, and load again.
+    Read `report`, correct the differences or rename the targets, and load the state again.
 
     Args:
         fact: Description of what happened.
-        report: List of all differences. It is also the attribute `report`.
+        report: Report of all differences. It is also available as the attribute `report`.
         **place: Values for `hook`, `target`, `point`, `rank` and `remedy`.
     """
 
@@ -260,9 +262,9 @@ class MismatchError(StateError):
 
 
 def brief(text: str, max_length: int = 200) -> str:
-    """Limit a text to `max_length` characters, and escape the characters that cannot be printed.
+    """Shorten a text to at most `max_length` characters, and escape nonprintable characters.
 
-    Texts from files or other programs may be very long, or may contain control codes for the terminal.
+    Texts from files or other programs may be very long or contain terminal control codes.
     """
     if len(text) > max_length:
         text = f"{text[: max_length - 3]}..."
@@ -272,7 +274,7 @@ def brief(text: str, max_length: int = 200) -> str:
 
 
 def nearest(name: str, names: list[str] | tuple[str, ...], count: int = 3) -> list[str]:
-    """Return the names that are most similar to `name`, the best match first."""
+    """Return the names that are most similar to `name`, best match first."""
     import difflib
 
     close = difflib.get_close_matches(name, names[:5000], n=count, cutoff=0.5)

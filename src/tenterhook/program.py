@@ -15,14 +15,14 @@ from typing import Any
 def run(program: str, arguments: Sequence[str], around: AbstractContextManager[Any], *, module: bool = False) -> int:
     """Run `python program arguments`, or `python -m program arguments`, inside `around`, and return the exit code.
 
-    If the program ends with an error, the context manager `around` receives it.
+    If the program ends with an error, the context manager `around` receives the exception.
     """
     argv, path, code = sys.argv[:], sys.path[:], 0
     sys.argv = [program, *arguments]
     sys.path[0:0] = [os.getcwd()] if module else [str(Path(program).resolve().parent)]
     try:
         with around:
-            # The objects of the program must stay alive until the context has ended.
+            # Keep the program's objects alive until the context manager has exited.
             namespace = (
                 runpy.run_module(program, run_name="__main__", alter_sys=True)
                 if module
@@ -45,7 +45,7 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
 
 
 def _program_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the leading frames of this module and of runpy."""
+    """Return a traceback without its leading frames from this module and runpy."""
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         trace = trace.tb_next
     return trace

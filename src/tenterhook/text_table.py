@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: number of targets that a table lists; the others are only counted
+#: maximum number of targets that a table lists; any others are only counted
 MOST = 12
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Hold a title, column names, rows of cells and a line below them."""
+    """Hold the title, column names, rows and footer of a table."""
 
     title: str
     head: Sequence[str]

@@ -35,5 +35,5 @@ def test_the_ratio_of_the_update_norm_to_the_parameter_norm(together: bool):
 
 def test_it_is_allowed_at_updates_only():
     model = nn.Linear(2, 1)
-    with pytest.raises(th.RefusedError, match="use one of its points: update"):
+    with pytest.raises(th.RefusedError, match="use one of the action's points: update"):
         th.attach(model, th.Hook("r", on="weight", at="grad", do=th.ratio()))

@@ -58,8 +58,8 @@ def test_an_unknown_action_is_refused_and_nothing_is_imported(mlp):
         th.attach(mlp, [th.Hook("h", on="**", at="grad", do=th.Action("clip_valu", {"max": 1}))])
     assert str(error.value) == (
         "hook 'h' at grad: the action 'clip_valu' is not registered; the nearest is 'clip_value'\n"
-        '  remedy: first import the module that has @th.action("clip_valu"), or pass --actions MODULE to the command. '
-        "A plan never imports code"
+        '  remedy: first import the module that contains @th.action("clip_valu"), or pass --actions MODULE to the '
+        "command. A plan never imports code"
     )
     with pytest.raises(th.ActionError):
         th.attach(mlp, [th.Hook("h", on="**", at="grad", do=th.Action("antigravity", {}))])
@@ -75,7 +75,7 @@ def test_another_action_of_the_same_name_is_an_error_a_newer_version_is_not():
     @th.action("mine", registry=registry)
     def again(x: Tensor) -> None: ...
 
-    with pytest.raises(th.ActionError, match=r"another action 'mine' is already registered, from .*test_registry\.py:"):
+    with pytest.raises(th.ActionError, match=r"another action 'mine' is already registered at .*test_registry\.py:"):
 
         @th.action("mine", registry=registry)
         def other(x: Tensor) -> None:
@@ -124,7 +124,7 @@ def test_a_tensor_parameter_is_named_in_the_plan_and_given_at_attach(mlp, sgd, t
         th.attach(mlp, plan)
     assert str(error.value) == (
         "hook 's' at output: steer needs the tensor 'v', which was not passed\n"
-        '  remedy: pass it: attach(..., tensors={"v": ...})'
+        '  remedy: pass the tensor: attach(..., tensors={"v": ...})'
     )
     bare = mlp(torch.zeros(1, 4))
     th.attach(mlp, plan, tensors={"v": torch.ones(2)})
@@ -172,15 +172,15 @@ def test_by_default_an_action_has_the_name_of_its_function():
         ),
         (
             {"state": {"mean": torch.zeros(3)}},
-            "the action 'own' declares its state with a Tensor, but declared state holds numbers\n"
-            '  remedy: declare one number for each name, as in state={"mean": 0.0}, and put tensors into ctx.state '
-            "without declaring them",
+            "the action 'own' declares state of type Tensor, but declared state consists of numbers\n"
+            '  remedy: declare one number for each name, as in state={"mean": 0.0}. Store tensors in ctx.state without '
+            "declaring them",
         ),
         (
             {"state": ["mean"]},
-            "the action 'own' declares its state with a list, but declared state holds numbers\n"
-            '  remedy: declare one number for each name, as in state={"mean": 0.0}, and put tensors into ctx.state '
-            "without declaring them",
+            "the action 'own' declares state of type list, but declared state consists of numbers\n"
+            '  remedy: declare one number for each name, as in state={"mean": 0.0}. Store tensors in ctx.state without '
+            "declaring them",
         ),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_wrong_contract_is_refused_at_registration(contract, text):
 def test_a_built_in_name_cannot_be_reused():
     with pytest.raises(th.ActionError) as error:
         th.action("scale", registry=fresh())(lambda x: None)
-    assert error.value.remedy == "give it another name"
+    assert error.value.remedy == "give the new action another name"
 
 
 def test_the_generator_of_a_hook_needs_no_arguments_and_leaves_the_global_one(mlp):

@@ -58,8 +58,8 @@ def test_a_plan_is_read_without_torch(plan: Path):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines() == [
-        f"1 hooks, digest {th.Plan.load(plan).digest}", "  norms: stats() at grad_final on **.weight",
-        "the targets and the actions were not checked: pass --model module:factory", "False",
+        f"1 hook, digest {th.Plan.load(plan).digest}", "  norms: stats() at grad_final on **.weight",
+        "the targets and the actions were not checked; to check them, pass --model module:factory", "False",
     ]  # fmt: skip
 
 

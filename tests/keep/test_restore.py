@@ -396,8 +396,8 @@ def test_every_kind_of_mismatch_is_in_one_report():
         "'blocks.0.lin'",
         "  hook 'expected': found 1 target, expected 2: blocks.0.lin.bias; correct `on`, or write expect=1",
         "  hook 'unknown': the action 'unknown' is not registered; the nearest is 'unknow'; first import the module "
-        'that has @th.action("unknown"), or pass --actions MODULE to the command. A plan never imports code',
-        "  hook 'final': this point needs an optimizer, and none was passed; pass optimizer=optimizer, or use "
+        'that contains @th.action("unknown"), or pass --actions MODULE to the command. A plan never imports code',
+        "  hook 'final': this point needs an optimizer, but none was passed; pass optimizer=optimizer, or use "
         "grad_accumulated",
         "  hook 'missing' on 'head.bias': saved, but not on this model",
         "  hook 'extra' on 'embed.scale': on this model, but not saved",
@@ -453,8 +453,8 @@ def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps
         th.restore(model, run.rig.state_dict(), optimizer=optimizer, actions=ACTIONS)
     assert str(error.value) == (
         "the saved state does not fit: 1 difference\n"
-        "  hook 'named' on 'head.bias': the hook cannot fire here: frozen; set requires_grad, or use a pattern: "
-        "then the hook is dormant until the parameter is unfrozen\n"
+        "  hook 'named' on 'head.bias': the hook cannot fire because the target is frozen; set requires_grad=True, "
+        "or use a pattern, so that the hook is dormant until the parameter is unfrozen\n"
         "  remedy: pass strict=False to load what fits"
     )
     run.rig.remove("named")

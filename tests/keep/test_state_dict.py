@@ -176,7 +176,7 @@ def test_a_target_that_is_gone_is_left_out(run: Run):
     run.model.blocks = nn.ModuleList([run.model.blocks[1]])
     run.model.head.register_parameter("bias", None)
     run.train([6])
-    assert run.rig.ledger["momentum"].dormant == {"head.bias": "no longer on the model under this name"}
+    assert run.rig.ledger["momentum"].dormant == {"head.bias": "no longer in the model under this name"}
     state = run.rig.state_dict()
     assert raw(of(state, "targets/zscore")).split(b"\0") == [
         b"embed.weight", b"embed.bias", b"blocks.0.lin.weight", b"blocks.0.lin.bias", b"head.weight",

@@ -242,7 +242,7 @@ def test_a_function_without_a_name_is_not_written(write, do, code, name):
     plan = Plan([Hook("a", on="x", at="grad", do=do)])
     assert refusal(write, plan, kind=PlanError) == (
         f"hook 'a' at grad: the function at {__file__}:{code.co_firstlineno} is not registered, "
-        "so a file cannot name it\n"
+        "so a plan file cannot refer to it\n"
         f'  remedy: register the function: write @th.action("{name}") above its def'
     )
 
@@ -254,10 +254,10 @@ def test_a_function_without_a_name_is_not_written(write, do, code, name):
         (-(2**53) - 1, "hook 'a': the number -9007199254740993 is not within ±2^53"),
         (float("nan"), "hook 'a': the number nan is not finite"),
         (float("-inf"), "hook 'a': the number -inf is not finite"),
-        ({1}, "hook 'a': a set cannot be a parameter\n  remedy: use a type that JSON has"),
-        (b"x", "hook 'a': a bytes cannot be a parameter\n  remedy: use a type that JSON has"),
-        ([double], "hook 'a': a function cannot be a parameter\n  remedy: use a type that JSON has"),
-        ({"x": {1: 2}}, "hook 'a': a dict cannot be a parameter\n  remedy: use a type that JSON has"),
+        ({1}, "hook 'a': a parameter cannot have type set\n  remedy: use a JSON type"),
+        (b"x", "hook 'a': a parameter cannot have type bytes\n  remedy: use a JSON type"),
+        ([double], "hook 'a': a parameter cannot have type function\n  remedy: use a JSON type"),
+        ({"x": {1: 2}}, "hook 'a': a parameter cannot have type dict\n  remedy: use a JSON type"),
     ],
 )
 def test_a_value_that_json_has_not_is_not_written(value, text):
@@ -410,11 +410,11 @@ def test_load_says_which_file_and_which_hook_is_wrong(tmp_path):
         (CANONICAL[:-1], f"the text is not a plan: Input data was truncated{NOT_A_PLAN}"),
         (
             '{"tenterhook":1,"hooks":[{"id":"a","on":"x","at":"grad","do":{}}]}',
-            "hook 'a': do names 0 actions\n  remedy: name exactly one action in each hook",
+            "hook 'a': `do` names 0 actions\n  remedy: name exactly one action in each hook",
         ),
         (
             '{"tenterhook":1,"hooks":[{"id":"a","on":"x","at":"grad","do":{"s":{},"t":{}}}]}',
-            "hook 'a': do names 2 actions\n  remedy: name exactly one action in each hook",
+            "hook 'a': `do` names 2 actions\n  remedy: name exactly one action in each hook",
         ),
     ],
 )
@@ -454,11 +454,11 @@ def test_json_is_read_strictly(text):
 @pytest.mark.parametrize(
     "text, message",
     [
-        (with_field('"expect":-1'), "hook 'a' at grad: expect=-1 is not a count"),
+        (with_field('"expect":-1'), "hook 'a' at grad: expect=-1: expect must be a whole number of at least 0"),
         (with_field('"when":{"every":0}'), "hook 'a': When(every=0): every must be a whole number of at least 1"),
         (with_param("1").replace('"x"', '"a.***"'), "hook 'a' at grad: the pattern 'a.***' has three stars in a row\n"
          "  remedy: use * or **"),
-        (CANONICAL.replace('"id":"probs"', '"id":"attn"'), "hook 'attn': two hooks of the plan have this id\n"
+        (CANONICAL.replace('"id":"probs"', '"id":"attn"'), "hook 'attn': two hooks in the plan have this id\n"
          "  remedy: give each hook its own id"),
     ],
 )  # fmt: skip
@@ -527,7 +527,8 @@ def test_a_count_past_2_to_the_53_is_refused(field, literal):
 
 TOO_LONG = {
     Plan.from_json: "the text is longer than 65536 bytes",
-    Plan.from_toml: "the text is longer than 12288 bytes\n  remedy: write the plan as JSON, which may have 65536 bytes",
+    Plan.from_toml: "the text is longer than 12288 bytes\n"
+    "  remedy: write the plan as JSON, which may have up to 65536 bytes",
 }
 
 

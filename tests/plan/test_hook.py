@@ -43,7 +43,7 @@ def refusal(make) -> str:
 
 
 ID_REMEDY = "\n  remedy: use up to 64 letters, digits and _ . # -, and begin with a letter, a digit or _"
-DO_REMEDY = "\n  remedy: pass a function of the value, or an action such as th.clip_value(1.0)"
+DO_REMEDY = "\n  remedy: pass a function fn(value), or an action such as th.clip_value(1.0)"
 POINT_REMEDY = "\n  remedy: run `tenterhook points` to list the points"
 
 
@@ -54,7 +54,7 @@ def test_an_id_is_letters_digits_and_a_few_signs(id):
 
 @pytest.mark.parametrize("id", ["", ".a", "-a", "#a", "a b", "a/b", "a\n", "é", "a" * 65, None, 5])
 def test_what_is_not_an_id_is_refused(id):
-    assert refusal(lambda: hook(id)) == f"{id!r} is not a hook id{ID_REMEDY}"
+    assert refusal(lambda: hook(id)) == f"{id!r} is not a valid hook id{ID_REMEDY}"
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_what_is_not_an_id_is_refused(id):
         ({"at": "zzz"}, f"hook 'a': the point 'zzz' does not exist{POINT_REMEDY}"),
         ({"at": 5}, f"hook 'a': the point 5 does not exist{POINT_REMEDY}"),
         ({"at": ["grad"]}, f"hook 'a': the point ['grad'] does not exist; the nearest is 'grad'{POINT_REMEDY}"),
-        ({"on": 5}, "hook 'a' at grad: on=5 is not a name or a list of names"),
-        ({"on": None}, "hook 'a' at grad: on=None is not a name or a list of names"),
-        ({"on": ["x", 5]}, "hook 'a' at grad: on=['x', 5] is not a name or a list of names"),
-        ({"on": b"x"}, "hook 'a' at grad: on=b'x' is not a name or a list of names"),
+        ({"on": 5}, "hook 'a' at grad: on=5 is neither a name nor a list of names"),
+        ({"on": None}, "hook 'a' at grad: on=None is neither a name nor a list of names"),
+        ({"on": ["x", 5]}, "hook 'a' at grad: on=['x', 5] is neither a name nor a list of names"),
+        ({"on": b"x"}, "hook 'a' at grad: on=b'x' is neither a name nor a list of names"),
         (
             {"on": []},
             "hook 'a' at grad: the selector is empty\n  remedy: name a target, or write \"**\" for all targets",
@@ -85,12 +85,12 @@ def test_what_is_not_an_id_is_refused(id):
         (
             {"do": "stats"},
             "hook 'a' at grad: do='stats' is neither an action nor a function\n"
-            "  remedy: pass the action itself: do=th.stats(); only a plan file names it by a string",
+            "  remedy: pass the action itself: do=th.stats(); only a plan file refers to an action by its name",
         ),
-        ({"expect": -1}, "hook 'a' at grad: expect=-1 is not a count"),
-        ({"expect": True}, "hook 'a' at grad: expect=True is not a count"),
-        ({"expect": 2.0}, "hook 'a' at grad: expect=2.0 is not a count"),
-        ({"expect": "2"}, "hook 'a' at grad: expect='2' is not a count"),
+        ({"expect": -1}, "hook 'a' at grad: expect=-1: expect must be a whole number of at least 0"),
+        ({"expect": True}, "hook 'a' at grad: expect=True: expect must be a whole number of at least 0"),
+        ({"expect": 2.0}, "hook 'a' at grad: expect=2.0: expect must be a whole number of at least 0"),
+        ({"expect": "2"}, "hook 'a' at grad: expect='2': expect must be a whole number of at least 0"),
         ({"when": 10}, "hook 'a': when=10 is not a When\n  remedy: write when=th.When(every=10)"),
         ({"when": None}, "hook 'a': when=None is not a When\n  remedy: write when=th.When(every=10)"),
         ({"on_error": "ignore"}, "hook 'a': on_error='ignore': on_error must be 'raise' or 'mute'"),
@@ -294,7 +294,7 @@ def test_a_hook_is_found_by_its_id():
 
 
 def test_an_id_stands_once_in_a_plan():
-    text = "hook 'a': two hooks of the plan have this id\n  remedy: give each hook its own id"
+    text = "hook 'a': two hooks in the plan have this id\n  remedy: give each hook its own id"
     assert refusal(lambda: Plan([hook("a"), hook("b"), hook("a", on="x")])) == text
 
 
@@ -306,4 +306,4 @@ def test_a_plan_is_made_of_hooks_only():
 def test_a_plan_has_at_most_so_many_hooks():
     hooks = [hook(f"h{i}") for i in range(MAX_HOOKS + 1)]
     assert len(Plan(hooks[1:])) == 1024
-    assert refusal(lambda: Plan(hooks)) == "the plan has 1025 hooks, the limit is 1024"
+    assert refusal(lambda: Plan(hooks)) == "the plan has 1025 hooks; the limit is 1024"

@@ -210,11 +210,11 @@ def test_exact_lists_the_plain_names_only():
         (("!a", "!b"), "the selector ['!a', '!b'] only excludes targets\n"
          "  remedy: add a pattern that includes targets, such as \"**\""),
         (("a.***",), "the pattern 'a.***' has three stars in a row\n  remedy: use * or **"),
-        (("a\n",), "the pattern 'a\\n' has a character that cannot be printed"),
+        (("a\n",), "the pattern 'a\\n' contains a nonprintable character"),
         (("type:",), "the pattern 'type:' does not have the form type:Name\n  remedy: write \"type:Linear\""),
         (("type:Lin*",), "the pattern 'type:Lin*' does not have the form type:Name\n  remedy: write \"type:Linear\""),
-        (("a" * 257,), "a pattern has 257 characters, the limit is 256"),
-        (("a",) * 1025, "the selector has 1025 patterns, the limit is 1024"),
+        (("a" * 257,), "a pattern has 257 characters; the limit is 256"),
+        (("a",) * 1025, "the selector has 1025 patterns; the limit is 1024"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_selector_says_so(given_patterns, text):

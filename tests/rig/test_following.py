@@ -253,14 +253,15 @@ def test_an_exact_name_that_cannot_fire_is_refused(pair):
     with pytest.raises(th.DormantError) as caught:
         th.attach(pair, [zero("h", "0.weight", "grad")])
     assert str(caught.value) == (
-        "hook 'h' at grad on '0.weight': the hook cannot fire here: frozen\n"
-        "  remedy: set requires_grad, or use a pattern: then the hook is dormant until the parameter is unfrozen"
+        "hook 'h' at grad on '0.weight': the hook cannot fire because the target is frozen\n"
+        "  remedy: set requires_grad=True, or use a pattern, so that the hook is dormant until the parameter is "
+        "unfrozen"
     )
     with pytest.raises(th.DormantError) as caught:
         th.attach(pair, [zero("h", "1.weight", "grad_final")], optimizer=sgd_of(nn.Linear(1, 1)))
     assert str(caught.value) == (
-        "hook 'h' at grad_final on '1.weight': the hook cannot fire here: not in an optimizer\n"
-        "  remedy: pass its optimizer to attach, or use grad_accumulated"
+        "hook 'h' at grad_final on '1.weight': the hook cannot fire because the target is not in an optimizer\n"
+        "  remedy: pass the optimizer of this parameter to attach, or use grad_accumulated"
     )
 
 

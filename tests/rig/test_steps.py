@@ -209,7 +209,7 @@ def test_a_hook_over_targets_of_two_optimizers_is_refused():
     with pytest.raises(th.RefusedError) as caught:
         th.attach(model, [th.Hook("h", on="**", at="grad_final", do=clip)], optimizer=[first, second])
     assert str(caught.value) == (
-        "hook 'h' at grad_final: over=\"hook\" spans 2 optimizers, which step one after the other\n"
+        "hook 'h' at grad_final: over=\"hook\" spans 2 optimizers, which step one after another\n"
         "  remedy: write one hook for each optimizer: optimizer.0, optimizer.1"
     )
     assert len(th.inventory(model, optimizer=[first, second])) == 0

@@ -1,7 +1,7 @@
 """Actions define what a hook does with a tensor.
 
-An action sees a tensor and a context. It does not see the model or other hooks. It does not wait for the device, and it
-does not call a collective.
+An action receives a tensor and a context, but not the model or other hooks. It does not wait for the device, and it
+does not call collectives.
 """
 
 from tenterhook.actions.batched import BatchMeasure as BatchMeasure

@@ -1,7 +1,7 @@
 """Measure many tensors at once.
 
-Small tensors are copied into the rows of one buffer. Large tensors are read in place. The layout, and whether the
-reduction is compiled, are chosen once, from the shapes at attach.
+Small tensors are copied into the rows of one buffer. Large tensors are read in place. During `attach`, the shapes
+determine the layout and whether the reduction is compiled.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tenterhook.torch_internals import foreach_copy_, foreach_norm, foreach_zero
 
 #: a tensor with at least this many elements is read in place and not copied
 READ_IN_PLACE_FROM = 2**18
-#: elements that are copied into the buffer before they are reduced
+#: maximum number of elements that are copied into the buffer before they are reduced
 PACK_ELEMENTS = 2**20
-#: from this many elements of a hook, a compiled kernel saves more time in a thousand steps than compiling takes
+#: if a hook has at least this many elements, a compiled kernel saves more time in a thousand steps than compiling takes
 COMPILE_FROM = 2**22
-#: with more row ends than this to clear, it is faster to clear the whole buffer
+#: if more row ends than this must be cleared, clearing the whole buffer is faster
 CLEAR_ALL_FROM = 256
 
 
 class TensorSpec(NamedTuple):
-    """Describe the shape, dtype and device that the tensor of a site must have."""
+    """Describe the shape, dtype and device that a site's tensor must have."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -58,17 +58,17 @@ class BatchMeasure(Protocol):
     engine: str
 
     def fits(self, tensors: Sequence[Tensor | None]) -> bool:
-        """Return True if this measure was made for tensors of these shapes, dtypes and devices."""
+        """Return True if this measure was made for tensors with these shapes, dtypes and devices."""
 
     def __call__(self, tensors: Sequence[Tensor | None], values: Sequence[Tensor | None] = ()) -> dict[str, Tensor]:
         """Return partial results in double precision, one row for each site.
 
-        The row of a site whose tensor is None is undefined. `values` are the parameters, for an action that needs them.
+        The row of a site whose tensor is None is undefined. `values` are the parameters, for actions that need them.
         """
 
 
 class Piece(NamedTuple):
-    """Describe which part of a site's tensor is copied: the first element, and the number of rows it fills."""
+    """Describe a copied part of a site's tensor: its first element, and the number of rows that it fills."""
 
     site: int
     start: int
@@ -82,7 +82,7 @@ class Pack:
     pieces: list[Piece]
     #: for each piece, the part of the buffer that it is copied to
     views: list[Tensor]
-    #: the ends of last rows, which no piece fills
+    #: the unfilled end of each piece's last row
     tails: list[Tensor]
     matrix: Tensor
     #: for each row, its site
@@ -91,14 +91,14 @@ class Pack:
 
 @dataclass(slots=True)
 class Group:
-    """Hold the tensors of one device whose sums have one dtype."""
+    """Describe the layout of the tensors on one device whose sums have the same dtype."""
 
     device: torch.device
     sites: list[int]
-    #: sites that are read in place, and how many of their elements fill whole rows
+    #: sites that are read in place, each with the number of its elements that fill whole rows
     in_place: list[tuple[int, int]] = field(default_factory=list)
     packs: list[Pack] = field(default_factory=list)
-    #: for each site, the number of elements, and the number of zeros that were added to fill rows
+    #: for each site, the number of elements, and the number of zeros that were added to fill its rows
     numel: Tensor = field(default_factory=lambda: torch.zeros(0))
     padding: Tensor = field(default_factory=lambda: torch.zeros(0))
 
@@ -135,7 +135,7 @@ class PackedMeasure:
                     packed.append([])
                 packed[-1].append(Piece(site, start, rows))
         if packed and len(packed[-1]) == 1 and packed[-1][0].rows == 1:
-            # torch.compile(dynamic=True) specializes on a single row, which would compile a second kernel.
+            # torch.compile(dynamic=True) specializes on a single row, so a second kernel would be compiled.
             packed[-1][0] = packed[-1][0]._replace(rows=2)
             padding[packed[-1][0].site] += ROW_WIDTH
         most = max((sum(piece.rows for piece in pieces) for pieces in packed), default=0)
@@ -217,7 +217,7 @@ class PackedMeasure:
 
 
 class ForeachNorms:
-    """Measure norms only, with one call of PyTorch's foreach operation for all tensors."""
+    """Measure norms only, with one call to PyTorch's foreach operation for all tensors."""
 
     engine = "foreach"
 

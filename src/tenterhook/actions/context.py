@@ -1,4 +1,4 @@
-"""A context tells an action where it runs, and keeps state, numbers and tensors for it."""
+"""A context describes where an action runs, and holds state, numbers and tensors for the action."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class StepCounter(Protocol):
 
 @runtime_checkable
 class OnDevice(Protocol):
-    """Mark a state that has a device, as the state of a rig does."""
+    """Describe a state that has a device, as the state of a rig does."""
 
     device: torch.device
 
 
 class Context:
-    """Give an action information about its place, and access to state, records and random numbers.
+    """Give an action its hook, target, point and step, and access to state, records and random numbers.
 
-    An action receives the context as its second argument: `fn(value, ctx)`. tenterhook makes one context for each
+    An action receives the context as its second argument: `fn(value, ctx)`. tenterhook creates one context for each
     target of a hook when the hook is attached. `call` and `leaf` change each time the hook fires.
 
     Args:
@@ -37,7 +37,7 @@ class Context:
         target: Name of the target.
         point: Name of the point.
         rank: Rank of this process.
-        clock: Counter of the steps.
+        clock: Step counter.
 
     Attributes:
         hook: Id of the hook.
@@ -86,11 +86,11 @@ class Context:
         #: index of the tensor within the call
         self.leaf = 0
         self._call: int | None = 0
-        #: while a checkpoint recomputes a forward pass: the step of that pass
+        #: the step of a forward pass, while a checkpoint recomputes that pass
         self._step: int | None = None
         #: merged partial results of a two-phase action
         self.merged: Mapping[str, Tensor] = {}
-        #: tensors of this site, which checkpoints keep; declared numbers of all sites of a hook share one tensor
+        #: tensors of this site, which are saved in checkpoints; the declared numbers of all sites share one tensor
         self.state: MutableMapping[str, Tensor] = {}
         self._clock = clock
         self._value: Tensor | None = None
@@ -106,19 +106,19 @@ class Context:
 
     @property
     def call(self) -> int:
-        """Return the index of this call of the target within the step.
+        """Return the index of the current call of the target within the step.
 
         Raises:
-            ContractError: Activation checkpointing recomputes one of several calls, and the index of that call is
+            ContractError: Activation checkpointing recomputes one of several calls, but the index of that call is
                 unknown.
         """
         if self._call is None:
             raise ContractError(
-                "a checkpoint recomputes one of several calls, and the index of that call is unknown",
+                "a checkpoint recomputes one of several calls, but the index of that call is unknown",
                 hook=self.hook,
                 target=self.target,
                 point=self.point,
-                remedy="do not use ctx.call in an action that modifies a checkpointed module called several times",
+                remedy="do not use ctx.call in an action that modifies a checkpointed module with several calls",
             )
         return self._call
 
@@ -126,7 +126,7 @@ class Context:
     def value(self) -> Tensor:
         """Return the tensor to which the gradient belongs, detached from the graph.
 
-        At the points of parameters this is the parameter itself.
+        At parameter points, this is the parameter itself.
 
         Raises:
             ContractError: The value was not kept. Register the action with `needs_value=True`.
@@ -139,21 +139,21 @@ class Context:
                 hook=self.hook,
                 target=self.target,
                 point=self.point,
-                remedy="register the action with @th.action(..., needs_value=True). Keeping a value costs memory",
+                remedy="register the action with @th.action(..., needs_value=True). Keeping the value costs memory",
             )
         return self._value
 
     def emit(self, name: str, value: Tensor | float) -> None:
-        """Record one number, which goes to the sinks and to `rig.values(id)` when the step ends.
+        """Record one number for the sinks and for `rig.values(id)`.
 
-        The number stays on its device until then.
+        The number stays on its device until the step ends.
 
         Args:
             name: Name of the number.
             value: A number, or a tensor with one element.
 
         Raises:
-            ContractError: `value` has more or less than one element.
+            ContractError: `value` does not have exactly one element.
 
         Example:
             >>> import torch
@@ -167,7 +167,7 @@ class Context:
         """
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ContractError(
-                f"emit got a tensor of shape {tuple(value.shape)}",
+                f"emit received a tensor of shape {tuple(value.shape)}",
                 remedy="emit one number, such as x.norm() or x.mean()",
             )
         if self._emit is not None:
@@ -185,13 +185,13 @@ class Context:
     def generator(self, seed: int = 0, device: Any = None) -> torch.Generator:
         """Return the random generator of this hook.
 
-        Checkpoints keep the state of the generator, so a resumed run draws the same numbers. The global generators of
-        PyTorch are not used. At forward points the generator is seeded again for each call, from the target and the
+        The state of the generator is saved in checkpoints, so a resumed run draws the same numbers. PyTorch's global
+        generators are not used. At forward points, the generator is reseeded for each call, based on the target and the
         forward pass, so that a recomputation draws the same numbers.
 
         Args:
             seed: Seed of the generator. Generators with different seeds are independent.
-            device: Device of the generator. By default it is the device of the value.
+            device: Device of the generator. The default is the device of the value.
 
         Returns:
             The generator.

@@ -88,8 +88,8 @@ def clip_value(x: Tensor, *, max: Positive) -> Tensor:
 def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") -> Tensor:
     """Clip the norm of each gradient, or of all gradients of the hook together.
 
-    A larger norm is scaled down to `max`, as `torch.nn.utils.clip_grad_norm_` does it. The norm of a sharded tensor is
-    the norm of the whole tensor.
+    A gradient with a larger norm is scaled to the norm `max`, as in `torch.nn.utils.clip_grad_norm_`. The norm of a
+    sharded tensor is the norm of the whole tensor.
 
     Args:
         max: Largest norm that is left unchanged.
@@ -119,8 +119,8 @@ def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") 
 def clip_adaptive(x: Tensor, ctx: Context, *, ratio: Positive = 0.01, floor: Positive = 1e-3) -> Tensor:
     """Clip the norm of each row of a gradient to a fraction of the norm of the same row of the parameter.
 
-    This is adaptive gradient clipping (AGC). A row is one index of the first dimension. A parameter with one dimension
-    counts as one row. Parameters that are sharded over ranks are refused.
+    This is adaptive gradient clipping (AGC). A row is the slice at one index of the first dimension. A one-dimensional
+    parameter counts as one row. Parameters that are sharded over ranks are refused.
 
     Args:
         ratio: Largest ratio of the norm of a gradient row to the norm of the parameter row.
@@ -177,9 +177,9 @@ def clip_zscore(
     finite does not update them.
 
     Args:
-        z: How many standard deviations above the running mean a norm may be.
+        z: Number of standard deviations by which a norm may exceed the running mean.
         alpha: Weight of the past in the running mean and variance, between 0 and 1.
-        warmup: How many finite norms are averaged before the first norm is clipped.
+        warmup: Number of finite norms that are averaged before the first norm is clipped.
         over: `"target"` clips each target by its own norm. `"hook"` clips all targets of the hook by their common norm
             and is allowed at `grad_final` only.
 
@@ -215,7 +215,7 @@ def clip_zscore(
 
 @action("mask", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
 def mask(x: Tensor, *, by: Tensor) -> Tensor:
-    """Multiply by a tensor, for example to freeze some elements.
+    """Multiply the value by a tensor, for example to freeze some elements.
 
     Args:
         by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. It must broadcast to the shape of
@@ -244,7 +244,7 @@ def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
     """Multiply a gradient by `-by`, which is known as gradient reversal.
 
     Args:
-        by: Factor before the change of sign.
+        by: Factor whose negative multiplies the gradient.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -266,10 +266,10 @@ def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
 
 @action("noise", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
 def noise(x: Tensor, ctx: Context, *, std: Positive, seed: int = 0) -> Tensor:
-    """Add Gaussian noise from a random generator of the hook.
+    """Add Gaussian noise from the hook's random generator.
 
-    The generator is saved in checkpoints, and the global generators of PyTorch are not used. At forward points, all
-    calls of a target within one forward pass get the same noise.
+    The generator is saved in checkpoints, and PyTorch's global generators are not used. At forward points, all calls of
+    a target within one forward pass receive the same noise.
 
     Args:
         std: Standard deviation of the noise.
@@ -300,8 +300,8 @@ def nan_to_num(x: Tensor, *, nan: float = 0.0, posinf: float | None = None, negi
 
     Args:
         nan: Number that replaces NaN.
-        posinf: Number that replaces positive infinity. By default it is the largest finite number of the dtype.
-        neginf: Number that replaces negative infinity. By default it is the smallest finite number of the dtype.
+        posinf: Number that replaces positive infinity. The default is the largest finite number of the dtype.
+        neginf: Number that replaces negative infinity. The default is the smallest finite number of the dtype.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -328,7 +328,7 @@ def steer(x: Tensor, *, by: Tensor, scale: float = 1.0) -> Tensor:
     Args:
         by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. It must broadcast to the shape of
             the value.
-        scale: Factor of the tensor.
+        scale: Factor by which the tensor is multiplied.
 
     Returns:
         An action for `Hook(do=...)`.

@@ -22,8 +22,8 @@ from tenterhook.actions.stats import measure_norm
 def capture(x: Tensor, ctx: Context) -> None:
     """Keep a copy of the value, which `rig.captured(id)` returns.
 
-    The copies of one step are kept: one for each call of the target and each tensor of the call. They are replaced when
-    the hook captures in a later step.
+    The copies from one step are kept, one for each tensor of each call of the target. They are replaced when the hook
+    fires in a later step.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -55,8 +55,8 @@ def _count_nonfinite(x: Tensor) -> dict[str, Tensor]:
 def watch_nonfinite(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Count the elements that are NaN or infinite, and trip if there are any.
 
-    A trip makes the hooks with `When(after_trip=...)` due and makes a flight recorder write. The recorded number is
-    `nonfinite`.
+    A trip makes hooks with `When(after_trip=...)` due, and makes a flight recorder write the last steps to a folder.
+    The recorded number is `nonfinite`.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -110,16 +110,16 @@ def spike(
     """Compare the norm with its running mean, and trip if the norm is too large.
 
     The action trips if the norm is more than `z` standard deviations above its running mean, or if the norm is not
-    finite. A trip makes the hooks with `When(after_trip=...)` due and makes a flight recorder write. The recorded
-    numbers are `norm` and `score`, which is the number of standard deviations. The running mean and variance are saved
-    in checkpoints. A norm that trips does not update them.
+    finite. A trip makes hooks with `When(after_trip=...)` due, and makes a flight recorder write the last steps to a
+    folder. The recorded numbers are `norm` and `score`. The score is the number of standard deviations above the mean.
+    The running mean and variance are saved in checkpoints. A norm that trips does not update them.
 
     Args:
         z: Largest score that does not trip.
         alpha: Weight of the past in the running mean and variance, between 0 and 1.
-        warmup: How many norms are averaged before the first trip is possible.
-        floor: Fraction of the mean that is added to the standard deviation. Without it, a norm that hardly changes
-            would trip at a tiny change.
+        warmup: Number of norms that are averaged before the first trip is possible.
+        floor: Fraction of the mean that is added to the standard deviation. With 0, an almost constant norm may trip
+            at a tiny change.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -168,7 +168,7 @@ def _measure_ratio(x: Tensor, value: Tensor) -> dict[str, Tensor]:
 def ratio(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Measure the size of an update relative to its parameter.
 
-    The action is allowed at the point `update` only. The recorded numbers are `norm` (the norm of the update), `weight`
+    The action is allowed only at the point `update`. The recorded numbers are `norm` (the norm of the update), `weight`
     (the norm of the parameter after the update) and `ratio` (`norm` divided by `weight`, or 0 if `weight` is 0).
 
     Returns:

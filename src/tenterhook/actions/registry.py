@@ -1,6 +1,6 @@
-"""A registry maps the action names that a plan may use to their code.
+"""A registry maps the names of actions to their code.
 
-Only the program adds actions to a registry. A plan or a checkpoint names actions, but never brings code.
+Only the program adds actions to a registry. A plan or a checkpoint names actions, but never contains code.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Partial:
     shards and over ranks.
 
     Args:
-        merge: How two partial results become one. `"sum"` adds them, `"max"` takes the larger one, and `"norm"` takes
+        merge: How two partial results are merged. `"sum"` adds them, `"max"` takes the larger one, and `"norm"` takes
             the square root of the sum of their squares.
-        width: How many numbers the partial result has.
+        width: How many numbers the partial result contains.
 
     Example:
         >>> import torch
@@ -93,9 +93,9 @@ class Definition:
         self.measure = measure
         self.partials = {k: p if isinstance(p, Partial) else Partial(p) for k, p in (partials or {}).items()}
         self.state = _check_state(name, state)
-        #: True if the action returns a "trip", which starts hooks that have When(after_trip=...)
+        #: True if the action returns a "trip", which makes hooks with When(after_trip=...) due
         self.trigger = trigger
-        #: True for a function that the user gave without @th.action; it may modify the value or not
+        #: True for a function that is not registered with @th.action; it may or may not modify the value
         self.plain = plain
         #: builds the object that measures the tensors of many sites in one call
         self.batched: Callable[[Sequence[TensorSpec]], BatchMeasure] | None = None
@@ -137,7 +137,7 @@ class Definition:
             if p.name not in hints:
                 raise ActionError(
                     f"the parameter {p.name!r} of the action {self.name!r} has no type annotation",
-                    remedy=f"annotate it, for example {p.name}: float",
+                    remedy=f"add a type annotation, for example {p.name}: float",
                 )
             kind = hints[p.name]
             if kind is Tensor:
@@ -147,8 +147,8 @@ class Definition:
         self.takes_ctx = _count_positional(self.fn, self.name) == 2
         if self.measure is not None and not self.takes_ctx:
             raise ActionError(
-                f"the two-phase action {self.name!r} takes one argument, but needs two",
-                remedy="write fn(value, ctx) and use ctx.merged to modify, or write fn(merged, state) to observe",
+                f"the two-phase action {self.name!r} takes one argument, but must take two",
+                remedy="to modify, write fn(value, ctx) and read ctx.merged; to observe, write fn(merged, state)",
             )
         self.tensor_params = frozenset(tensors)
         self._params = msgspec.defstruct(self.name, fields, forbid_unknown_fields=True, frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ class Definition:
                     f"{self.name}: {name} is a tensor, but a plan holds only the names of tensors",
                     remedy=f'write {self.name}({name}="v") and attach(..., tensors={{"v": ...}})',
                 )
-        self.convert(bound.arguments)  # raises if a parameter has a wrong type or value
+        self.convert(bound.arguments)  # raises an error if a parameter has the wrong type or value
         return Action(self.name, dict(bound.arguments))
 
     def as_action(self) -> Action:
@@ -177,7 +177,7 @@ class Definition:
 
     @property
     def usage(self) -> str:
-        """Return the call with all parameters and defaults, for messages."""
+        """Return the call with all parameters and defaults, for use in messages."""
         words = [
             p.name if p.default is p.empty else f"{p.name}={p.default!r}"
             for p in self.__signature__.parameters.values()
@@ -200,7 +200,7 @@ class Definition:
 
     @property
     def fingerprint(self) -> str:
-        """Return a digest of the code, which does not depend on comments, line numbers or the docstring."""
+        """Return a digest of the code that does not depend on comments, line numbers or the docstring."""
         digest = hashlib.sha256()
         for fn in (self.fn, self.measure):
             if fn is not None:
@@ -220,21 +220,21 @@ def _check_state(name: str, state: Mapping[str, float] | None) -> dict[str, floa
     if wrong is None:
         return dict(found)
     raise ActionError(
-        f"the action {name!r} declares its state with a {type(wrong).__name__}, but declared state holds numbers",
-        remedy='declare one number for each name, as in state={"mean": 0.0}, and put tensors into ctx.state without '
+        f"the action {name!r} declares state of type {type(wrong).__name__}, but declared state consists of numbers",
+        remedy='declare one number for each name, as in state={"mean": 0.0}. Store tensors in ctx.state without '
         "declaring them",
     )
 
 
 def plain_definition(fn: Callable[..., Any], *, at: str) -> Definition:
-    """Return a definition for a function that the user gave without `@th.action`; it is valid at this point only."""
+    """Return a definition, valid only at this point, for a function that is not registered with `@th.action`."""
     return Definition(callable_name(fn), fn, at=(at,), modifies=POINTS[at].modifies, plain=True)
 
 
 def _count_positional(fn: Callable[..., Any], name: str) -> int:
     """Return 1 for fn(value) and 2 for fn(value, ctx).
 
-    Raise an ActionError for any other signature. Otherwise the call would fail later, in the middle of a backward pass.
+    Raise an ActionError for any other signature. Otherwise, the call would fail later, during a backward pass.
     """
     try:
         parameters = list(inspect.signature(fn).parameters.values())
@@ -278,7 +278,7 @@ def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
 
 
 def _stable_text(value: Any) -> str:
-    """Return a text of a constant that is the same in every process: it has no addresses, and sets are sorted."""
+    """Return the same text for a constant in every process: without addresses, and with sorted sets."""
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(_stable_text, value)))}}}"
     if isinstance(value, tuple | list):
@@ -291,8 +291,8 @@ def _stable_text(value: Any) -> str:
 class Registry:
     """Map names to actions.
 
-    Every registry also finds the built-in actions. `@th.action` adds to the default registry of the process. A registry
-    of your own keeps actions apart, for example in tests: pass it to `@th.action(registry=...)` and to
+    Every registry also provides the built-in actions. By default, `@th.action` adds an action to the registry of the
+    process. To keep actions separate, for example in tests, pass your own registry to `@th.action(registry=...)` and to
     `th.attach(actions=...)`.
 
     Example:
@@ -311,24 +311,24 @@ class Registry:
     def add(self, definition: Definition) -> Definition:
         """Add an action under its name.
 
-        An action replaces another action of the same name if its code is the same or its `version` is higher.
+        The action replaces a registered action of the same name if it has the same code or a higher `version`.
 
         Args:
-            definition: The action, as `@th.action` made it.
+            definition: The action that `@th.action` returned.
 
         Returns:
             The same `definition`.
 
         Raises:
-            ActionError: A different action of this name is registered, and its version is not lower.
+            ActionError: A different action with this name is registered, and its version is not lower.
         """
         have = self.find(definition.name)
         if have is not None and have.fingerprint != definition.fingerprint and have.version >= definition.version:
             raise ActionError(
-                f"another action {definition.name!r} is already registered, from {callable_place(have.fn)}",
-                remedy="give it another name"
+                f"another action {definition.name!r} is already registered at {callable_place(have.fn)}",
+                remedy="give the new action another name"
                 if have is BUILTIN.find(have.name)
-                else f"give it another name, or version={have.version + 1} to replace the registered action",
+                else f"give the new action another name, or version={have.version + 1} to replace the existing action",
             )
         self._definitions[definition.name] = definition
         return definition
@@ -340,7 +340,7 @@ class Registry:
             name: The name of the action.
 
         Returns:
-            The action, or None if no action of this name is registered.
+            The action, or None if no action with this name is registered.
         """
         found = self._definitions.get(name)
         return found if found is not None or self is BUILTIN else BUILTIN.find(name)
@@ -363,7 +363,7 @@ class Registry:
             The action.
 
         Raises:
-            ActionError: No action of this name is registered. The error names the nearest action.
+            ActionError: No action with this name is registered. The error names the nearest action.
         """
         found = self.find(name)
         if found is not None:
@@ -371,8 +371,8 @@ class Registry:
         close = nearest(name, self.names())
         raise ActionError(
             f"the action {name!r} is not registered" + (f"; the nearest is {close[0]!r}" if close else ""),
-            remedy=f'first import the module that has @th.action("{name}"), or pass --actions MODULE to the command. '
-            "A plan never imports code",
+            remedy=f'first import the module that contains @th.action("{name}"), or pass --actions MODULE to the '
+            "command. A plan never imports code",
         )
 
 
@@ -380,7 +380,7 @@ class Registry:
 CONTRACT = ("at", "modifies", "elementwise", "needs_value", "version", "measure", "partials", "state", "trigger")
 
 BUILTIN = Registry()
-#: the default registry of the process, to which @th.action adds
+#: the default registry of the process, to which @th.action adds actions
 DEFAULT = Registry()
 
 
@@ -393,36 +393,36 @@ def action(name: Callable[..., Any], **contract: Any) -> Definition: ...
 def action(
     name: str | Callable[..., Any] | None = None, *, registry: Registry | None = None, **contract: Any
 ) -> Definition | Callable[[Callable[..., Any]], Definition]:
-    """Register a function as an action, with a name that plans, files and checkpoints can hold.
+    """Register a function as an action under a name that plans and checkpoints can refer to.
 
-    The function is `fn(value)` or `fn(value, ctx)`, where `ctx` is a `Context`. Parameters of the action are
-    keyword-only and have type annotations. A parameter of type `Tensor` is given by name: the plan holds the name, and
+    The function is `fn(value)` or `fn(value, ctx)`, where `ctx` is a `Context`. Parameters of the action must be
+    keyword-only and have type annotations. A parameter of type `Tensor` is passed by name: the plan holds the name, and
     `th.attach(tensors=...)` supplies the tensor.
 
     A two-phase action has `measure` and `partials`. `measure(value)` returns partial results, which tenterhook merges.
-    If the action modifies, the function is `fn(value, ctx)` and reads `ctx.merged`. If the action observes, the
-    function is `fn(merged, state)`. It runs once at the end of a step and returns named numbers, with one element for
-    each target.
+    If the action modifies values, the function is `fn(value, ctx)` and reads `ctx.merged`. If the action observes
+    values, the function is `fn(merged, state)`. It runs once at the end of a step and returns a dict of tensors, each
+    with one row for each target.
 
     Args:
-        name: Name of the action. By default it is the name of the function.
-        registry: Registry to add the action to. By default it is the registry of the process.
+        name: Name of the action. The default is the name of the function.
+        registry: Registry to add the action to. The default is the registry of the process.
         **contract: Any of these keyword arguments:
 
-            - `at`: the point or points at which the action is allowed. By default these are all points of tensors, or
-              all points that can be modified if `modifies` is True.
+            - `at`: the point or points at which the action is allowed. The default is all points of tensors, or all
+              points whose value can be modified if `modifies` is True.
             - `modifies`: True if the returned tensor replaces the value.
-            - `elementwise`: True if each element of the result depends on the same element of the value only. Such an
+            - `elementwise`: True if each element of the result depends only on the same element of the value. Such an
               action may run on one shard of a tensor.
-            - `needs_value`: True if the action reads `ctx.value` at a gradient point of modules. The value is then kept
-              until the backward pass, which costs memory.
+            - `needs_value`: True if the action reads `ctx.value` at a gradient point of a module. The value is then
+              kept until the backward pass, which costs memory.
             - `version`: version of the code. An action with a higher version replaces the registered action, and a
-              checkpoint of another version is refused.
+              checkpoint from another version is refused.
             - `measure`: function that measures a value and returns a dict of partial results.
             - `partials`: how each partial result is merged: `"sum"`, `"max"`, `"norm"` or a `Partial`.
-            - `state`: numbers that are kept for each target and saved in checkpoints, with their first values.
-            - `trigger`: True if a two-phase observer returns `"trip"`. A trip makes the hooks with
-              `When(after_trip=...)` due and makes the flight recorder write.
+            - `state`: numbers that are kept for each target and saved in checkpoints, with their initial values.
+            - `trigger`: True if a two-phase observer returns `"trip"`. A trip makes hooks with
+              `When(after_trip=...)` due, and makes a flight recorder write the last steps to a folder.
 
     Returns:
         The action, or a decorator that returns it. Call the action with its parameters and pass the result to

@@ -1,7 +1,7 @@
-"""Measure a matrix row by row, and add the results up by site.
+"""Measure a matrix row by row, and combine the results by site.
 
-The rows of the matrix are pieces of tensors. `batched` lays out the rows and knows the site of each row. The results
-are sums, maxima and counts by bin.
+The rows of the matrix are pieces of tensors. `batched` lays out the rows and records the site of each row. The results
+are sums, maxima and counts per bin.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from torch import Tensor
 
 #: number of elements in a row
 ROW_WIDTH = 1024
-#: number of rows that fit into the cache of a core, so that reading them several times is fast
+#: number of rows that fit into a core's cache, so that reading them several times is fast
 CACHED_ROWS = 512
 
 
 class RowMeasure(Protocol):
-    """Measure each row of a matrix, and add the results up by site."""
+    """Measure each row of a matrix, and combine the results by site."""
 
     def kernel(self, x: Tensor) -> Any:
-        """Measure the rows; this version is compiled."""
+        """Measure the rows. This version may be compiled."""
 
     def eager(self, x: Tensor) -> Any:
         """Measure the rows without compilation."""
 
     def start(self, sites: int, device: torch.device) -> Any:
-        """Return an empty accumulator for a number of sites."""
+        """Return an empty accumulator for the given number of sites."""
 
     def add_site(self, into: Any, made: Any, site: int) -> None:
         """Add a result of `kernel` or `eager` whose rows all belong to one site."""
 
     def add_rows(self, into: Any, made: Any, sites: Tensor) -> None:
-        """Add a result of `kernel` or `eager`; `sites` holds the site of each row."""
+        """Add a result of `kernel` or `eager`. `sites` holds the site of each row."""
 
     def finish(self, into: Any, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
-        """Return the partial results of each site; `padding` is the number of zeros that were added to each site."""
+        """Return the partial results of each site. `padding` is the number of zeros that were added to each site."""
 
 
 def widen(x: Tensor) -> Tensor:
@@ -45,14 +45,14 @@ def widen(x: Tensor) -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
-#: numbers of each row: first those that are summed, then one whose maximum is taken, if the measure has one
+#: values for each row: first the values to sum, then at most one value whose maximum is taken
 Rows = tuple[Tensor, ...]
-#: the rows so far, their sites, and the table of totals
+#: the values of the rows so far, the sites of these rows, and the table of totals
 TotalsSoFar = tuple[list[Rows], list[Tensor], Tensor]
 
 
 class RowTotals:
-    """Sum numbers over the rows of each site, and take the maximum of at most one more number."""
+    """Sum values over the rows of each site, and take the maximum of at most one further value."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class RowBins:
     def __init__(
         self, name: str, keys: Callable[[Tensor], Tensor], bin_of_key: Callable[[torch.dtype], list[int]]
     ) -> None:
-        #: elements whose key has the bin -1 are not counted
+        #: elements whose key maps to bin -1 are not counted
         self._name, self._keys, self._bin_of_key = name, keys, bin_of_key
 
     def kernel(self, x: Tensor) -> tuple[Tensor, torch.dtype]:
@@ -127,7 +127,7 @@ class RowBins:
         into["counts"][mine] += self._fold(counts, dtype, into["counts"].shape[1])
 
     def _fold(self, counts: Tensor, dtype: torch.dtype, bins: int) -> Tensor:
-        """Add up the counts of all keys of each bin; an extra last column takes the elements that are not counted."""
+        """Add up the counts of all keys of each bin. An extra last column takes the elements that are not counted."""
         place = torch.tensor(self._bin_of_key(dtype), device=counts.device)
         wide = torch.zeros(len(counts), bins + 1, dtype=torch.float64, device=counts.device)
         return wide.index_add_(1, place % (bins + 1), counts.double())[:, :bins]

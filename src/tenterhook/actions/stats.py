@@ -1,7 +1,7 @@
 """Compute statistics of tensors.
 
-Partial results are merged over calls, over the tensors of a call and over shards. The statistics are made of the merged
-results.
+Partial results are merged over calls, over the tensors of a call and over shards. The statistics are computed from the
+merged results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenterhook.plan.histogram import BINS, LOWEST_EXPONENT
 
 
 def as_measurable(x: Tensor) -> Tensor:
-    """Return `x` in a dtype that is precise enough for sums, or raise for a complex or sparse tensor."""
+    """Return `x` in a dtype that is precise enough for sums, or raise an error for a complex or sparse tensor."""
     if x.is_complex() or x.layout is not torch.strided:
         raise unmeasurable(x)
     return widen(x)
@@ -32,7 +32,7 @@ def unmeasurable(x: Tensor) -> ContractError:
     """Return the error for a tensor that statistics do not support."""
     return ContractError(
         f"statistics do not support {'complex' if x.is_complex() else 'sparse'} tensors",
-        remedy="leave the target out, or hook it with your own function",
+        remedy="exclude the target, or use your own function as the action",
     )
 
 
@@ -60,7 +60,7 @@ def _stats_kernel(x: Tensor) -> Rows:
 
 def _stats_eager(x: Tensor) -> Rows:
     norms = torch.linalg.vector_norm(x, dim=1)
-    # Only on the CPU: on another device, reading a number would wait for the device.
+    # Check this only on the CPU, because reading a number from another device would wait for that device.
     all_finite = x.device.type == "cpu" and math.isfinite(norms.sum().item())
     nonfinite = torch.zeros_like(norms) if all_finite else ROW_WIDTH - torch.isfinite(x).sum(1)
     return x.sum(1), norms.square(), _zeros(x), nonfinite.to(norms.dtype), torch.maximum(x.amax(1), -x.amin(1))
@@ -79,7 +79,7 @@ _threads = threading.local()
 
 
 def _scratch(device: torch.device) -> Tensor:
-    """Return a buffer of this thread. It is reused, so that no step allocates memory for it."""
+    """Return the buffer of this thread. It is reused, so that no step allocates memory for it."""
     kept: dict[torch.device, Tensor] = vars(_threads).setdefault("scratch", {})
     if device not in kept:
         kept[device] = torch.empty(CACHED_ROWS, ROW_WIDTH, dtype=torch.bool, device=device)
@@ -109,7 +109,7 @@ def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str
     """Measure statistics of the value over all calls of a step.
 
     The recorded numbers are `norm`, `rms`, `mean`, `abs_max` (the largest magnitude), `zeros` (the fraction of elements
-    that are 0) and `nonfinite` (how many elements are NaN or infinite).
+    that are 0) and `nonfinite` (the number of elements that are NaN or infinite).
 
     Returns:
         An action for `Hook(do=...)`.
@@ -147,7 +147,7 @@ def _exponents(x: Tensor) -> Tensor:
 
 @cache
 def _bin_of_exponent(dtype: torch.dtype) -> list[int]:
-    """Return the bin of each raw exponent; -1 stands for values that are not finite, whose exponent bits are all 1."""
+    """Return the bin of each raw exponent. The last exponent, whose bits are all 1, is for nonfinite values: bin -1."""
     exponents, bias = (256, 127) if dtype == torch.float32 else (2048, 1023)
     return [min(max(raw - bias - LOWEST_EXPONENT, 0), BINS - 1) for raw in range(exponents - 1)] + [-1]
 
@@ -174,7 +174,7 @@ def histogram(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict
 
     Bin `i` counts magnitudes from `2**(i - 40)` up to `2**(i - 39)`. The first bin also counts smaller magnitudes and
     zeros, and the last bin also counts larger magnitudes. NaN and infinities are not counted. The recorded list is
-    `bins`.
+    named `bins`.
 
     Returns:
         An action for `Hook(do=...)`.

@@ -12,8 +12,8 @@ from tenterhook.cli import check, doctor, points, report, run
 from tenterhook.errors import TenterhookError
 
 EPILOG = """\
-exit codes: 0 success; 1 an error or a warning was found; 2 the command failed.
-`run` returns the exit code of the script, or 3 if that is 0 and the plan could not be attached to any model.
+exit codes: 0 = success; 1 = an error or a warning was found; 2 = the command failed.
+`run` returns the script's exit code, or 3 if that code is 0 and the plan could not be attached to any model.
 """
 
 

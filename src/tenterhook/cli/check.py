@@ -1,4 +1,4 @@
-"""Implement `tenterhook check`, which reads a plan file and resolves the plan on a model."""
+"""Implement `tenterhook check`, which reads a plan file and resolves the plan against a model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tenterhook.plan import Plan
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "check",
-        help="check a plan file, alone or on a model",
-        description="Read a plan file in JSON or TOML. With --model, also resolve the plan on a model, count the "
-        "targets of each hook, and report problems. The model is not run.",
+        help="check a plan file, alone or against a model",
+        description="Read a plan file in JSON or TOML. With --model, also resolve the plan against a model, count "
+        "the targets of each hook, and report problems. The model is not run.",
     )
     parser.add_argument("plan", metavar="PLAN")
     parser.add_argument(
         "--model",
         metavar="MODULE:FACTORY",
-        help="function without arguments that returns a model, or a model and its optimizer",
+        help="function that takes no arguments and returns a model, or a model and its optimizer",
     )
     add_actions_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
         {"id": h.id, "on": [h.on] if isinstance(h.on, str) else list(h.on), "at": h.at, "do": h.doing} for h in plan
     ]
     code = 0
-    findings = "the targets and the actions were not checked: pass --model module:factory"
+    findings = "the targets and the actions were not checked; to check them, pass --model module:factory"
     listed: list[Any] = []
     if args.model:
         from tenterhook.doctor import check
@@ -48,9 +48,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"tenterhook": 1, "digest": plan.digest, "hooks": rows, "findings": listed}, indent=2))
     else:
-        print(f"{len(plan)} hooks, digest {plan.digest}")
+        print(f"{len(plan)} hook{'s' * (len(plan) != 1)}, digest {plan.digest}")
         for row in rows:
-            targets = f": {row['targets'] or 'no'} targets" if "targets" in row else ""
+            targets = f": {row['targets'] or 'no'} target{'s' * (row['targets'] != 1)}" if "targets" in row else ""
             print(f"  {row['id']}: {row['do']} at {row['at']} on {', '.join(row['on'])}{targets}")
         print(findings)
     return code

@@ -1,4 +1,4 @@
-"""Implement `tenterhook doctor`, which runs a script and reports problems of its hooks."""
+"""Implement `tenterhook doctor`, which runs a script and reports problems with its hooks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tenterhook.cli.script_args import add_script_arguments, report_missing_scri
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="run a script unchanged, and report problems of its hooks",
+        help="run an unmodified script, and report problems with its hooks",
         description="Run a script as `python script.py` would, watch every hook that it registers, and report problems "
-        "at the end. The exit code is the script's, or 1 if that is 0 and the doctor found an error or a warning.",
+        "at the end. The exit code is that of the script, or 1 if that code is 0 and the doctor found an error or a "
+        "warning.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON, for scripts")
     parser.add_argument("--hooks", action="store_true", help="also list every hook and whether it fired")

@@ -1,4 +1,4 @@
-"""Import modules and functions that a command names, from the current folder as well."""
+"""Import the modules and functions that command-line arguments name, including those in the current folder."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def add_actions_argument(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         action="append",
         default=[],
-        help="module to import first, which registers actions that the plan names; can be repeated",
+        help="module to import first, because it registers actions that the plan uses; can be repeated",
     )
 
 
 def import_actions(args: argparse.Namespace) -> None:
     """Import the modules that --actions names, so that they register their actions."""
-    remedy = "write --actions package.module, for a module that is in this folder or installed"
+    remedy = "write --actions package.module. The module must be in this folder or installed"
     for name in args.actions:
         import_module(name, f"--actions {name}", remedy=remedy)
 
 
 def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]:
-    """Import the function that `package.module:function` names. `asked` is the argument, for messages."""
+    """Import the function that `package.module:function` names. `asked` is the argument that messages quote."""
     module, colon, name = where.partition(":")
     if not colon:
         raise ResolveError(f"{asked} does not name a function", remedy=remedy)

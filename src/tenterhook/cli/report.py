@@ -13,9 +13,9 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="write a recorded run as one HTML file",
-        description="Write one HTML file that loads nothing from the network. It shows gradients over layers and "
-        "steps, updates compared with weights, histograms, the ledger of the hooks, findings, and trips of triggers "
-        "with their suspects.",
+        description="Write one HTML file that loads nothing from the network. The file shows gradients by layer and "
+        "step, updates compared with weights, histograms, the hook ledger, findings, and trigger trips with their "
+        "suspects.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a run, or folder that contains several runs")
     parser.add_argument("--out", metavar="FILE", help="output file (default: RUN/report.html)")

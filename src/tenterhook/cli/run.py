@@ -1,4 +1,4 @@
-"""Implement `tenterhook run`, which attaches a plan to an unchanged script."""
+"""Implement `tenterhook run`, which runs an unmodified script and attaches a plan to its models."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from tenterhook.cli.script_args import add_script_arguments, report_missing_scri
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
-        help="run a script unchanged, and record its gradients",
-        description="Run a script as `python script.py` would. At the first step of an optimizer, find its model, "
-        "attach the plan, and record into a folder. With torchrun, use `torchrun ... -m tenterhook run script.py`. "
-        "The environment variable TENTERHOOK_PLAN overrides --plan. The exit code is the script's, or 3 if that is 0 "
-        "and the plan could not be attached to any model.",
+        help="run an unmodified script, and record its gradients",
+        description="Run a script as `python script.py` would. When an optimizer takes its first step, find its "
+        "model, attach the plan, and record to a folder. With torchrun, use `torchrun ... -m tenterhook run "
+        "script.py`. The environment variable TENTERHOOK_PLAN overrides --plan. The exit code is that of the script, "
+        "or 3 if that code is 0 and the plan could not be attached to any model.",
     )
-    parser.add_argument("--plan", metavar="FILE", help="plan in JSON or TOML (default: statistics and two triggers)")
+    parser.add_argument(
+        "--plan", metavar="FILE", help="plan file in JSON or TOML (default: statistics and two triggers)"
+    )
     add_actions_argument(parser)
     parser.add_argument(
-        "--out", metavar="DIR", help="output folder (default: runs/SCRIPT-TIME); an existing folder is continued"
+        "--out",
+        metavar="DIR",
+        help="output folder (default: runs/SCRIPT-TIME); a run in an existing folder is continued",
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing at the end")
     add_script_arguments(parser)

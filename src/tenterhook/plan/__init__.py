@@ -1,4 +1,4 @@
-"""Describe as data what to observe or change. This package does not import torch."""
+"""Define plans, which describe as data what to observe or change. This package does not import torch."""
 
 from tenterhook.plan.hook import ALWAYS as ALWAYS
 from tenterhook.plan.hook import Action as Action

@@ -1,7 +1,8 @@
-"""Read hooks from JSON and TOML, and write them as canonical JSON. `Plan` checks the rules that concern several hooks.
+"""Read hooks from JSON and TOML, and write them as canonical JSON. `Plan` checks the rules that span several hooks.
 
-A text may come from an untrusted source. It is scanned once, in linear time, for problems that a decoder accepts: size,
-depth, duplicate keys and control characters. Then it is decoded into closed types. No part of it is imported or run.
+The text may come from an untrusted source. It is first scanned, in linear time, for problems that a decoder would
+accept: excessive size or depth, duplicate keys and control characters. It is then decoded into types that forbid
+unknown fields. Nothing in the text is imported or run.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ from tenterhook.errors import PlanError, PlanFileError
 from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, When, callable_place
 
 FORMAT = 1
-#: longest JSON text; the worst text of this size is refused within 50 ms
+#: maximum size of a JSON text; a text of this size is refused within 50 ms even in the worst case
 MAX_BYTES = 1 << 16
-#: longest TOML text; Python code parses TOML, which is slower than the JSON decoder
+#: maximum size of a TOML text; it is smaller because TOML is parsed in Python, which is slow
 MAX_TOML = 12 << 10
-#: number of strings and brackets in a text
+#: maximum number of strings and brackets in a JSON text
 MAX_PARTS = 1 << 15
 MAX_DEPTH = 16
-#: number of values in the parameters of one hook; larger data is passed as a tensor
+#: maximum number of values in the parameters of one hook; larger data must be passed as a tensor
 MAX_VALUES = 1024
 MAX_INTEGER = 1 << 53
 
-#: a string, with a colon after it if it is a key, or a bracket
+#: matches a bracket, or a string together with the colon after it if the string is a key
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*+"?)(?:[ \t\n\r]*+(:))?+|[{}\[\]]', re.DOTALL)
-#: a whole string or comment, so that brackets inside it do not count; possessive, so that the time is linear
+#: matches one mark, or a whole string or comment, so that brackets inside strings and comments are not counted;
+#: possessive quantifiers keep the time linear
 _TOML_TOKEN = re.compile(
     r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*+"{0,5}|\'\'\'(?:[^']|'{1,2}(?!'))*+'{0,5}'''
     r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+|[\[\]{}.=,\n]""",
@@ -77,7 +79,7 @@ class _Toml(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def from_json(text: str | bytes) -> list[Hook]:
-    """Read hooks from the JSON text of a plan."""
+    """Read the hooks of a plan from JSON text."""
     raw = _text(text, MAX_BYTES)
     _scan_json(raw)
     try:
@@ -88,7 +90,7 @@ def from_json(text: str | bytes) -> list[Hook]:
 
 
 def from_toml(text: str | bytes) -> list[Hook]:
-    """Read hooks from the TOML text of a plan."""
+    """Read the hooks of a plan from TOML text."""
     raw = _text(text, MAX_TOML)
     _scan_depth(raw)
     try:
@@ -102,7 +104,7 @@ def from_toml(text: str | bytes) -> list[Hook]:
 
 
 def open_text(path: Path) -> tuple[Callable[[bytes], list[Hook]], bytes]:
-    """Read a .json or .toml file, and return the function that parses it and its bytes."""
+    """Read a .json or .toml file, and return its parser and its content."""
     parsers: dict[str, Callable[[bytes], list[Hook]]] = {".json": from_json, ".toml": from_toml}
     if path.suffix not in parsers:
         raise PlanFileError(
@@ -128,11 +130,11 @@ def to_json(hooks: Iterable[Hook]) -> str:
 
 
 def _as_json(hook: Hook) -> dict[str, Any]:
-    """Return a hook as a JSON object without default values. Raise if its action is not registered."""
+    """Return a hook as a JSON object that omits default values. Raise an error if the action is not registered."""
     if not isinstance(hook.do, Action):
         name = re.sub(r"\W", "_", getattr(hook.do, "__name__", "mine")).strip("_") or "mine"
         raise PlanError(
-            f"the function at {callable_place(hook.do)} is not registered, so a file cannot name it",
+            f"the function at {callable_place(hook.do)} is not registered, so a plan file cannot refer to it",
             hook=hook.id,
             point=hook.at,
             remedy=f'register the function: write @th.action("{"mine" if name == "lambda" else name}") above its def',
@@ -160,7 +162,7 @@ def _make_hook(read: _Hook) -> Hook:
         name, params = _value(read.do, read.id), {}
     elif len(read.do) != 1:
         raise PlanFileError(
-            f"do names {len(read.do)} actions", hook=read.id, remedy="name exactly one action in each hook"
+            f"`do` names {len(read.do)} actions", hook=read.id, remedy="name exactly one action in each hook"
         )
     else:
         ((name, params),) = _parameters(read.do, read.id).items()
@@ -184,7 +186,7 @@ def _make_hook(read: _Hook) -> Hook:
 
 
 def _parameters(do: dict[str, Any], hook: str) -> Any:
-    """Return the action and its parameters as JSON values. Raise if there are too many values."""
+    """Return the action and its parameters as JSON values. Raise an error if there are too many values."""
     count = 0
     pending: list[Any] = [do]
     while pending:
@@ -193,16 +195,16 @@ def _parameters(do: dict[str, Any], hook: str) -> Any:
         count += len(values)
         if count > MAX_VALUES:
             raise PlanFileError(
-                f"the parameters have more than {MAX_VALUES} values",
+                f"the parameters contain more than {MAX_VALUES} values",
                 hook=hook,
-                remedy="name a tensor, and pass the tensor with attach(..., tensors=...)",
+                remedy="replace the values with the name of a tensor, and pass that tensor to attach(..., tensors=...)",
             )
         pending += [v for v in values if isinstance(v, dict | list | tuple)]
     return _value(do, hook, 4)
 
 
 def _value(value: Any, hook: str, depth: int = 1) -> Any:
-    """Return a value as a JSON value. Whole floats become integers, so that 1 and 1.0 give the same digest."""
+    """Convert a value to a JSON value. Whole floats become integers, so that 1 and 1.0 have the same digest."""
     if depth > MAX_DEPTH and isinstance(value, list | tuple | dict):
         raise PlanFileError(f"a parameter is nested deeper than {MAX_DEPTH} levels", hook=hook)
     if isinstance(value, str) and _FORBIDDEN.search(value):
@@ -211,7 +213,7 @@ def _value(value: Any, hook: str, depth: int = 1) -> Any:
         return value
     if isinstance(value, int):
         if abs(value) > MAX_INTEGER:
-            shown = value if value.bit_length() < 100 else f"of {value.bit_length()} bits"
+            shown = value if value.bit_length() < 100 else f"with {value.bit_length()} bits"
             raise PlanFileError(f"the number {shown} is not within ±2^53", hook=hook)
         return value
     if isinstance(value, float):
@@ -222,7 +224,7 @@ def _value(value: Any, hook: str, depth: int = 1) -> Any:
         return [_value(v, hook, depth + 1) for v in value]
     if isinstance(value, dict) and all(isinstance(k, str) for k in value):
         return {_value(k, hook): _value(v, hook, depth + 1) for k, v in value.items()}
-    raise PlanFileError(f"a {type(value).__name__} cannot be a parameter", hook=hook, remedy="use a type that JSON has")
+    raise PlanFileError(f"a parameter cannot have type {type(value).__name__}", hook=hook, remedy="use a JSON type")
 
 
 def _other_format(version: int) -> PlanFileError:
@@ -230,9 +232,9 @@ def _other_format(version: int) -> PlanFileError:
 
 
 def _other_format_of(text: str) -> PlanFileError | None:
-    """Return an error if the plan has another format, or None.
+    """Return the error for a plan that has another format, or None.
 
-    Its fields may be unknown to this version, so the decoder fails before the format is checked.
+    This version may not define all fields of such a plan. The decoder then fails before the format is checked.
     """
     try:
         version = msgspec.json.decode(text, type=_Version).tenterhook
@@ -246,14 +248,14 @@ def _not_a_plan(reason: str, remedy: str = 'write {"tenterhook": 1, "hooks": [..
 
 
 def _text(raw: str | bytes, max_bytes: int) -> str:
-    """Return the text as a string. Raise if it is too long or contains forbidden characters."""
+    """Return the text as a string. Raise an error if it is too long or contains forbidden characters."""
     if not isinstance(raw, str | bytes):
         raise PlanFileError(
-            f"a {type(raw).__name__} is not a text",
+            f"a plan cannot be read from an object of type {type(raw).__name__}",
             remedy="pass the plan as str or bytes, or read a file with th.Plan.load(path)",
         )
     if len(raw) > max_bytes or (isinstance(raw, str) and len(raw.encode("utf-8", "surrogatepass")) > max_bytes):
-        remedy = f"write the plan as JSON, which may have {MAX_BYTES} bytes" if max_bytes < MAX_BYTES else None
+        remedy = f"write the plan as JSON, which may have up to {MAX_BYTES} bytes" if max_bytes < MAX_BYTES else None
         raise PlanFileError(f"the text is longer than {max_bytes} bytes", remedy=remedy)
     if isinstance(raw, bytes):
         try:
@@ -272,7 +274,7 @@ def _text(raw: str | bytes, max_bytes: int) -> str:
 
 
 def _scan_json(text: str) -> None:
-    """Check the depth and refuse duplicate keys, of which a decoder silently uses the last."""
+    """Check the depth, and refuse duplicate keys, because a decoder silently uses the last one."""
     open_keys: list[set[str]] = []
     for count, token in enumerate(_TOKEN.finditer(text)):
         if count == MAX_PARTS:
@@ -304,7 +306,7 @@ def _unquoted(token: str) -> str:
 
 
 def _scan_depth(text: str) -> None:
-    """Check the depth of brackets and dotted keys in TOML, because its parser recurses for each of them."""
+    """Check the depth of brackets and dotted keys in TOML, because reading TOML recurses at each level."""
     depth = dots = 0
     for token in _TOML_TOKEN.finditer(text):
         mark = token[0]

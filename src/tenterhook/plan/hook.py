@@ -19,9 +19,9 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Name a registered action and its parameters, as data.
+    """Describe a call of a registered action as data: a name and parameters.
 
-    Functions such as `stats` and `clip_norm` return an `Action`. `attach` looks up the code by the name.
+    Functions such as `stats` and `clip_norm` return an `Action`. `attach` looks up the code by name.
 
     Args:
         name: Name under which the action is registered.
@@ -52,12 +52,12 @@ class When:
     """Define the steps in which a hook is due.
 
     Args:
-        every: Interval between two due steps: 10 means one step in ten.
+        every: Interval between two due steps. For example, 10 means one step in ten.
         start: First due step.
-        stop: First step in which the hook is no longer due. None means that there is no end.
-        phase: `"train"` or `"eval"` restricts the hook to that mode of the model, `"any"` fires in both modes. None
+        stop: First step in which the hook is no longer due. None means no end.
+        phase: `"train"` or `"eval"` restricts the hook to that mode of the model. `"any"` allows both modes. None
             means `"train"` for a registered action that observes, and `"any"` for all other actions.
-        after_trip: If given, the hook is due only in this number of steps after a trigger (such as `spike`) tripped.
+        after_trip: If given, the hook is due only in this many steps after a trigger (such as `spike`) trips.
 
     Raises:
         PlanError: A value has the wrong type or is out of range, or `stop` is not greater than `start`.
@@ -89,10 +89,10 @@ class When:
             raise PlanError(f"When(phase={self.phase!r}): phase must be 'train', 'eval' or 'any'")
 
     def due(self, step: int) -> bool:
-        """Return True if the hook is due in a step. `phase` and `after_trip` are not considered.
+        """Return True if the hook is due in a step. `phase` and `after_trip` are ignored.
 
         Args:
-            step: Number of the step. The first step is 0.
+            step: The step to check. The first step is 0.
 
         Returns:
             True if `start`, `stop` and `every` include the step.
@@ -110,10 +110,10 @@ class When:
         """Return the next step in which the hook may become due or stop being due.
 
         Args:
-            step: Number of the present step.
+            step: The current step.
 
         Returns:
-            A step after the present step, or None if nothing changes after the present step.
+            A step after the current step, or None if nothing changes after the current step.
 
         Example:
             >>> import tenterhook as th
@@ -139,16 +139,17 @@ class Hook:
     """Describe one observation or one change: run the action `do` at the point `at` on the targets `on`.
 
     Args:
-        id: Id of the hook in its plan: up to 64 letters, digits and `_ . # -`. The first character is a letter, a digit
+        id: Unique id in the plan: up to 64 letters, digits and `_ . # -`. The first character is a letter, a digit
             or `_`.
         on: Selector of the targets: an exact name, a pattern (`*` within a part of a name, `**` across parts,
-            `type:Linear` for a class), or a list of them. `!` before a pattern excludes its targets.
+            `type:Linear` for a class), or a list of these. A `!` before a pattern excludes the targets that it matches.
         at: Name of the point, which is the signal that the action receives. `tenterhook points` lists the points.
-        do: Action that runs there: an `Action` such as `th.stats()`, or a function `fn(value)` or `fn(value, ctx)`.
+        do: Action to run: an `Action` such as `th.stats()`, or a function `fn(value)` or `fn(value, ctx)`.
         when: Steps in which the hook is due. The default is every step.
         expect: Number of targets that `on` must match. None accepts any number except 0. Taps are not counted.
-        on_error: `"raise"` raises a `HookError` when the action fails, `"mute"` warns and mutes the hook at that
-            target. None means `"mute"` for a registered action that observes, and `"raise"` for all other actions.
+        on_error: `"raise"` raises a `HookError` when the action fails. `"mute"` warns and mutes the hook at the
+            failing target. None means `"mute"` for a registered action that observes, and `"raise"` for all other
+            actions.
 
     Raises:
         PlanError: A field is not valid.
@@ -171,7 +172,7 @@ class Hook:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
             raise PlanError(
-                f"{self.id!r} is not a hook id",
+                f"{self.id!r} is not a valid hook id",
                 remedy="use up to 64 letters, digits and _ . # -, and begin with a letter, a digit or _",
             )
         if not isinstance(self.at, str) or self.at not in POINTS:
@@ -183,7 +184,7 @@ class Hook:
             )
         on = (self.on,) if isinstance(self.on, str) or not isinstance(self.on, Iterable) else tuple(self.on)
         if not all(isinstance(p, str) for p in on):
-            raise PlanError(f"on={self.on!r} is not a name or a list of names", hook=self.id, point=self.at)
+            raise PlanError(f"on={self.on!r} is neither a name nor a list of names", hook=self.id, point=self.at)
         try:
             object.__setattr__(self, "selector", Selector(on))
         except PlanError as error:
@@ -191,7 +192,9 @@ class Hook:
         object.__setattr__(self, "on", on[0] if len(on) == 1 else on)
         object.__setattr__(self, "do", self._action())
         if self.expect is not None and (type(self.expect) is not int or self.expect < 0):
-            raise PlanError(f"expect={self.expect!r} is not a count", hook=self.id, point=self.at)
+            raise PlanError(
+                f"expect={self.expect!r}: expect must be a whole number of at least 0", hook=self.id, point=self.at
+            )
         if not isinstance(self.when, When):
             raise PlanError(f"when={self.when!r} is not a When", hook=self.id, remedy="write when=th.When(every=10)")
         if self.on_error not in (None, "raise", "mute"):
@@ -209,9 +212,9 @@ class Hook:
                 f"do={self.do!r} is neither an action nor a function",
                 hook=self.id,
                 point=self.at,
-                remedy=f"pass the action itself: do=th.{self.do}(); only a plan file names it by a string"
+                remedy=f"pass the action itself: do=th.{self.do}(); only a plan file refers to an action by its name"
                 if isinstance(self.do, str)
-                else "pass a function of the value, or an action such as th.clip_value(1.0)",
+                else "pass a function fn(value), or an action such as th.clip_value(1.0)",
             )
         return self.do
 
@@ -223,7 +226,7 @@ class Hook:
 
     @property
     def point(self) -> Point:
-        """Return the entry of the point in the table of points."""
+        """Return the table entry for the hook's point."""
         return POINTS[self.at]
 
     @property
@@ -238,7 +241,7 @@ def callable_name(fn: Callable[..., Any]) -> str:
 
 
 def callable_place(fn: Callable[..., Any]) -> str:
-    """Return `file:line` of a function, or its module if it has no Python code."""
+    """Return the location of a function as `file:line`, or a module name if the function has no Python code."""
     inner = getattr(fn, "func", fn)  # functools.partial
     inner = getattr(inner, "__func__", inner)
     call = getattr(type(inner), "__call__", None)  # noqa: B004 - reads the code, not a test for callable

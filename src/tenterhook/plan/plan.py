@@ -1,6 +1,6 @@
 """Define `Plan`, an ordered tuple of hooks that can be read from and written as text.
 
-The reader and the writer are imported at their first use, because they load msgspec and many programs do not need them.
+The reader and the writer load msgspec, so they are imported only when a program first uses them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MAX_HOOKS = 1024
 class Plan:
     """Describe what to observe or change during training, as an ordered tuple of hooks.
 
-    A plan does not refer to a model. `attach` resolves it on a model. Two plans with the same digest describe the same
-    hooks.
+    A plan does not refer to a model. `attach` resolves the plan against a model. Two plans with the same digest
+    describe the same hooks.
 
-    Iteration yields the hooks in order, `len(plan)` is their number, and `plan[id]` is the hook of that id.
+    Iteration yields the hooks in order, `len(plan)` is their number, and `plan[id]` is the hook with that id.
 
     Args:
-        hooks: Hooks of the plan, at most 1024. Each hook has its own id.
+        hooks: Hooks of the plan, at most 1024. Each hook must have a unique id.
 
     Raises:
         PlanError: An element is not a `Hook`, two hooks have the same id, or there are too many hooks.
@@ -43,13 +43,13 @@ class Plan:
         hooks = tuple(hooks)
         object.__setattr__(self, "hooks", hooks)
         if len(hooks) > MAX_HOOKS:
-            raise PlanError(f"the plan has {len(hooks)} hooks, the limit is {MAX_HOOKS}")
+            raise PlanError(f"the plan has {len(hooks)} hooks; the limit is {MAX_HOOKS}")
         seen: set[str] = set()
         for hook in hooks:
             if not isinstance(hook, Hook):
                 raise PlanError(f"{hook!r} is not a Hook", remedy='write th.Hook("id", on=..., at=..., do=...)')
             if hook.id in seen:
-                raise PlanError("two hooks of the plan have this id", hook=hook.id, remedy="give each hook its own id")
+                raise PlanError("two hooks in the plan have this id", hook=hook.id, remedy="give each hook its own id")
             seen.add(hook.id)
 
     def __iter__(self) -> Iterator[Hook]:
@@ -78,10 +78,10 @@ class Plan:
     def to_json(self) -> str:
         """Return the plan as canonical JSON text.
 
-        The keys are sorted, there is no white space, and default values are left out.
+        The keys are sorted, and white space and default values are omitted.
 
         Returns:
-            The text. `Plan.from_json` reads it.
+            The JSON text, which `Plan.from_json` can read.
 
         Raises:
             PlanError: The action of a hook is a plain function, which has no registered name.
@@ -159,13 +159,13 @@ class Plan:
         """Read a plan from a file.
 
         Args:
-            path: Path of a `.json` or `.toml` file.
+            path: Path to a `.json` or `.toml` file.
 
         Returns:
             The plan.
 
         Raises:
-            PlanFileError: The file cannot be opened, has another suffix, or does not contain a plan.
+            PlanFileError: The file cannot be opened, has a different suffix, or does not contain a plan.
             PlanError: A hook of the plan is not valid.
 
         Example:

@@ -19,7 +19,8 @@ class Point:
     modifies: bool
     #: the PyTorch function that provides the signal
     uses: str
-    #: when the hook fires: in the forward, in the backward, in the optimizer's step, or when a state dict is used
+    #: when the hook fires: in the forward pass, in the backward pass, in the optimizer step, or when a state dict is
+    #: saved or loaded
     side: Side
 
 
@@ -59,7 +60,7 @@ _TABLE = (
     Point(
         "grad",
         on=("parameter",),
-        signal="the gradient that each backward adds on this rank, before accumulation",
+        signal="the gradient from each backward pass on this rank, before accumulation",
         modifies=True,
         uses="Tensor.register_hook",
         side="backward",
@@ -67,7 +68,7 @@ _TABLE = (
     Point(
         "grad_accumulated",
         on=("parameter",),
-        signal="the `.grad` of this rank, after accumulation",
+        signal="the `.grad` on this rank, after accumulation",
         modifies=True,
         uses="Tensor.register_post_accumulate_grad_hook",
         side="backward",
@@ -83,7 +84,7 @@ _TABLE = (
     Point(
         "update",
         on=("parameter",),
-        signal="the change of the parameter in the step: new value minus old value",
+        signal="the change in the parameter during the step: new value minus old value",
         modifies=False,
         uses="Optimizer.register_step_pre_hook + register_step_post_hook",
         side="step",
@@ -91,7 +92,7 @@ _TABLE = (
     Point(
         "value",
         on=("tap",),
-        signal="a tensor that the code named with th.tap",
+        signal="a tensor that was named with th.tap",
         modifies=True,
         uses="tenterhook.tap",
         side="forward",
@@ -99,7 +100,7 @@ _TABLE = (
     Point(
         "value_grad",
         on=("tap",),
-        signal="the gradient of a tensor that the code named with th.tap",
+        signal="the gradient of a tensor that was named with th.tap",
         modifies=True,
         uses="tenterhook.tap + Tensor.register_hook",
         side="backward",
@@ -147,7 +148,7 @@ _TABLE = (
     Point(
         "load_post",
         on=("module", "optimizer"),
-        signal="the incompatible keys of the loaded state dict",
+        signal="the incompatible keys of the loaded state dict, or None for an optimizer",
         modifies=False,
         uses="register_load_state_dict_post_hook",
         side="state",
@@ -156,15 +157,15 @@ _TABLE = (
 
 POINTS: dict[str, Point] = {point.name: point for point in _TABLE}
 
-#: register functions of PyTorch that tenterhook does not use, and the reason
+#: PyTorch register functions that tenterhook does not use, each with the reason
 NOT_OFFERED: dict[str, str] = {
-    "Module.register_backward_hook": "legacy: its grad_input is wrong for composite modules; use grad_input",
-    "Module.register_full_backward_hook": "breaks in-place operations, misses structured outputs; use grad_input",
-    "Module.register_full_backward_pre_hook": "breaks in-place operations, misses structured outputs; use grad_output",
-    "register_module_*_hook (global)": "global state: fires for every model of the process",
-    "Optimizer step hooks (global)": "global state: fires for every optimizer of the process",
-    "Node.register_hook, Node.register_prehook": "a Node has no name that stays the same in the next forward",
+    "Module.register_backward_hook": "legacy; passes wrong input gradients for composite modules; use grad_input",
+    "Module.register_full_backward_hook": "breaks in-place ops and misses structured outputs; use grad_input",
+    "Module.register_full_backward_pre_hook": "breaks in-place ops and misses structured outputs; use grad_output",
+    "register_module_*_hook (global)": "global state: fires for every model in the process",
+    "Optimizer step hooks (global)": "global state: fires for every optimizer in the process",
+    "Node.register_hook, Node.register_prehook": "a Node has no name that is stable across forward passes",
     "graph.register_multi_grad_hook": "fires before the last gradient is accumulated; use grad_final",
-    "graph.saved_tensors_hooks": "an inner pair of hooks disables the outer pair, such as activation offloading",
-    "DistributedDataParallel.register_comm_hook": "a model has only one, and it cannot be removed",
+    "graph.saved_tensors_hooks": "an inner pair of hooks disables an outer pair, such as one for activation offloading",
+    "DistributedDataParallel.register_comm_hook": "a model can have only one such hook, which cannot be removed",
 }

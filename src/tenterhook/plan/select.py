@@ -1,10 +1,10 @@
 """Select the targets of a hook by patterns.
 
 A pattern is an exact name, a glob (`*` within a part of a name, `**` across parts) or `type:Name`. A leading `!`
-excludes the targets that the pattern matches. `.` separates the parts of a name, and `:` separates the name of a tap.
-The root module is `.`, and no glob matches it.
+excludes the targets that the pattern matches. `.` separates the parts of a name, and `:` precedes the name of a tap.
+The root module is named `.`, and no glob matches it.
 
-A bit-parallel automaton matches a glob. It makes at most one step for each character of the name.
+A bit-parallel automaton matches a glob. It takes at most one step for each character of the name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = "."
 SEPARATORS = ".:"
 MAX_PATTERNS = 1024
 MAX_PATTERN_LENGTH = 256
-#: number of prefixes that a glob caches, and length of the longest prefix
+#: maximum number of prefixes that a glob caches, and maximum length of a cached prefix
 MAX_KNOWN = 4096
 MAX_PREFIX = 256
 
@@ -26,7 +26,7 @@ MAX_PREFIX = 256
 class Glob:
     """Match names against one glob.
 
-    The glob is compiled to transition masks over its tokens. Bit i of a state means that token i comes next.
+    The glob is compiled into bit masks over its tokens. Bit i of a state means that token i may come next.
     """
 
     __slots__ = (
@@ -47,20 +47,20 @@ class Glob:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        #: characters that the last match examined
+        #: number of characters that the last match examined
         self.steps = 0
         self.prefix = text[: text.index("*")]
         self.suffix = text[text.rindex("*") + 1 :].lstrip(SEPARATORS)
-        #: state after each prefix that ends in a dot; names in the same module share their prefix
+        #: state after each cached prefix, which ends in a dot; names in the same module share a prefix
         self._known: dict[str, int] = {}
-        #: 0 until the first match, because a plan may have thousands of globs that are never matched
+        #: 0 until the first match compiles the glob, because a plan may have thousands of globs that are never used
         self._end = 0
 
     def _compile(self) -> None:
         text = self.text
         self._literals: dict[str, int] = {}
         self._within = self._across = self._parts = 0
-        #: the last "**" if only plain text follows it; from there only the end of the name matters
+        #: bit of the last "**" if only plain text follows it; from there on, only the end of the name matters
         self._last = 0
         size = i = tail = 0
         while i < len(text):
@@ -68,7 +68,7 @@ class Glob:
             if text.startswith("**", i):
                 whole_part = (i == 0 or text[i - 1] in SEPARATORS) and i + 2 < len(text) and text[i + 2] in SEPARATORS
                 if whole_part and text[i + 2] == ".":
-                    self._parts |= bit  # "**." matches any number of parts, also none
+                    self._parts |= bit  # "**." matches any number of parts, including none
                     i += 3
                 else:
                     self._across |= bit
@@ -87,7 +87,7 @@ class Glob:
         self._start = self._entered(1)
 
     def _entered(self, states: int) -> int:
-        """Return `states` and the states that follow if tokens that can match an empty text are skipped."""
+        """Return `states` and the states reached by skipping tokens that can match an empty text."""
         skippable = self._within | self._across | self._parts
         while new := ((states & skippable) << 1) & ~states:
             states |= new
@@ -134,7 +134,7 @@ class Glob:
         return rest == self._tail or (rest.endswith(self._tail) and rest[-len(self._tail) - 1] in SEPARATORS)
 
     def _begun(self, name: str) -> tuple[int, int]:
-        """Return the state and the position to begin with: after the longest cached prefix, or at the start."""
+        """Return the state and the position at which to begin: after the longest cached prefix, or at the start."""
         cut = len(name)
         for _ in range(3):
             cut = name.rfind(".", 0, cut)
@@ -156,7 +156,7 @@ class Selector:
         if not self.patterns:
             raise PlanError("the selector is empty", remedy='name a target, or write "**" for all targets')
         if len(self.patterns) > MAX_PATTERNS:
-            raise PlanError(f"the selector has {len(self.patterns)} patterns, the limit is {MAX_PATTERNS}")
+            raise PlanError(f"the selector has {len(self.patterns)} patterns; the limit is {MAX_PATTERNS}")
         take = [_compiled(p) for p in self.patterns if not p.startswith("!")]
         leave = [_compiled(p[1:]) for p in self.patterns if p.startswith("!")]
         if not take:
@@ -175,7 +175,7 @@ class Selector:
     def matches(self, name: str, types: Sequence[str] = ()) -> bool:
         """Return True if the target is selected.
 
-        `types` are the qualified names of its class and of the base classes.
+        `types` contains the qualified names of the target's class and of its base classes.
         """
         return _any(self._take, name, types) and not (self._leave and _any(self._leave, name, types))
 
@@ -184,11 +184,11 @@ def _compiled(pattern: str) -> Glob | str:
     if not pattern:
         raise PlanError("the selector has an empty pattern", remedy='remove it, or write "." for the root module')
     if len(pattern) > MAX_PATTERN_LENGTH:
-        raise PlanError(f"a pattern has {len(pattern)} characters, the limit is {MAX_PATTERN_LENGTH}")
+        raise PlanError(f"a pattern has {len(pattern)} characters; the limit is {MAX_PATTERN_LENGTH}")
     if "***" in pattern:
         raise PlanError(f"the pattern {pattern!r} has three stars in a row", remedy="use * or **")
     if not pattern.isprintable():
-        raise PlanError(f"the pattern {pattern!r} has a character that cannot be printed")
+        raise PlanError(f"the pattern {pattern!r} contains a nonprintable character")
     if pattern.startswith("type:"):
         if "*" in pattern or not pattern[5:]:
             raise PlanError(f"the pattern {pattern!r} does not have the form type:Name", remedy='write "type:Linear"')

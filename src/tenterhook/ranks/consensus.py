@@ -1,4 +1,4 @@
-"""Let all ranks take the same decision: whether to raise, and whether their data is equal."""
+"""Make all ranks reach the same decision: whether to raise an error, and whether their data is equal."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _SHARED_BY_NAME = {kind.__name__: kind for kind in SHARED}
 #: attributes of an error that are sent to the other ranks
 _SENT = ("fact", "hook", "target", "point", "rank", "remedy")
 
-#: number of errors so far, which makes the keys in the store unique
+#: counter of errors, which makes the keys in the store unique
 _errors = itertools.count()
 
 Made = TypeVar("Made")
 
 
 def raise_on_all(error: TenterhookError | None) -> None:
-    """Raise an error of one rank on every rank, before any rank continues.
+    """Raise one rank's error on every rank, before any rank continues.
 
-    If several ranks have an error, all ranks raise the error of the lowest of them.
+    If several ranks have an error, all ranks raise the error from the lowest of these ranks.
     """
     world, mine = world_size(), rank()
     if world == 1:
@@ -66,7 +66,7 @@ def raise_on_all(error: TenterhookError | None) -> None:
 
 
 def all_or_none(act: Callable[[], Made]) -> Made:
-    """Call `act` and return its result. If it raises on one rank, all ranks raise the same error."""
+    """Call `act` and return its result. If `act` raises an error on any rank, all ranks raise that error."""
     error: TenterhookError | None = None
     try:
         made = act()
@@ -77,7 +77,7 @@ def all_or_none(act: Callable[[], Made]) -> Made:
 
 
 def all_equal(digest: bytes) -> bool:
-    """Return True if every rank has this digest."""
+    """Return True if every rank has the same digest."""
     if world_size() == 1:
         return True
     words = [int.from_bytes(digest[i : i + 4], "big") for i in range(0, min(len(digest), 16), 4)]
@@ -86,16 +86,16 @@ def all_equal(digest: bytes) -> bool:
 
 
 def any_of(flags: Sequence[bool]) -> list[bool]:
-    """Return for each flag whether at least one rank has set it."""
+    """Return, for each flag, whether at least one rank has set it."""
     if world_size() == 1 or not flags:
         return list(flags)
     return [bool(one) for one in max_over_ranks([*map(int, flags)])]
 
 
 def distinct_texts(text: str) -> dict[int, str]:
-    """Return the different texts of all ranks, each under the lowest rank that has it.
+    """Return the distinct texts of all ranks, each keyed by the lowest rank that has it.
 
-    Each different text is sent once, because thousands of ranks usually have only a few different texts.
+    Each distinct text is sent once, because thousands of ranks usually have only a few distinct texts.
     """
     if world_size() == 1:
         return {0: text}

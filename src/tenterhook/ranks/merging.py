@@ -14,7 +14,7 @@ from tenterhook.ranks.world import device, world_size
 def merge(partials: Sequence[Mapping[str, Tensor]], how: Sequence[Mapping[str, str]]) -> list[dict[str, Tensor]]:
     """Merge the partial results of all hooks over all ranks.
 
-    One sum and one maximum are enough for any number of hooks. A norm is merged as a sum of squares.
+    One sum and one maximum over the ranks are enough for any number of hooks. A norm is merged as a sum of squares.
     """
     if world_size() == 1:
         return [dict(one) for one in partials]

@@ -7,9 +7,9 @@ from datetime import timedelta
 from tenterhook.errors import RanksError
 from tenterhook.ranks.world import rank, store, world_size
 
-#: seconds to wait for the other ranks when hooks change; collectives of a step use the timeout of the process group
+#: seconds to wait for the other ranks when hooks change; collectives in a step use the timeout of the process group
 PATIENCE = 60.0
-#: number of missing ranks that an error names
+#: maximum number of missing ranks that an error lists
 NAMED = 8
 
 #: number of barriers so far, which makes the keys in the store unique
@@ -19,7 +19,7 @@ _passed = 0
 def barrier(what: str) -> None:
     """Wait until every rank has called this function, for at most PATIENCE seconds.
 
-    `what` is the name of the public call, for the error. Raise a RanksError that names the missing ranks.
+    Otherwise, raise a RanksError that lists the missing ranks. `what` is the public call that the error names.
     """
     world = world_size()
     if world == 1:

@@ -1,4 +1,4 @@
-"""Describe this process among the ranks: its rank, and the device and the store of the process group."""
+"""Return the rank of this process, and the device and the store of its process group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world_size() -> int:
 def launch_ranks() -> tuple[int, int]:
     """Return the global rank and the local rank that torchrun has set.
 
-    They are available before the process group is created and after it is destroyed.
+    Both are available even before the process group is created and after it is destroyed.
     """
     return int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
 
@@ -33,7 +33,7 @@ def _has_group() -> bool:
 
 
 def device() -> torch.device:
-    """Return the device on which the collectives of the process group work."""
+    """Return the device that the collectives of the process group use."""
     backend = dist.get_backend()
     return torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
 

@@ -1,1 +1,1 @@
-"""Resolve a plan on a model into a Resolution. The model is read and not changed."""
+"""Resolve a plan against a model. The result is a Resolution, and the model is not changed."""

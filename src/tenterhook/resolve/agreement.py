@@ -1,4 +1,4 @@
-"""Check at attach that all ranks have the same plan and the same code, and decide which rank owns each target."""
+"""Check during `attach` that all ranks have the same plan and code, and decide which rank owns each target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from tenterhook.resolve.targets import Target, is_sharded
 
 
 def resolve_on_all_ranks(what: str, resolve: Callable[[], Resolution]) -> Resolution:
-    """Resolve on this rank, and give all ranks the same layout. If one rank raises, all ranks raise the same error."""
+    """Resolve the hooks on this rank, and give all ranks the same layout.
+
+    If resolving fails on one rank, all ranks raise the same error.
+    """
     if ranks.world_size() == 1:
         return resolve()
     ranks.barrier(what)
@@ -29,7 +32,7 @@ def resolve_on_all_ranks(what: str, resolve: Callable[[], Resolution]) -> Resolu
 
 
 def lay_out_on_all_ranks(what: str, resolution: Resolution) -> Resolution:
-    """Check that all ranks resolved the same hooks, and give each hook the same targets in the same order."""
+    """Check that all ranks resolved the same hooks, and give each hook the same target order on all ranks."""
     if ranks.world_size() == 1:
         return resolution
     _compare(what, [f"{one.hook!r} {one.definition.fingerprint}" for one in resolution])
@@ -37,7 +40,7 @@ def lay_out_on_all_ranks(what: str, resolution: Resolution) -> Resolution:
 
 
 def same_on_all_ranks(what: str, words: str) -> None:
-    """Wait until all ranks make this call, and raise if their arguments `words` differ."""
+    """Wait until all ranks make this call, and raise an error if their `words` (the arguments as text) differ."""
     if ranks.world_size() > 1:
         ranks.barrier(what)
         _compare(what, [words])
@@ -49,16 +52,16 @@ def _compare(what: str, lines: list[str]) -> None:
         return
     (first, one), (second, other), *_ = ranks.distinct_texts(text).items()
     ours, theirs = one.split("\n"), other.split("\n")
-    here = next((line for line in ours if line not in theirs), "no other hook")
-    there = next((line for line in theirs if line not in ours), "no other hook")
+    here = next((line for line in ours if line not in theirs), "no corresponding hook")
+    there = next((line for line in theirs if line not in ours), "no corresponding hook")
     raise RanksError(
-        f"the ranks called {what} with different arguments: rank {first} has {here}, rank {second} has {there}",
+        f"the ranks called {what} with different arguments: rank {first} has {here}, but rank {second} has {there}",
         remedy=f"call {what} with the same arguments and the same code on every rank",
     )
 
 
 def _laid_out(resolution: Resolution) -> Resolution:
-    """Give each hook the targets of all ranks in the same order, so that merged rows belong to the same target."""
+    """Give each hook the targets of all ranks in the same order, so that each merged row belongs to one target."""
     text = json.dumps([[target.name for target in one.targets] for one in resolution])
     even = ranks.all_equal(_digest(text))
     if even:
@@ -83,14 +86,15 @@ def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) ->
     if not definition.two_phase:
         return False
     if one.hook.at not in GLOBAL_POINTS:
-        # A trigger decides for all ranks. Other results at a point that is local to a rank are not merged.
+        # The value is local to this rank. The results of a trigger are merged, because a trigger decides for all ranks.
+        # Other results are merged only if the action observes shards that FSDP2 does not gather.
         return definition.trigger or (sharded and not view.fsdp2 and not definition.modifies)
     spread = not even and (not definition.modifies or one.over_hook)
     return sharded or spread
 
 
 def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook:
-    """Give a hook the targets of all pipeline stages. The targets of other ranks are dormant on this rank."""
+    """Give a hook the targets of all pipeline stages. Targets that only other ranks have are dormant on this rank."""
     owners: dict[str, int] = {}
     for rank, names in layouts.items():
         for name in names:
@@ -106,13 +110,13 @@ def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook
 
 
 def _nowhere() -> None:
-    """Return None, in place of the owner of a target on another rank."""
+    """Return None as the owner of a target that is on another rank."""
 
 
 def digest_of(plan: Plan) -> Tensor:
-    """Return a number for the plan, and its negative.
+    """Return a digest of the plan as a number, and the negative of that number.
 
-    The maximum of both over all ranks equals the values of this rank only if all plans are the same.
+    Their maxima over all ranks equal the values of this rank only if all plans are the same.
     """
     number = float(int.from_bytes(_digest("\n".join(map(repr, plan)))[:6], "big"))
     return torch.tensor([number, -number], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Find the reason why a hook cannot fire at a target in the present state of the model."""
+"""Determine why a hook cannot fire at a target in the current state of the model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ FROZEN = "frozen"
 NO_OPTIMIZER = "not in an optimizer"
 NEVER_CALLED = "a container that is never called"
 ELSEWHERE = "on another rank"
-GONE = "no longer on the model under this name"
+GONE = "no longer in the model under this name"
 
 #: reasons that do not depend on requires_grad or on an optimizer
 LASTING = (NEVER_CALLED, GONE, ELSEWHERE)
 
 #: remedy for each reason, for a target that was named exactly
 REMEDIES = {
-    FROZEN: "set requires_grad, or use a pattern: then the hook is dormant until the parameter is unfrozen",
-    NO_OPTIMIZER: "pass its optimizer to attach, or use grad_accumulated",
+    FROZEN: "set requires_grad=True, or use a pattern, so that the hook is dormant until the parameter is unfrozen",
+    NO_OPTIMIZER: "pass the optimizer of this parameter to attach, or use grad_accumulated",
     NEVER_CALLED: "name the modules inside the container",
 }
 
@@ -29,7 +29,7 @@ _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
 def why_dormant(hook: Hook, target: Target, optimizer_of: Mapping[int, str]) -> str | None:
-    """Return the reason why the hook cannot fire at the target now, or None if it can fire.
+    """Return the reason why the hook cannot fire at the target now, or None if the hook can fire.
 
     `optimizer_of` maps the id of a parameter to the name of the optimizer that holds the parameter.
     """

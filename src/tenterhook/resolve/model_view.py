@@ -1,4 +1,4 @@
-"""Read what the resolver needs from a model: names, wrappers, sharding and optimizers."""
+"""Read the facts about a model that the resolver needs: names, wrappers, sharding and optimizers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenterhook.resolve.targets import ModelTargets, targets_of
 
 
 class ModelView:
-    """Hold the facts about a model that the resolver needs, read once."""
+    """Hold the facts about a model that the resolver needs. The model is read only once."""
 
     def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
         self.targets: ModelTargets = targets_of(model, optimizers)
@@ -23,10 +23,10 @@ class ModelView:
         self.ranks = ranks.world_size()
         self.fsdp2 = self.targets.sharded and is_fsdp2(model)
         self.tensor_parallel = self.targets.sharded and is_tensor_parallel(model)
-        #: FSDP2 reduces the gradients in a dtype that differs from their own
+        #: True if FSDP2 reduces the gradients in a dtype other than their own
         self.reduces_in_other_dtype = self.fsdp2 and private.reduces_in_other_dtype(model)
         self.fsdp1 = self.ranks > 1 and is_fsdp1(model)
-        #: the schedule of the pipeline splits each backward into two parts
+        #: True if the pipeline schedule splits each backward pass into two parts
         self.splits_backward = self.ranks > 1 and private.splits_backward(model)
 
 

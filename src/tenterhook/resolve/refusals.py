@@ -16,7 +16,7 @@ def check_action(hook: Hook, definition: Definition, params: Mapping[str, Any]) 
     if hook.at not in definition.at:
         raise RefusedError(
             f"the action {definition.name!r} is not available at this point",
-            remedy=f"use one of its points: {', '.join(definition.at)}",
+            remedy=f"use one of the action's points: {', '.join(definition.at)}",
         )
     if params.get("over") == "hook" and hook.at != "grad_final":
         raise RefusedError(
@@ -24,7 +24,9 @@ def check_action(hook: Hook, definition: Definition, params: Mapping[str, Any]) 
             remedy="use grad_final, where all gradients are available",
         )
     if hook.point.side == "state" and not definition.plain:
-        raise RefusedError("the value is a state_dict, not a tensor", remedy="pass a function of the value: do=fn")
+        raise RefusedError(
+            "the value at this point is not a tensor", remedy="pass a function fn(value) as the action: do=fn"
+        )
 
 
 def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...], view: ModelView) -> None:
@@ -33,7 +35,7 @@ def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...
     held = {view.optimizer_of.get(id(t.parameter())) for t in targets} - {None}
     if len(held) > 1:
         raise RefusedError(
-            f'over="hook" spans {len(held)} optimizers, which step one after the other',
+            f'over="hook" spans {len(held)} optimizers, which step one after another',
             remedy=f"write one hook for each optimizer: {', '.join(sorted(map(str, held)))}",
         )
 
@@ -43,22 +45,22 @@ def check_model(hook: Hook, definition: Definition, view: ModelView) -> None:
     if point.side == "step" and not view.optimizers:
         instead = ", or use grad_accumulated" if hook.at == "grad_final" else ""
         raise RefusedError(
-            "this point needs an optimizer, and none was passed", remedy=f"pass optimizer=optimizer{instead}"
+            "this point needs an optimizer, but none was passed", remedy=f"pass optimizer=optimizer{instead}"
         )
     if view.targets.compiled and "tap" in point.on:
         raise RefusedError(
-            "the model is compiled, and taps do not exist in compiled code",
-            remedy="use output or grad_output of a module, or attach to the uncompiled model",
+            "the model is compiled, but taps do not exist in compiled code",
+            remedy="use output or grad_output on a module, or attach to the uncompiled model",
         )
     if view.fsdp1 and "parameter" in point.on:
         raise RefusedError(
-            "FullyShardedDataParallel replaces the parameters by parts of a flat tensor",
+            "FullyShardedDataParallel replaces the parameters with parts of a flat tensor",
             remedy="shard the model with torch.distributed.fsdp.fully_shard",
         )
     if view.splits_backward and point.side == "backward":
         raise RefusedError(
-            "a zero-bubble schedule splits each backward into two parts, so this point is not available",
-            remedy="use grad_final, or a schedule that does not split the backward: GPipe, 1F1B, interleaved 1F1B",
+            "a zero-bubble schedule splits each backward pass into two parts, so this point is not available",
+            remedy="use grad_final, or a schedule with whole backward passes (GPipe, 1F1B or interleaved 1F1B)",
         )
     if hook.at in ("value", "value_grad") and hook.expect is not None:
         raise RefusedError("taps are found when they run, so their number is not known yet", remedy="remove expect")
@@ -70,10 +72,10 @@ def check_compiled(hook: Hook, targets: tuple[Target, ...], view: ModelView) -> 
     inside = next((target for target in targets if view.targets.in_graph(target)), None)
     if inside is not None:
         raise RefusedError(
-            "compiled code calls this module, and the contribution of one call to the gradient of its input is not "
-            "available there",
+            "compiled code calls this module, so the contribution of one call to the gradient of its input is not "
+            "available",
             target=inside.name,
-            remedy="use grad_output of the previous module, or attach to the uncompiled model",
+            remedy="use grad_output on the previous module, or attach to the uncompiled model",
         )
 
 
@@ -84,32 +86,33 @@ def check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ...
             return
         if definition.modifies and definition.two_phase:
             raise RefusedError(
-                f"{definition.name!r} needs whole tensors, but in the backward each rank has only its shards",
+                f"{definition.name!r} needs whole tensors, but each rank has only its shards during the backward pass",
                 remedy="use grad_final",
             )
     alone = not (definition.elementwise or definition.two_phase)
     if alone and any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
         raise RefusedError(
-            f"{definition.name!r} is neither elementwise nor two-phase, and the parameters are sharded over ranks",
-            remedy="register it with elementwise=True if each element of the result depends on one element only",
+            f"{definition.name!r} is neither elementwise nor two-phase, but the parameters are sharded over ranks",
+            remedy="register the action with elementwise=True if each element of the result depends only on the same "
+            "element of the value",
         )
     inside = hook.point.side != "state" and ("module" in hook.point.on or "tap" in hook.point.on)
     if view.tensor_parallel and inside and not definition.elementwise:
         raise RefusedError(
-            f"{definition.name!r} is not elementwise, and with tensor parallelism a module may compute with shards",
-            remedy="use a point of parameters, or register it with elementwise=True",
+            f"{definition.name!r} is not elementwise, but with tensor parallelism a module may compute with shards",
+            remedy="use a parameter point, or register the action with elementwise=True",
         )
 
 
 def _check_gathered(hook: Hook, view: ModelView) -> None:
-    """Refuse the two cases in which FSDP2 does not give this rank the whole gradient of a gathered parameter."""
+    """Refuse the two cases in which this rank does not have the whole gradient of a parameter that FSDP2 gathers."""
     if view.tensor_parallel:
         raise RefusedError(
-            "with FSDP2 and tensor parallelism together, this rank has only a shard of the gradient",
+            "when FSDP2 and tensor parallelism are combined, this rank has only a shard of the gradient",
             remedy="use grad_final, the reduced gradient",
         )
     if hook.at == "grad_accumulated" and view.reduces_in_other_dtype:
         raise RefusedError(
-            "FSDP2 accumulates the gradients of this rank in another dtype, where hooks cannot read them",
+            "FSDP2 accumulates the gradients of this rank in another dtype, and hooks cannot read the sums",
             remedy="use grad or grad_final, or use the same dtype for gradients and their reduction",
         )

@@ -1,4 +1,4 @@
-"""Resolve hooks on a model: find their code and their targets, and check everything without changing the model."""
+"""Resolve hooks against a model: find their code and targets, and check them without changing the model."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tenterhook.resolve.targets import Target, type_names
 
 @dataclass(frozen=True, slots=True)
 class ResolvedHook:
-    """Hold one hook with its code, its typed parameters and its targets on this model."""
+    """Hold one hook with its code, its typed parameters and its targets in this model."""
 
     hook: Hook
     definition: Definition
     params: Mapping[str, Any]
     targets: tuple[Target, ...]
-    #: reason for each target at which the hook cannot fire now
+    #: for each target at which the hook cannot fire now, the reason
     dormant: Mapping[str, str]
     phase: Phase
     on_error: OnError
-    #: partial results are merged over ranks, because ranks hold shards or do not have the same targets
+    #: True if partial results are merged over ranks, for example because ranks hold shards or have different targets
     merges: bool = False
-    #: lowest rank that has each target; a target that is not listed belongs to rank 0
+    #: for each target, the lowest rank that has it; a target that is not listed belongs to rank 0
     owners: Mapping[str, int] = field(default_factory=dict)
 
     def first_rank(self, target: str) -> int:
@@ -46,7 +46,7 @@ class ResolvedHook:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Hold the resolved hooks of a plan, and the view of the model on which they were resolved."""
+    """Hold the resolved hooks of a plan, and the view of the model against which they were resolved."""
 
     hooks: tuple[ResolvedHook, ...]
     view: ModelView
@@ -58,7 +58,7 @@ class Resolution:
         return len(self.hooks)
 
     def map(self, change: Callable[[ResolvedHook], ResolvedHook]) -> Resolution:
-        """Return a copy in which `change` has replaced each hook."""
+        """Return a copy in which `change(hook)` replaces each hook."""
         return replace(self, hooks=tuple(map(change, self.hooks)))
 
 
@@ -96,7 +96,7 @@ def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mappi
 
 
 def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
-    """Return the definition of the hook's action, and all its parameters with their types converted."""
+    """Return the definition of the hook's action, and all its parameters, converted to their declared types."""
     if not isinstance(hook.do, Action):
         return plain_definition(hook.do, at=hook.at), {}
     definition = actions.get(hook.do.name)
@@ -106,7 +106,7 @@ def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) ->
         if given not in tensors:
             raise ActionError(
                 f"{definition.name} needs the tensor {given!r}, which was not passed",
-                remedy=f'pass it: attach(..., tensors={{"{given}": ...}})',
+                remedy=f'pass the tensor: attach(..., tensors={{"{given}": ...}})',
             )
         params[name] = tensors[given]
     return definition, params
@@ -115,7 +115,7 @@ def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) ->
 def find_targets(hook: Hook, view: ModelView, *, strict: bool = True) -> tuple[Target, ...]:
     """Return the targets that the selector of a hook matches.
 
-    `strict` raises if the selector matches nothing, or does not match the expected number of targets.
+    If `strict` is True, raise an error if the selector matches nothing or an unexpected number of targets.
     """
     if hook.point.on == ("tap",):
         return ()
@@ -134,7 +134,7 @@ def find_targets(hook: Hook, view: ModelView, *, strict: bool = True) -> tuple[T
 
 
 def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
-    """Raise if the selector matches nothing, or does not match the expected number of targets."""
+    """Raise an error if the selector matches nothing or an unexpected number of targets."""
     if hook.point.on == ("tap",):
         return
     candidates, selector = view.targets.of_kinds(hook.point.on), hook.selector
@@ -145,12 +145,12 @@ def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
         kind = " or ".join(hook.point.on)
         close = nearest(wanted, list(candidates))
         others = view.targets.of_kinds(("module", "parameter"))
-        other = f"; it is a {others[wanted].kind}" if wanted in others else ""
+        other = f"; that is the name of a {others[wanted].kind}" if wanted in others else ""
         remedy = f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
         if other and kind == "module":
-            remedy = f"name its module {wanted.rpartition('.')[0] or '.'!r}, or use a point of parameters such as grad"
+            remedy = f"name the module {wanted.rpartition('.')[0] or '.'!r}, or use a parameter point such as grad"
         raise NoMatchError(
-            f"no {kind} is named {wanted!r}{other}",
+            f"no {kind} {'is named' if unknown else 'matches'} {wanted!r}{other}",
             remedy=remedy,
         )
     check_expected(hook, [target.name for target in found])
@@ -158,7 +158,7 @@ def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
 
 def check_expected(hook: Hook, found: Sequence[str]) -> None:
     if not found and hook.expect != 0 and hook.point.on != ("tap",):
-        raise NoMatchError(f"no {' or '.join(hook.point.on)} is named {' '.join(hook.selector.patterns)!r} on any rank")
+        raise NoMatchError(f"no {' or '.join(hook.point.on)} matches {' '.join(hook.selector.patterns)!r} on any rank")
     if hook.expect is not None and len(found) != hook.expect:
         sample = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
         raise ExpectError(
@@ -174,9 +174,11 @@ def _check_exact(hook: Hook, targets: tuple[Target, ...], dormant: Mapping[str, 
     for target in targets:
         why = dormant.get(target.name)
         if why and exact.intersection((target.name, *target.aliases)):
-            raise DormantError(f"the hook cannot fire here: {why}", target=target.name, remedy=REMEDIES[why])
+            raise DormantError(
+                f"the hook cannot fire because the target is {why}", target=target.name, remedy=REMEDIES[why]
+            )
     if len(dormant) == len(targets) and set(dormant.values()) == {NO_OPTIMIZER}:
         raise DormantError(
-            f"none of its {len(targets)} targets is in an optimizer that was passed to attach",
-            remedy="pass to attach the optimizer that trains this model",
+            f"none of the hook's {len(targets)} targets is in an optimizer that was passed to attach",
+            remedy="call attach with the optimizer that trains this model",
         )

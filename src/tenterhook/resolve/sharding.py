@@ -11,12 +11,13 @@ from tenterhook import ranks
 from tenterhook.errors import RefusedError
 from tenterhook.resolve.targets import is_sharded
 
-#: points at which the value is the same on all ranks, or a shard of the same tensor; elsewhere it is local to a rank
+#: points at which all ranks have the same value, or shards of the same tensor; at other points, each rank has its own
+#: value
 GLOBAL_POINTS = ("grad_final", "update")
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return the shard of this rank, which shares its memory with the tensor."""
+    """Return the shard that this rank holds. It shares memory with the tensor."""
     if not is_sharded(tensor):
         return tensor
     sharded: Any = tensor
@@ -25,9 +26,9 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def is_counted_here(tensor: Tensor, first: int = 0) -> bool:
-    """Return True if the shard of this rank is counted in a merge over all ranks. Of several replicas, one is counted.
+    """Return True if the shard of this rank is counted in a merge over all ranks.
 
-    `first` is the lowest rank that has the tensor.
+    Only one of several replicas is counted. `first` is the lowest rank that has the tensor.
     """
     if not is_sharded(tensor):
         return ranks.rank() == first
@@ -38,7 +39,9 @@ def is_counted_here(tensor: Tensor, first: int = 0) -> bool:
 @lru_cache(maxsize=256)
 def _is_counted_here(mesh: Any, placements: tuple[Any, ...], first: int) -> bool:
     if any(p.is_partial() for p in placements):
-        raise RefusedError("this gradient is not yet summed over ranks", remedy="use grad_final, which is the sum")
+        raise RefusedError(
+            "this gradient is not yet summed over ranks", remedy="use grad_final, which is the summed gradient"
+        )
     place = mesh.get_coordinate()
     if place is None or first not in mesh.mesh:
         return False
@@ -49,7 +52,7 @@ def _is_counted_here(mesh: Any, placements: tuple[Any, ...], first: int) -> bool
 def reduce_partial(tensor: Tensor) -> Tensor:
     """Sum a gradient with partial placements over its ranks, and return any other tensor unchanged.
 
-    Every rank of the mesh must call it.
+    Every rank in the mesh must call this function.
     """
     if not is_sharded(tensor):
         return tensor
@@ -63,19 +66,19 @@ def reduce_partial(tensor: Tensor) -> Tensor:
 
 
 def is_fsdp2(model: nn.Module) -> bool:
-    """Return True if FSDP2 shards the model. It gathers the parameters for the forward and for the backward."""
+    """Return True if FSDP2 shards the model. FSDP2 gathers the parameters for each forward and backward pass."""
     from torch.distributed.fsdp import FSDPModule
 
     return any(isinstance(module, FSDPModule) for module in model.modules())
 
 
 def is_tensor_parallel(model: nn.Module) -> bool:
-    """Return True if modules compute with shards of their parameters. Then their inputs and outputs may be shards."""
+    """Return True if modules compute with shards of their parameters, so that inputs and outputs may be shards."""
     own = 1 if is_fsdp2(model) else 0
     sharded: list[Any] = [parameter for parameter in model.parameters() if is_sharded(parameter)]
     return any(sum(not p.is_replicate() for p in parameter.placements) > own for parameter in sharded)
 
 
 def is_fsdp1(model: nn.Module) -> bool:
-    """Return True if the model uses FSDP1, which replaces the parameters by parts of a flat tensor."""
+    """Return True if the model uses FSDP1, which replaces the parameters with parts of a flat tensor."""
     return any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())

@@ -1,4 +1,4 @@
-"""Find the targets of a model, and give them canonical names that do not depend on wrappers."""
+"""Find the targets in a model, and give them canonical names that do not depend on wrappers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer] | None
 class Target(NamedTuple):
     """Locate a parameter, module or optimizer without keeping it alive.
 
-    It is a tuple because a model may have very many targets.
+    This class is a tuple, which is cheap to create, because a model may have very many targets.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Target(NamedTuple):
     key: str = ""
     #: other names of the same object
     aliases: tuple[str, ...] = ()
-    #: owner and key for each other name of a parameter
+    #: owner and key of the parameter under each of its other names
     twins: tuple[tuple[weakref.ref[nn.Module], str], ...] = ()
 
     @property
@@ -45,7 +45,7 @@ class Target(NamedTuple):
         return all(o is not None and private.own_parameters(o).get(key) is own for o, key in owners)
 
     def parameter(self) -> Tensor | None:
-        """Return the tensor that the owner has now under this key."""
+        """Return the tensor that the owner now has under this key."""
         owner: Any = self.owner()
         return None if owner is None else private.own_parameters(owner).get(self.key)
 
@@ -59,7 +59,7 @@ class ModelTargets:
     optimizers: dict[str, Target]
     #: names of the modules on which torch.compile was called
     compiled: tuple[str, ...]
-    #: at least one parameter is a DTensor
+    #: True if at least one parameter is a DTensor
     sharded: bool
     #: parent, key and id of each module, to detect replaced modules
     places: list[tuple[weakref.ref[nn.Module], str, int]]
@@ -73,7 +73,7 @@ class ModelTargets:
         return True
 
     def in_graph(self, target: Target) -> bool:
-        """Return True if compiled code calls the module. The compiled module itself is called from outside."""
+        """Return True if compiled code calls the module. The compiled module itself is called by uncompiled code."""
         return target.kind == "module" and bool(self.compiled_around(target))
 
     def compiled_around(self, target: Target) -> list[str]:
@@ -116,7 +116,8 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
                 parameters[id(parameter)] = (full, module, key, [])
     found = ModelTargets({}, {}, {}, tuple(compiled), sharded, places)
     for name, module, aliases in modules.values():
-        # A wrapper and the module inside it share a name. The walk yields the inner module last, so it wins.
+        # A wrapper and the module inside it share a name. The walk yields the inner module last, so the inner
+        # module replaces the wrapper.
         also = tuple(a for a in aliases if a != name) if aliases else ()
         found.modules[name] = Target(name, "module", weakref.ref(module), "", also)
     for name, owner, key, others in parameters.values():
@@ -129,7 +130,7 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
 
 
 def walk(model: nn.Module, *, skip: type[nn.Module] | None = None) -> Iterator[tuple[str, nn.Module]]:
-    """Yield every module under each of its names: parents before children, wrappers before the wrapped module.
+    """Yield every module under each of its names: parents before children, wrappers before wrapped modules.
 
     Modules of the class `skip` are left out, together with their children.
     """
@@ -165,7 +166,7 @@ def _is_parallel(module: nn.Module) -> bool:
 def parameter_name(module: str, key: str) -> str:
     """Return the canonical name of a parameter.
 
-    The parameter `original` of `layer.parametrizations.weight` is `layer.weight`.
+    The parameter `original` of `layer.parametrizations.weight` is named `layer.weight`.
     """
     if module == ROOT:
         return key
@@ -195,7 +196,11 @@ def _type_names(cls: type, _known: dict[type, tuple[str, ...]] = {}) -> tuple[st
 
 
 def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
-    """Name the optimizers: `optimizer` for a single one, otherwise `optimizer.0`, ... or `optimizer.<key>`."""
+    """Name the optimizers.
+
+    A single optimizer is named `optimizer`. Those in a list are named `optimizer.0` and so on, and those in a dict
+    `optimizer.<key>`.
+    """
     if optimizers is None:
         return {}
     if isinstance(optimizers, Mapping):
@@ -207,7 +212,7 @@ def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
     for one in named.values():
         if not isinstance(one, Optimizer):
             raise ResolveError(
-                f"optimizer= received a {type(one).__name__}",
+                f"optimizer= received an object of type {type(one).__name__}",
                 remedy="pass an Optimizer, or a list or dict of optimizers",
             )
     return named
@@ -244,7 +249,7 @@ def kinds_of(targets: Sequence[Target]) -> list[str | None]:
 
 
 def class_name(cls: type) -> str:
-    """Return the name of a class as the program defines it, without the subclass that FSDP2 creates."""
+    """Return the name of the class that the program defines, and not of the subclass that FSDP2 creates."""
     own, *above = cls.__mro__
     return above[1].__name__ if above[0].__name__ == "FSDPModule" else own.__name__
 

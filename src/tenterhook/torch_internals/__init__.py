@@ -1,7 +1,7 @@
-"""Collect every private attribute of torch that tenterhook uses, one function for each, with the tested versions.
+"""Collect all private torch attributes that tenterhook uses, each behind one name that documents the tested versions.
 
-`tests/torch_internals` fails when torch changes an attribute that a function relies on. The module `compiler` concerns
-only torch.compile, so it is imported separately. `code_owner` uses no private attribute, but depends on the location of
+`tests/torch_internals` fails when torch changes an attribute that a function relies on. The module `compiler` is only
+for torch.compile, so it is imported separately. `code_owner` uses no private attribute, but depends on the location of
 torch's code.
 """
 

@@ -1,4 +1,4 @@
-"""Find out whether code belongs to the program, to a library or to tenterhook."""
+"""Determine whether code belongs to the program, to a library or to tenterhook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIBRARIES = tuple(
     | {str(Path(torch.__file__).parent.parent)}
 )
 _OURS = str(Path(__file__).parents[1])
-#: usual names of parts of torch, by the module that defines their hooks
+#: common names of torch components, keyed by the module that defines their hooks
 _PARTS = {
     "torch.nn.parallel.distributed": "DDP",
     "torch.distributed.algorithms": "DDP",
@@ -30,7 +30,7 @@ PROGRAM = "the program"
 
 
 def is_users(path: str) -> bool:
-    """Return True if a file belongs to the user, and not to a library or to tenterhook."""
+    """Return True if a file belongs to the user, not to a library or tenterhook."""
     return not path.startswith((*_LIBRARIES, _OURS, "<frozen"))
 
 

@@ -1,6 +1,7 @@
-"""Read and set private attributes of torch.compile, one function for each, with the tested versions.
+"""Read and set private attributes of torch.compile, each in one function that documents the tested versions.
 
-The compiler takes seconds to load. Only functions that the doctor calls after the program has loaded it import it.
+The compiler takes seconds to load. It is imported only by functions that the doctor calls after the program has loaded
+it.
 `tests/torch_internals/test_compiler.py` fails when torch changes an attribute that a function relies on.
 """
 
@@ -23,40 +24,42 @@ def is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
-#: action of dynamo for a frame, and for the frames that it calls
+#: the action that dynamo takes for a frame, and for the frames that this frame calls
 _SKIP_ALL = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.SKIP)
 _SKIP_ITSELF = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
 
 
 def skip_dynamo(fn: F) -> F:
-    """Let dynamo skip `fn` and all functions that it calls, except where it traces `fn` as part of a graph.
+    """Make dynamo skip `fn` and all functions that `fn` calls, except where dynamo traces `fn` as part of a graph.
 
-    `torch.compiler.disable` would cause a graph break there. Tested with torch 2.13.
+    `torch.compiler.disable` would cause a graph break in that case. Tested with torch 2.13.
     """
     _frames.set_code_exec_strategy(fn.__code__, _SKIP_ALL)
     return fn
 
 
 def breaks_graph(fn: F) -> F:
-    """Let dynamo break the graph at `fn`. With fullgraph=True, this raises an error that gives the reason.
+    """Make dynamo break the graph at `fn`. With fullgraph=True, dynamo raises an error that gives the reason.
 
-    It sets the same attributes as `torch.compiler.disable`, without loading the compiler. Tested with torch 2.13.
+    This function sets the same attributes as `torch.compiler.disable`, without loading the compiler. Tested with torch
+    2.13.
     """
     vars(fn).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=_OUTSIDE)
     return skip_dynamo(fn)
 
 
 _OUTSIDE = (
-    "tenterhook supports grad_input, taps, optimizer steps and gradients of compiled autograd only outside graphs"
+    "tenterhook supports grad_input, taps, optimizer steps and gradients of compiled autograd only outside compiled "
+    "graphs"
 )
 
 
 def checks_hooks(on: bool) -> bool:
-    """Set whether compiled code checks if modules have new hooks, and return the previous setting.
+    """Set whether compiled code checks modules for new hooks, and return the previous setting.
 
-    By default, compiled code does not check a module that had no hooks. An option applies only to the present thread
-    and context, so the default value of the option is changed. Nothing is changed if the compiler was never loaded.
-    Tested with torch 2.13.
+    By default, compiled code does not check a module that had no hooks. The option itself applies only to the
+    current thread and context, so this function changes the option's default value. It changes nothing if the compiler
+    is not loaded. Tested with torch 2.13.
     """
     compiler = _compiler()
     if compiler is None:
@@ -70,21 +73,21 @@ def checks_hooks(on: bool) -> bool:
 
 
 def may_compile() -> bool:
-    """Return True if the compiler was loaded. Tested with torch 2.13."""
+    """Return True if the compiler is loaded. Tested with torch 2.13."""
     return _compiler() is not None
 
 
 def _compiler() -> Any:
-    """Return the compiler if it was loaded, or None. Using the name `torch._dynamo` would load it, which takes seconds.
+    """Return the compiler if it is loaded, or None.
 
-    Tested with torch 2.13.
+    An access to `torch._dynamo` would load the compiler, which takes seconds. Tested with torch 2.13.
     """
     found = vars(torch).get("_dynamo")
     return found if hasattr(found, "convert_frame") else None
 
 
 def compiled_codes() -> list[CodeType]:
-    """Return the code of the functions that torch.compile has processed so far. Tested with torch 2.13."""
+    """Return the code objects of the functions that torch.compile has processed so far. Tested with torch 2.13."""
     compiler = _compiler()
     seen = [] if compiler is None else compiler.convert_frame.input_codes.seen
     return [code for ref in seen if (code := ref()) is not None]
@@ -96,15 +99,15 @@ def graphs_of(code: CodeType) -> list[Any]:
 
 
 def conditions_of(graph: Any) -> Any:
-    """Return the guards of one of the graphs from `graphs_of`. Tested with torch 2.13."""
+    """Return the guards of a graph that `graphs_of` returned. Tested with torch 2.13."""
     return graph.guard_manager
 
 
 def classes_in(code: CodeType, conditions: Any) -> frozenset[int]:
     """Return the ids of the classes of all objects that a graph uses.
 
-    The module whose forward was compiled is left out, because its hooks run outside the graph. Each object has a guard
-    on its class, which is read as text. Tested with torch 2.13.
+    The module whose `forward` was compiled is left out, because its hooks run outside the graph. The classes are read
+    from the text of the guards, because each object has a guard on its class. Tested with torch 2.13.
     """
     own = "L['self']" if _FORWARD.match(code.co_name) else None
     return frozenset(int(kind) for source, kind in _CLASS.findall(str(conditions)) if source != own)
@@ -123,7 +126,7 @@ _KEYS = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_loca
 
 
 def recording_again() -> Any:
-    """Return a context in which autograd records operations, for use inside a custom operation.
+    """Return a context manager in which autograd records operations even inside a custom operation.
 
     Tested with torch 2.13.
     """
@@ -131,15 +134,15 @@ def recording_again() -> Any:
 
 
 def never_compile_itself(code: CodeType) -> None:
-    """Let dynamo skip frames of this code, but not the frames that they call. Inlining does not change.
+    """Make dynamo skip frames of this code, but not the frames that they call. Inlining is not affected.
 
     Tested with torch 2.13.
     """
     _frames.set_code_exec_strategy(code, _SKIP_ITSELF)
 
 
-#: Set the callback that compiles the next frames, or None, and return the previous callback. A call does not enter a
-#: Python frame. Tested with torch 2.13.
+#: Set the callback that compiles the next frames (None compiles nothing), and return the previous callback. A call does
+#: not enter a Python frame. Tested with torch 2.13.
 swap_compiler: Callable[[Any], Any] = _frames.set_eval_frame
 
 
@@ -157,9 +160,10 @@ def is_tracing() -> bool:
 
 
 def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
-    """Return the methods with which dynamo reports a graph break, and passes a graph to the backend.
+    """Return the method that reports a graph break, and the method that passes a graph to the backend.
 
-    Each is a class and the name of a method. The error is the last argument of the first. Tested with torch 2.13.
+    Each method is given as a class and a name. The last argument of the first method is the error. Tested with torch
+    2.13.
     """
     from torch._dynamo.output_graph import OutputGraph
     from torch._dynamo.symbolic_convert import InstructionTranslatorBase
@@ -168,7 +172,7 @@ def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
 
 
 def broken_at(error: Any) -> list[tuple[str, int, str]]:
-    """Return file, line and function of the frames that dynamo was tracing at a graph break, the innermost last.
+    """Return the file, line and function of each frame that dynamo was tracing at a graph break, innermost last.
 
     Tested with torch 2.13.
     """
@@ -178,7 +182,7 @@ def broken_at(error: Any) -> list[tuple[str, int, str]]:
 def compilations(since: Any = None) -> list[Any]:
     """Return the compilations after `since`. Dynamo keeps the last 64 compilations.
 
-    Each has `co_name`, `recompile_reason` with a stack, and `fail_type`. Tested with torch 2.13.
+    Each compilation has `co_name`, `recompile_reason` (with a stack) and `fail_type`. Tested with torch 2.13.
     """
     from torch._dynamo import utils
 
@@ -193,7 +197,7 @@ def lowered() -> int:
     return utils.counters["aot_autograd"]["ok"]
 
 
-#: namespaces of the operations of torch. Tested with torch 2.13.
+#: namespaces of torch's own operations. Tested with torch 2.13.
 _OWN_OPERATIONS = (
     "aten",
     "prim",
@@ -208,9 +212,9 @@ _OWN_OPERATIONS = (
 
 
 def unused_operations(graph: Any) -> list[tuple[str, str]]:
-    """Return the custom operations of a dynamo graph that have no side effect and whose result is not used.
+    """Return the custom operations in a dynamo graph that have no side effect and whose results are unused.
 
-    Each is a name and the stack of the code that called it. Tested with torch 2.13.
+    Each operation is given as its name and the stack of the code that called it. Tested with torch 2.13.
     """
     found = []
     for node in graph.graph.nodes:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 
 def reduces_in_other_dtype(model: nn.Module) -> bool:
-    """Return True if FSDP2 reduces gradients in a dtype that differs from the dtype of the backward.
+    """Return True if FSDP2 reduces gradients in a dtype other than the dtype of the backward pass.
 
-    Only a private attribute has the policy. Tested with torch 2.13.
+    The policy is available only in a private attribute. Tested with torch 2.13.
     """
     from torch.distributed.fsdp import FSDPModule
 
@@ -32,14 +32,17 @@ def shard_groups(model: nn.Module) -> list[tuple[Any, list[Tensor]]]:
 
 
 def syncs(group: Any) -> bool:
-    """Return True if the next backward reduces the gradients of a group from `shard_groups`. Tested with torch 2.13."""
+    """Return True if the next backward pass reduces the gradients of a group from `shard_groups`.
+
+    Tested with torch 2.13.
+    """
     return bool(group.reduce_grads)
 
 
 def infers_shapes() -> bool:
     """Return True if a pipeline stage is running with empty tensors to infer the shapes of its outputs.
 
-    Only the names of the calling functions show it. Tested with torch 2.13.
+    Only the names of the calling functions show this. Tested with torch 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False
@@ -52,10 +55,10 @@ def infers_shapes() -> bool:
 
 
 def splits_backward(model: nn.Module) -> bool:
-    """Return True if a pipeline schedule splits the backward of this stage into two parts.
+    """Return True if a pipeline schedule splits the backward pass of this stage into two parts.
 
     The second part computes the gradients of the parameters much later. A stage does not refer to its schedule, so all
-    schedules of the process are searched. Tested with torch 2.13.
+    schedules in the process are searched. Tested with torch 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False

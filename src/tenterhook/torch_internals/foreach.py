@@ -1,6 +1,6 @@
-"""Provide private operations on lists of tensors. They need one call, and few GPU kernels, for any number of tensors.
+"""Provide private operations on lists of tensors. Each needs one call and few GPU kernels for any number of tensors.
 
-They are aliases and not functions, because they run in every step and a Python call would add overhead.
+The operations are aliases rather than functions, because they run in every step and a Python call would add overhead.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ foreach_norm: Callable[[list[Tensor]], Sequence[Tensor]] = torch._foreach_norm
 #: Fill every tensor with zeros, in place. Tested with torch 2.13.
 foreach_zero_: Callable[[list[Tensor]], None] = torch._foreach_zero_
 
-#: Copy the tensors of the second list into the tensors of the first, and convert dtypes. Tested with torch 2.13.
+#: Copy the tensors of the second list into those of the first list, and convert dtypes. Tested with torch 2.13.
 foreach_copy_: Callable[[list[Tensor], list[Tensor]], object] = torch._foreach_copy_

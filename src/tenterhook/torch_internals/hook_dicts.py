@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_module
 from torch.optim import optimizer as optimizer_module
 
-#: The method that receives the output of each call of a module with full backward hooks. Its object has the module as
-#: an attribute. Tested with torch 2.13.
+#: The method that receives the output of each call of a module with full backward hooks. The method's object has the
+#: module as an attribute. Tested with torch 2.13.
 OUTPUT_ENTRY = (torch.utils.hooks.BackwardHook, "setup_output_hook")
 
 
@@ -31,7 +31,7 @@ HOOK_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def tensor_hooks(tensor: Tensor, slot: str) -> OrderedDict[int, Any] | None:
-    """Return one of the hook dicts of a tensor, or None if no hook was ever registered. Tested with torch 2.13."""
+    """Return one of the hook dicts of a tensor, or None if it never had such a hook. Tested with torch 2.13."""
     hooks: OrderedDict[int, Any] | None = getattr(tensor, slot)
     return hooks
 
@@ -48,7 +48,7 @@ def reinstall_tensor_hooks(tensor: Tensor) -> None:
 
 
 def drop_empty_tensor_hooks(tensor: Tensor) -> None:
-    """Set empty hook dicts to None, because the dict stays when the last hook is removed. Tested with torch 2.13."""
+    """Set empty hook dicts to None, because a dict stays when its last hook is removed. Tested with torch 2.13."""
     for slot in HOOK_SLOTS:
         hooks = getattr(tensor, slot)
         if hooks is not None and not hooks:
@@ -56,9 +56,9 @@ def drop_empty_tensor_hooks(tensor: Tensor) -> None:
 
 
 def put_in_order(hooks: dict[int, Any], keys: list[int]) -> None:
-    """Order a hook dict in place by `keys`.
+    """Rearrange a hook dict in place, in the order of `keys`.
 
-    A tensor reads its dict in the order of insertion, which `move_to_end` does not change. Tested with torch 2.13.
+    A tensor reads its hook dict in insertion order, which `move_to_end` does not change. Tested with torch 2.13.
     """
     items = [(key, hooks[key]) for key in keys]
     hooks.clear()
@@ -79,9 +79,9 @@ MODULE_SLOTS = {
 
 
 def registered_by(module: nn.Module) -> dict[str, str]:
-    """Return MODULE_SLOTS for this module, whose backward hooks are either all legacy hooks or all full hooks.
+    """Return MODULE_SLOTS for this module.
 
-    Tested with torch 2.13.
+    The backward hooks of a module are either all legacy hooks or all full hooks. Tested with torch 2.13.
     """
     if module._is_full_backward_hook is False:
         return MODULE_SLOTS | {"_backward_hooks": "register_backward_hook"}
@@ -89,7 +89,7 @@ def registered_by(module: nn.Module) -> dict[str, str]:
 
 
 def count_hooks(owner: Any, register: str) -> int | None:
-    """Return the number of hooks that a module has from a register function, or None for other owners.
+    """Return the number of hooks that were registered on a module with `register`, or None for other owners.
 
     Tested with torch 2.13.
     """
@@ -102,7 +102,7 @@ _unnumbered = itertools.count(-1, -1)
 
 
 def insert_hook(hooks: dict[int, Any], fn: Callable[..., Any]) -> Callable[[], None]:
-    """Insert a hook into a dict without using a handle id, so that other hooks get the same ids as without it.
+    """Insert a hook into a dict without using up a handle id, so that the ids of other hooks do not change.
 
     Return a function that removes the hook. Tested with torch 2.13.
     """
@@ -111,9 +111,9 @@ def insert_hook(hooks: dict[int, Any], fn: Callable[..., Any]) -> Callable[[], N
     return lambda: hooks.pop(key, None) and None
 
 
-#: The global hooks that run before the forward of every module. Tested with torch 2.13.
+#: The global hooks that run before every forward call of a module. Tested with torch 2.13.
 EVERY_CALL: dict[int, Any] = module_module._global_forward_pre_hooks
-#: The global hooks that run before and after the step of every optimizer. Tested with torch 2.13.
+#: The global hooks that run before and after every optimizer step. Tested with torch 2.13.
 EVERY_STEP: tuple[dict[int, Any], dict[int, Any]] = (
     optimizer_module._global_optimizer_pre_hooks,
     optimizer_module._global_optimizer_post_hooks,
@@ -121,7 +121,7 @@ EVERY_STEP: tuple[dict[int, Any], dict[int, Any]] = (
 
 
 def forget_hook(module: nn.Module, slot: str, key: int) -> None:
-    """Remove a hook without its handle, and its entries in the related dicts. Tested with torch 2.13."""
+    """Remove a hook and its entries in related dicts, without using its handle. Tested with torch 2.13."""
     for name in (slot, f"{slot}_with_kwargs", f"{slot}_always_called"):
         getattr(module, name, {}).pop(key, None)
 

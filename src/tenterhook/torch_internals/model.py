@@ -15,21 +15,22 @@ def child_modules(module: nn.Module) -> dict[str, nn.Module | None]:
 
 
 def own_parameters(module: nn.Module) -> Mapping[str, Tensor | None]:
-    """Return the dict of the direct parameters of a module. FSDP2 and parametrizations replace entries in it.
+    """Return the dict of the direct parameters of a module. FSDP2 and parametrizations replace its entries.
 
     Tested with torch 2.13.
     """
     return module._parameters
 
 
-#: The function with which `clip_grad_norm_` scales the gradients, however it was imported. Tested with torch 2.13.
+#: The function that `clip_grad_norm_` calls to scale the gradients. Every imported `clip_grad_norm_` calls it. Tested
+#: with torch 2.13.
 CLIP_ENTRY = (torch.nn.utils.clip_grad, "_clip_grads_with_norm_")
-#: The function with which `torch.func.functional_call` replaces the parameters. Tested with torch 2.13.
+#: The function that `torch.func.functional_call` calls to replace the parameters. Tested with torch 2.13.
 FUNCTIONAL_ENTRY = (torch.nn.utils.stateless, "_functional_call")
 
 
 def pending_scale(optimizer: torch.optim.Optimizer) -> Tensor | None:
-    """Return the factor by which a fused optimizer will divide its gradients, or None. GradScaler sets it.
+    """Return the factor by which a fused optimizer will divide its gradients, or None. GradScaler sets the factor.
 
     Tested with torch 2.13.
     """
@@ -46,12 +47,12 @@ def clear_scale(optimizer: torch.optim.Optimizer) -> None:
 
 
 def found_inf(optimizer: torch.optim.Optimizer) -> Tensor | None:
-    """Return 1 if a fused optimizer will skip its step, 0 if it will not, or None if GradScaler did not set it.
+    """Return 1 if a fused optimizer will skip its step, 0 if it will not, or None if GradScaler set neither.
 
     Tested with torch 2.13.
     """
     return getattr(optimizer, "found_inf", None)
 
 
-#: Child names of wrapper modules, which are left out of canonical names. Tested with torch 2.13.
+#: Keys under which wrappers hold the wrapped module. Canonical names omit these keys. Tested with torch 2.13.
 TRANSPARENT = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")

@@ -93,7 +93,7 @@ def main(kind: str) -> None:
         try:
             th.attach(wrapped, [th.Hook("own", on="**", at="grad_final", do=lambda g: g)], optimizer=optimizer)
         except th.RefusedError as refusal:
-            assert "is neither elementwise nor two-phase, and the parameters are sharded over ranks" in str(refusal)
+            assert "is neither elementwise nor two-phase, but the parameters are sharded over ranks" in str(refusal)
         else:
             raise AssertionError("a user's function was not refused on shards")
     rig.detach()

@@ -23,7 +23,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor] | None] = {"observe": None, "modif
 
 #: (point, regime): the text of the refusal
 REFUSED = {
-    (point, "no optimizer"): "this point needs an optimizer, and none was passed"
+    (point, "no optimizer"): "this point needs an optimizer, but none was passed"
     for point in ("grad_final", "update", "step_pre", "step_post")
 }
 REFUSED |= {(point, f"compiled: {regime}"): text for (point, regime), text in REFUSED.items()}
@@ -31,7 +31,7 @@ REFUSED |= {
     (point, regime): text
     for regime in COMPILED
     for point, text in {
-        "grad_input": "the contribution of one call to the gradient of its input is not available there",
+        "grad_input": "the contribution of one call to the gradient of its input is not available",
         "value": "taps do not exist in compiled code",
         "value_grad": "taps do not exist in compiled code",
     }.items()
