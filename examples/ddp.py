@@ -1,6 +1,6 @@
 """Clip all gradients together on two DDP ranks, and compare the result bit for bit with a handwritten clip.
 
-`grad_final` is the gradient that the optimizer is about to use, after DDP has averaged it over the ranks. Its norm
+`grad_final` is the gradient that the optimizer is about to use, after DDP has averaged it across ranks. Its norm
 is therefore the norm for the whole batch, and is the same on every rank.
 
     torchrun --standalone --nproc-per-node 2 examples/ddp.py
