@@ -1,7 +1,7 @@
-"""Measure what statistics of every gradient in every step cost, compared with one read of the gradients and with peers.
+"""Measure the cost of statistics of every gradient in every step, compared with one read and with other tools.
 
-python -m benchmarks.record               # all sizes; prints a table for each
-python -m benchmarks.record 0.33M 26M     # some sizes
+python -m benchmarks.record               # all sizes; prints a table for each size
+python -m benchmarks.record 0.33M 26M     # only these sizes
 python -m benchmarks.record --write       # also writes the tables into docs/benchmarks.md
 
 docs/benchmarks.md describes the method.
@@ -26,11 +26,11 @@ import tenterhook as th
 from benchmarks.gpt import AFTER_BACKWARD, SIZES, Size, Training
 
 ROUNDS = {"0.33M": 240, "5M": 80, "26M": 48, "MoE 64x4": 60}
-#: expensive variants run in one round in this many
+#: the expensive variants run only in every SELDOM-th round
 SELDOM = 4
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 Step = Callable[[], object]
-#: the seconds of the single read, measured inside a step, where the caches are as the backward leaves them
+#: seconds of the single read, measured inside a step, so that the caches are in the same state as after a backward pass
 ONE_READ: list[float] = []
 
 
@@ -39,7 +39,7 @@ def bare(size: Size) -> Step:
 
 
 def limit(size: Size) -> Step:
-    """Read every gradient once with a function of PyTorch."""
+    """Read every gradient once, with one PyTorch function."""
     training = Training(size)
     parameters = list(training.model.parameters())
 
@@ -63,7 +63,7 @@ def ours(*actions: Any, every: int = 1, sinks: Any = ()) -> Callable[[Size], Ste
 
 
 def naive(size: Size) -> Step:
-    """Compute five statistics in a hook on each parameter, as users often write it."""
+    """Compute five statistics in a hook on each parameter, as users often do."""
     training, rows = Training(size), []
 
     def seen(parameter: Tensor) -> None:
@@ -110,7 +110,7 @@ VARIANTS: dict[str, Callable[[Size], Step]] = {
     "tenterhook: stats into a store": ours(th.stats(), sinks=lambda: th.Store(tempfile.mkdtemp())),
     "Lightning grad_norm (norms only)": lightning_norms,
 }
-#: the variants that also do work during the backward
+#: variants that also do work during the backward pass
 ALL_ALONG = {
     "naive hooks, five statistics": naive,
     "wandb.watch, gradients": wandb_watch,
@@ -121,13 +121,13 @@ Times = dict[str, dict[int, tuple[float, float]]]
 
 
 def measure(name: str, size: Size, variants: dict[str, Callable[[Size], Step]], rounds: int) -> Times:
-    """Return, by round, the CPU seconds of the whole step and of its part after the backward."""
+    """Return the CPU seconds of each round, for the whole step and for its part after the backward pass."""
     steps, failed = {}, {}
     for what, make in variants.items():
         try:
             steps[what] = make(size)
             steps[what](), steps[what]()
-        except Exception as error:  # report a peer that cannot run here
+        except Exception as error:  # report another tool that cannot run here
             failed[what] = f"{type(error).__name__}: {error}"
             steps.pop(what, None)
     times: Times = {what: {} for what in steps}
@@ -165,7 +165,7 @@ def table(name: str, size: Size, rounds: int) -> str:
         ratios = [whole / bare[turn][0] for turn, (whole, _) in taken.items()]
         extra = [both[place] - bare[turn][place] for turn, both in taken.items()]
         low, mid, high = statistics.quantiles(ratios, n=4)
-        # Only one step in ten is expensive. The median would not show it, so the mean is used.
+        # Only one step in ten is expensive. The median would not show the cost, so the mean is used.
         seldom = "10th" in what
         shown = sum(ratios) / len(ratios) if seldom else mid
         more = (statistics.fmean if seldom else statistics.median)(extra)

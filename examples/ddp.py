@@ -1,7 +1,7 @@
-"""Clip all gradients together on two DDP ranks, and get the same bits as with a clip written by hand.
+"""Clip all gradients together on two DDP ranks, and compare the result bit for bit with a handwritten clip.
 
-`grad_final` is the gradient that the optimizer is about to use, after DDP has averaged it over the ranks. So its norm
-is the norm for the whole batch, and it is the same on every rank.
+`grad_final` is the gradient that the optimizer is about to use, after DDP has averaged it across ranks. Its norm
+is therefore the norm for the whole batch, and is the same on every rank.
 
     torchrun --standalone --nproc-per-node 2 examples/ddp.py
 """
@@ -36,7 +36,7 @@ def main():
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
-    # By hand: every training loop needs a line between backward and step.
+    # By hand: every training loop needs an extra line between `backward()` and `step()`.
     by_hand, optimizer = build()
     norms = []
     for step in range(STEPS):
@@ -65,7 +65,7 @@ def main():
     all_ranks = [torch.empty_like(mine) for _ in range(ranks)]
     dist.all_gather(all_ranks, mine)
     if rank == 0:
-        print(f"{ranks} ranks: the weights equal those of the loop by hand bit for bit: {same}")
+        print(f"{ranks} ranks: the weights equal those of the handwritten loop bit for bit: {same}")
         print(rig.ledger["clip"])
     assert same and all(torch.equal(mine, other) for other in all_ranks)
     dist.destroy_process_group()

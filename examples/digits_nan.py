@@ -1,9 +1,9 @@
-"""Find the module that produced a NaN, and the step, although the loss stays finite.
+"""Find the module and the step that produced the first NaN, although the loss stays finite.
 
 A gate returns the square root of its input minus a threshold, and 0 for inputs below the threshold. `torch.where` hides
-the root of a negative number in the forward, but not in the backward, where 0 times NaN is NaN. The gate learns its
-threshold, so the training works until the first input is below it. A unit whose weights are NaN returns 0. More and
-more units fail, and the loss returns to that of random guesses, ln 10 = 2.303.
+the square root of a negative number in the forward pass, but not in the backward pass, where 0 times NaN is NaN. The
+gate learns its threshold, so training works until the first input falls below the threshold. A unit whose weights are
+NaN returns 0. More and more units fail, and the loss returns to that of random guessing, ln 10 = 2.303.
 
     python examples/digits_nan.py
 """

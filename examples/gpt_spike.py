@@ -1,7 +1,8 @@
 """Find the step and the layer in which a loss spike began, with the flight recorder.
 
 A small GPT learns the text of this file. In step 45, a fault multiplies the gradient of one layer by 1000, as if one
-branch of the code did not divide by the loss scale. The loss shows the fault one step later, but not the layer.
+branch of the code did not divide by the loss scale. One step later, the loss has a spike, but it does not show the
+layer.
 
     python examples/gpt_spike.py
 """

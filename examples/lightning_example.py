@@ -20,7 +20,7 @@ import tenterhook as th
 from tenterhook.adapters.lightning import RigCallback
 
 torch.set_num_threads(1)
-warnings.filterwarnings("ignore", module="lightning")  # advice about loaders and workers
+warnings.filterwarnings("ignore", module="lightning")  # hides advice about loaders and workers
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
@@ -62,18 +62,18 @@ with tempfile.TemporaryDirectory() as folder:
     torch.manual_seed(0)
     trainer = fit(Digits(), RigCallback(plan, sinks=th.Store(f"{folder}/run")), 1)
     trainer.save_checkpoint(f"{folder}/first.ckpt")
-    resumed = Digits()  # it has other weights until the checkpoint is loaded
+    resumed = Digits()  # this model has different weights until the checkpoint is loaded
     fit(resumed, RigCallback(plan, sinks=th.Store(f"{folder}/run")), 2, checkpoint=f"{folder}/first.ckpt")
 
     run = th.open_run(f"{folder}/run")
     norm = run.curve("grads", "net.2.weight", "norm")
-    change = run.curve("clip", "net.2.weight", "change")  # recorded for every modifier, in one step in ten
+    change = run.curve("clip", "net.2.weight", "change")  # every modifier records it in one step in ten
 
-print("net.2.weight: the norm of its gradient, and the part that the clip removed")
+print("net.2.weight: the gradient norm, and the fraction that the clip removed")
 for step, part in zip(*change, strict=True):
     print(f"  step {step:2}: {norm.values[step]:.3f}, {part:4.0%}")
 same = all(torch.equal(p, q) for p, q in zip(straight.parameters(), resumed.parameters(), strict=True))
-print(f"the weights of the resumed run equal those of a run that was not stopped: {same}")
+print(f"the weights of the resumed run equal those of an uninterrupted run: {same}")
 
 assert norm.steps == list(range(2 * len(loader))), "one curve over both parts of the run"
 assert same

@@ -1,8 +1,8 @@
 """Save and restore the state of an adaptive clip, so that a resumed run ends with the same bits.
 
-`th.clip_zscore` keeps a running mean and deviation of the norm of each gradient, and clips norms that are far above the
-mean. A run is stopped in the middle and resumed twice: once with the hook state from the checkpoint, and once with a
-new clip.
+`th.clip_zscore` keeps a running mean and standard deviation of each gradient's norm, and clips norms that are far above
+the mean. A run is stopped in the middle and resumed twice: once with the hook state from the checkpoint, and once with
+a new clip.
 
     python examples/resume_clip.py
 """
@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory() as folder:
     anew = th.attach(forgetful, plan, optimizer=optimizer)
     train(forgetful, optimizer, range(HALF, END))
 
-print(f"{'':20}  steps counted  largest difference of a weight")
+print(f"{'':20}  steps counted  largest weight difference")
 for name, one, its in (
     ("never stopped", model, rig),
     ("hooks restored", resumed, again),
@@ -80,4 +80,4 @@ for name, one, its in (
     print(f"{name:20}  {its.step_count:13}  {distance(model, one):.3g}")
 
 assert distance(model, resumed) == 0.0, "bit for bit"
-assert distance(model, forgetful) > 1e-3, "the running mean started again"
+assert distance(model, forgetful) > 1e-3, "the running mean started again from zero"

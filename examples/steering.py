@@ -1,8 +1,9 @@
-"""Steer a model with a direction that is computed from captured activations, until the hook is detached.
+"""Steer a model along a direction that is computed from captured activations.
 
-A small transformer learns letters with words about the sea or about the snow. Each letter is mostly about one of the
-two. The direction from snow to sea is the difference between the mean outputs of one layer for the two topics. When a
-hook adds this direction to the output of the layer, the model continues a letter about snow with words about the sea.
+A small transformer learns to write letters with words about the sea or about snow. Each letter is mostly about one of
+the two topics. The direction from snow to sea is the difference between the mean outputs of one layer for the two
+topics. While a hook adds this direction to the output of the layer, the model continues a letter about snow with words
+about the sea.
 
     python examples/steering.py
 """
@@ -43,7 +44,7 @@ class Writer(nn.Module):
 
 
 def letters(snow):
-    """Draw letters about one topic, in which one word in ten is about the other."""
+    """Draw letters about one topic each, in which one word in ten is about the other topic."""
     other = torch.rand(64, LENGTH) < 0.1
     return torch.randint(8, (64, LENGTH)) + 8 * (snow ^ other)
 

@@ -60,7 +60,7 @@ for entry in logged:
         f"at grad_final {total[step][1]:.2f}, of the embedding {curve.values[step]:.2f}"
     )
 most = moved.loc[moved.value.idxmax()]
-print(f"the largest update in the blocks: {most.target} by {most.value:.1%} of its size in step {most.step}")
+print(f"the largest update in the blocks: {most.target} by {most.value:.1%} of its norm in step {most.step}")
 
 assert [step for step, _ in total] == curve.steps == list(range(STEPS))
 assert all(norm < LIMIT + 1e-4 for _, norm in total), "the Trainer clips before grad_final"

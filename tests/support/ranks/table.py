@@ -1,4 +1,4 @@
-"""Run the cells of the matrix on several ranks, and write their part of docs/matrix.md."""
+"""Run the matrix cells on several ranks, and write the section of docs/matrix.md about them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenterhook.plan import POINTS
 from tests.support.ranks.launch import torchrun
 from tests.support.ranks.regimes import REGIMES
 
-MARKS = {"exact": "exact", "refused": "**refused**", "elementwise": "by element"}
+MARKS = {"exact": "exact", "refused": "**refused**", "elementwise": "elementwise"}
 
 
 def cells(*regimes: str) -> dict[tuple[str, str], str]:
@@ -31,20 +31,20 @@ def section(outcomes: dict[tuple[str, str], str]) -> str:
         "",
         "## On several ranks",
         "",
-        "*exact*: on every rank, each signal equals the signal of a single process that runs this rank's batch.",
-        "`grad_final` and `update` equal those of a single process that runs all batches, as the whole tensor or as",
-        "this rank's part of it. Weights and `stats` are the same within 1e-12 (1e-6 with mixed precision).",
-        "*by element*: elementwise actions are exact, and other actions are refused.",
+        "- *exact*: on every rank, each signal equals the signal in a single process that runs this rank's batch.",
+        "  `grad_final` and `update` equal those in a single process that runs all batches. They are compared as whole",
+        "  tensors or as this rank's shards. Weights and `stats` are equal within 1e-12 (1e-6 with mixed precision).",
+        "- *elementwise*: elementwise actions are exact, and other actions are refused.",
         "",
-        f"{len(words)} cells: {words.count('exact')} exact, {words.count('elementwise')} by element, "
+        f"{len(words)} cells: {words.count('exact')} exact, {words.count('elementwise')} elementwise, "
         f"{words.count('refused')} refused, 0 silent.",
         "",
         "| regime | " + " | ".join(f"`{p}`" for p in POINTS) + " |",
         "|---" * (len(POINTS) + 1) + "|",
         *(row(regime, outcomes) for regime in REGIMES),
         "",
-        f"Refused, because: {'; '.join(why['refused'])}.",
+        f"Reasons for *refused* cells: {'; '.join(why['refused'])}.",
         "",
-        f"By element, because: {'; '.join(why['elementwise'])}.",
+        f"Reasons for *elementwise* cells: {'; '.join(why['elementwise'])}.",
     ]
     return "\n".join(lines) + "\n"

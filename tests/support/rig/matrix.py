@@ -1,4 +1,4 @@
-"""Computes the matrix: in every regime, a point has the same meaning, is refused, or does not depend on it."""
+"""Compute the matrix: in every regime, a point has the same meaning, is refused, or does not depend on the regime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = REGIMES | COMPILED
 
 CHANGES: dict[str, Callable[[Tensor], Tensor] | None] = {"observe": None, "modify": lambda x: x * 0.5}
 
-#: (point, regime): the text of the refusal
+#: text of the refusal, by point and regime
 REFUSED = {
     (point, "no optimizer"): "this point needs an optimizer, but none was passed"
     for point in ("grad_final", "update", "step_pre", "step_post")
@@ -37,13 +37,13 @@ REFUSED |= {
     }.items()
 }
 
-#: cells in which PyTorch itself has no signal, so the hook is due 3 times and never fires
+#: cells in which PyTorch itself provides no signal, so the hook is due 3 times and never fires
 NO_SIGNAL = {("grad_accumulated", "autograd.grad"), ("grad_accumulated", "compiled: autograd.grad")}
 
 #: regimes that could affect a state_dict
 _STATE = ("eager", "tied weights", "parameter replaced", "parameter swapped", "two optimizers", "no optimizer")
 UNAFFECTED = {
-    (point, regime): "a state_dict does not depend on how gradients are computed"
+    (point, regime): "a `state_dict` does not depend on how gradients are computed"
     for point in ("save_pre", "save_post", "load_pre", "load_post")
     for regime in COLUMNS
     if regime not in _STATE
@@ -53,7 +53,7 @@ UNAFFECTED = {
 @dataclass(frozen=True)
 class Outcome:
     word: str
-    #: how many signals were compared, or the reason
+    #: number of signals that were compared, or the reason for the word
     note: str
 
 
@@ -87,9 +87,9 @@ def _exact(point: str, regime: type[Regime], change: Callable[[Tensor], Tensor] 
 
 
 def _observed(point: str, regime: type[Regime]) -> int:
-    """Check that a registered observer sees the same signals, and that the run is bit for bit the run without hooks.
+    """Check that a registered observer receives the same signals and leaves the run the same, bit for bit.
 
-    A hook by hand may change the last bits.
+    A handwritten hook may change the last bits of the run.
     """
     bare, _ = _trained(regime(), Hand(None))
     by_hand, hand = _trained((regime.reference or regime)(), Hand(point))
@@ -99,7 +99,7 @@ def _observed(point: str, regime: type[Regime]) -> int:
     _same(bare, by_plan, close=regime.close)
     if _equal(bare, by_hand):
         _same(hand.seen, recorded.seen)
-    else:  # the alias made autograd sum in another order, so the runs differ in the last bits
+    else:  # the handwritten hook's alias changed the order of autograd's sums, so the runs differ in the last bits
         torch.testing.assert_close(recorded.seen, hand.seen, rtol=1e-4, atol=1e-6)
     assert rig.ledger["cell"].fired == len(hand.seen)
     return len(hand.seen)
@@ -192,7 +192,7 @@ def _rows(regimes: dict[str, type[Regime]], outcomes: dict[tuple[str, str], Outc
     for o in outcomes.values():
         notes[o.word].add(o.note)
     for word in ("refused", "unaffected"):
-        lines += ["", f"{word.capitalize()}, because: {'; '.join(sorted(notes.get(word, ())))}."]
+        lines += ["", f"Reasons for *{word}* cells: {'; '.join(sorted(notes.get(word, ())))}."]
     return lines
 
 
@@ -209,23 +209,23 @@ def table(outcomes: dict[tuple[str, str], Outcome]) -> str:
 
 
 INTRODUCTION = """\
-`scripts/matrix` runs every cell of these tables and writes this page. A row is a regime, a way to train. A column is a
-point.
+`scripts/matrix` runs every cell of these tables and writes this page. Each row is a regime, which is a way to train.
+Each column is a point.
 
-- *exact*: the hook gives the same result as a hook written by hand in plain PyTorch. All signals, parameters, gradients
-  and optimizer states are equal bit for bit, for observers and for modifiers. A registered observer also leaves the run
-  the same bit for bit as a run without hooks.
-- *refused*: attaching raises a typed error with the reason.
-- –: a declared rule states that the point does not depend on the regime.
+- *exact*: the hook gives the same result as a handwritten hook in plain PyTorch. All signals, parameters, gradients and
+  optimizer states are equal bit for bit, for observers and for modifiers. With a registered observer, the run also
+  equals a run without hooks, bit for bit.
+- *refused*: `attach` raises an error that gives the reason.
+- – (*unaffected*): a declared rule states that the point does not depend on the regime.
 
 A *silent* cell would be a wrong result without an error."""
 
 COMPILED_INTRODUCTION = """\
-*exact* here: all signals, parameters, gradients and optimizer states equal those of a hook that is written by hand in
-plain PyTorch and runs without the compiler. They are equal bit for bit with aot_eager, and within 1e-5 with inductor,
-whose kernels add in another order. Compiled code calls the hooked module. All rows but the first two run with
-`fullgraph=True`. The rows that begin with `compiled:` are the regimes of the first table, compiled as one graph with
-aot_eager."""
+In this table, *exact* means that all signals, parameters, gradients and optimizer states equal those of a handwritten
+hook in plain PyTorch that runs without the compiler. They are equal bit for bit with aot_eager. With inductor, whose
+kernels add numbers in a different order, they are equal within 1e-5. In every row, compiled code calls the hooked
+module. All rows except the first two use `fullgraph=True`. The rows that begin with `compiled:` are the regimes of the
+first table, compiled as one graph with aot_eager."""
 
 
 def compiled_table(outcomes: dict[tuple[str, str], Outcome]) -> str:
