@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -93,6 +93,27 @@ def test_a_sink_that_raises_now_and_then_gets_the_rest():
     assert (one.written, one.dropped) == (10, 10)
     assert isinstance(one.error, OSError)
     one.close()
+
+
+def test_a_slow_store_is_waited_for_longer_than_a_tracker(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.05)
+    wrote: list[int] = []
+
+    class Slow:
+        linger = 0.0
+
+        def write(self, batches: Sequence[Batch]) -> None:
+            time.sleep(0.3)
+            wrote.extend(one.step for one in batches)
+
+        def close(self) -> None: ...
+
+    store, tracker = SinkWorker(Slow()), SinkWorker(lambda entries, step: time.sleep(0.3))
+    for one in (store, tracker):
+        one.enqueue(batch(0, 2))
+        one.close()
+    assert wrote == [0]
+    assert (store.written, store.dropped) == (2, 0) and (tracker.written, tracker.dropped) == (0, 2)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

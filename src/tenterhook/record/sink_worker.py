@@ -24,8 +24,10 @@ from tenterhook.record.sinks import adapt_tracker
 
 #: rows that may wait for a sink; if there are more, the newest step is dropped and counted
 MAX_WAITING = 2**20
-#: seconds within which all sinks are closed
+#: seconds that a tracker has to take the last rows when it is closed
 CLOSE_TIMEOUT = 2.0
+#: the same for a Writer, whose files are the recording itself: on a slow machine, the first write alone takes seconds
+WRITER_CLOSE_TIMEOUT = 30.0
 
 
 @runtime_checkable
@@ -136,11 +138,12 @@ class SinkWorker:
         """Accept no more batches; queued batches are still written."""
         with self._changed:
             self.closed = self._finishing = True
-            self._deadline = time.monotonic() + CLOSE_TIMEOUT
+            timeout = WRITER_CLOSE_TIMEOUT if isinstance(self.sink, Writer) else CLOSE_TIMEOUT
+            self._deadline = time.monotonic() + timeout
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Close the sink within two seconds, and drop the rows that are not written by then."""
+        """Close the sink within its timeout, and drop the rows that are not written by then."""
         if not self._finishing:
             self.finish()
         if self._thread is None and isinstance(self.sink, Writer) and self in _open:
