@@ -141,7 +141,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "no gradient": (
         th.RefusedError,
         lambda m, o: th.hook(torch.ones(2), th.scale(2.0)),
-        "hook 'scale(by=2.0)' at value_grad: the tensor does not require a gradient, so it never gets one\n"
+        "hook 'scale(by=2.0)' at value_grad: the tensor does not require a gradient, so it never receives one\n"
         "  remedy: call requires_grad_() on the tensor before you use it",
     ),
     "a wrong point without a target": (
@@ -176,7 +176,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "not attached": (
         th.AttachedError,
         lambda m, o: attach(m, on="head", at="output", do=th.stats()).mute("g"),
-        "hook 'g': the rig has no hook with this id\n  remedy: use one of h",
+        "hook 'g': the rig has no hook with this id\n  remedy: use one of these ids: h",
     ),
     "the action raised": (
         th.HookError,
@@ -255,13 +255,14 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "not a module": (
         th.ResolveError,
         lambda m, o: th.attach(o, []),
-        "the model is of type SGD, not a module\n"
+        "the model must be a module, but its type is SGD\n"
         "  remedy: pass the model first: th.attach(model, plan, optimizer=...)",
     ),
     "a path for a plan": (
         th.ResolveError,
         lambda m, o: th.attach(m, "plan.json"),
-        "the plan is the text 'plan.json'\n  remedy: load the file with th.Plan.load(path)",
+        "the plan must be a Plan or hooks, but it is the text 'plan.json'\n"
+        "  remedy: load the file with th.Plan.load(path)",
     ),
     "neither tensor nor module": (
         th.RefusedError,
@@ -319,8 +320,8 @@ def test_an_optimizer_that_is_gone_is_said(mlp, sgd):
     with pytest.warns(RuntimeWarning) as warned:
         backward(mlp)
     assert str(warned[0].message) == (
-        "tenterhook: the 'optimizer' given to attach no longer exists, so hooks cannot see its steps\n"
-        "  remedy: attach again with the optimizer that the training uses now"
+        "tenterhook: the 'optimizer' given to attach no longer exists, so hooks cannot observe its steps\n"
+        "  remedy: attach again with the optimizer that now trains the model"
     )
     backward(mlp)
     assert rig.step_count == 0

@@ -104,7 +104,8 @@ def test_a_module_replaced_under_a_compiled_function_is_reported():
     rig = th.attach(model, HALF)
     run(batch(0))
     model.blocks[0].up = torch.nn.Linear(4, 8)
-    with pytest.warns(RuntimeWarning, match="a part of the model was replaced, and this forward was compiled without"):
+    replaced = "a part of the model was replaced, and this forward pass was compiled without"
+    with pytest.warns(RuntimeWarning, match=replaced):
         run(batch(0))
     fired = rig.ledger["half"].fired
     run(batch(0))

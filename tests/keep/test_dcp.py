@@ -260,7 +260,7 @@ def test_entries_that_are_not_ours_are_refused_before_they_are_read(key, make, r
     shown = f"{key}.a" if isinstance(make(), dict) else key
     with pytest.raises(th.StateError) as error:
         th.DcpState(tmp_path)
-    assert str(error.value) == f"the saved state is damaged: the entry {shown!r} is not a tensor of a rig"
+    assert str(error.value) == f"the saved state is damaged: the entry {shown!r} is not a tensor that a rig can save"
 
 
 def test_a_state_that_does_not_fit_leaves_the_rig_as_it_was(tmp_path: Path):

@@ -182,7 +182,7 @@ def test_a_later_format_is_refused_by_its_number() -> None:
     text = json.dumps(sealed, sort_keys=True, separators=(",", ":"))
     saved["tenterhook/rank0/header"] = torch.tensor(list(text.encode()), dtype=torch.uint8)
     job = job_of("1/packed")
-    with pytest.raises(th.StateError, match="the state has format 2; this version of tenterhook reads format 1"):
+    with pytest.raises(th.StateError, match="the state has format 2, but this version of tenterhook reads format 1"):
         th.restore(job.model, saved, optimizer=job.optimizer)
 
 

@@ -124,7 +124,7 @@ def test_what_was_saved_on_more_ranks_goes_on_where_it_is_of_the_whole(run: Run)
     report = other.rig.load_state_dict(state, strict=False)
     told = [str(difference) for difference in report.differences] + report.notes
     assert other.rig.step_count == run.rig.step_count
-    shards, dropped = "shards of 2 ranks, but there are 1", "the state of ranks 1 to 1 is dropped"
+    shards, dropped = "shards from 2 ranks, but the world size is 1", "the state of ranks 1 to 1 is dropped"
     assert all(shards in one or dropped in one for one in told)
     assert any(dropped in one for one in told), told
 
@@ -399,17 +399,17 @@ def test_notes_on_what_else_decides_the_bits(run: Run):
     report = other.rig.load_state_dict(resealed(run.rig.state_dict(), elsewhere))
     assert not report
     assert report.notes == [
-        f"hook 'momentum': 'momentum' was saved under Python 3.10 and this is Python {python}, "
+        f"hook 'momentum': 'momentum' was saved under Python 3.10, but this is Python {python}, "
         "so the code cannot be compared",
-        "torch was 2.12.1 and is now 2.13.0, so the last bits of a run may differ",
-        f"cpu was AVX2 and is now {here}, so the last bits of a run may differ",
-        f"threads was 64 and is now {torch.get_num_threads()}, so the last bits of a run may differ",
+        "torch was 2.12.1 and is now 2.13.0, so results may differ in the last bits",
+        f"cpu was AVX2 and is now {here}, so results may differ in the last bits",
+        f"threads was 64 and is now {torch.get_num_threads()}, so results may differ in the last bits",
     ]
 
 
 # -- no state, or state in an unexpected place ------------------------------------------------------------------------
 
-NO_STATE = "the checkpoint holds no state of hooks, so the hooks keep their present state"
+NO_STATE = "the checkpoint holds no hook state, so the hooks keep their current state"
 
 
 @pytest.mark.parametrize("given", [{}, {"model": {}}, {"embed.weight": torch.ones(2), 3: torch.ones(1)}])
@@ -431,7 +431,7 @@ def test_what_is_no_state_dict(given, kind, run: Run):
     with pytest.raises(th.StateError) as error:
         run.rig.load_state_dict(given)
     assert str(error.value) == (
-        f"the state is of type {kind}, not a mapping\n  remedy: pass the dict that rig.state_dict() returned"
+        f"the state must be a mapping, but its type is {kind}\n  remedy: pass the dict that rig.state_dict() returned"
     )
 
 

@@ -326,7 +326,7 @@ CASES = {
         ["saved with 'optimizer', but this rig has 'optimizer.a', 'optimizer.b'"], ALL, ALL),
     "another clock": Case({"counted": lambda one: [one, torch.optim.SGD([BESIDE])], "clock": "0"},
         {"counted": lambda one: [one, torch.optim.SGD([BESIDE])]},
-        ["the saved rig counted steps of 'optimizer.0', this rig counts steps of 'optimizer.1'"], ALL, ALL),
+        ["the saved rig counted steps of 'optimizer.0', but this rig counts steps of 'optimizer.1'"], ALL, ALL),
     "a crowd": Case({}, {}, ["hook 'n': saved for 4097 targets, but this model has 4"], NONE, None, change=crowded),
 }  # fmt: skip
 
@@ -426,7 +426,7 @@ DAMAGE = {
     "an entry of another shape": (put(N, lambda t: t.reshape(2, 2)),
         f"the entry '{N}' is float64[2, 2], not float64[4]"),
     "an entry of strides": (put(N, lambda t: t[:1].expand(4)), f"the entry '{N}' is not a plain, contiguous tensor"),
-    "an entry that is not a tensor": (put(N, Tensor.tolist), f"the entry '{N}' is a list, not a tensor"),
+    "an entry that is not a tensor": (put(N, Tensor.tolist), f"the entry '{N}' must be a tensor, but its type is list"),
     "a ledger more": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/ledger/n/more": torch.ones(1)})),
         "the entry 'ledger/n/more' is unknown"),
     "an entry of no kind, named": (
@@ -473,10 +473,10 @@ MEANINGLESS = {
 UNREADABLE = {
     **DAMAGED,
     "an earlier format": (put(HEADER, partial(of_format, number=0)),
-        "the state has format 0; this version of tenterhook reads format 1\n"
+        "the state has format 0, but this version of tenterhook reads format 1\n"
         "  remedy: load it with the version of tenterhook that wrote it, or a later version"),
     "a later format": (put(HEADER, partial(of_format, number=2)),
-        "the state has format 2; this version of tenterhook reads format 1\n"
+        "the state has format 2, but this version of tenterhook reads format 1\n"
         "  remedy: load it with the version of tenterhook that wrote it, or a later version"),
     "the whole checkpoint": (lambda state: [inner := dict(state), state.clear(), state.update({"my hooks": inner})],
         "the state of the hooks is in a nested mapping\n  remedy: pass this entry: sd['my hooks']"),
@@ -488,7 +488,7 @@ UNREADABLE = {
         "the keys of the hooks have the prefix 'my.'\n"
         "  remedy: remove it: {k.removeprefix('my.'): t for k, t in sd.items()}"),
     "a header of any size": (put(HEADER, lambda _: torch.zeros(2 << 20, dtype=torch.uint8)),
-        "the header has 2097152 bytes; the limit is 1048576"),
+        "the header has 2097152 bytes, but the limit is 1048576"),
     "a plan that cannot be": (sealed_with(lambda said, _: said["plan"]["hooks"][0].update(at="gradient")),
         "hook 'n': the saved plan cannot be read: the point 'gradient' does not exist; the nearest is 'grad_input'"),
     **{name: (sealed_with(change), f"hook 'n': the saved state is damaged: its {what} cannot be read\n"

@@ -469,4 +469,4 @@ def test_a_frozen_target_that_is_named_is_refused_and_one_that_is_matched_sleeps
 def test_what_is_not_a_module(run: Run):
     with pytest.raises(th.ResolveError) as error:
         th.restore(run.optimizer, run.rig.state_dict(), optimizer=run.optimizer, actions=ACTIONS)
-    assert str(error.value).startswith("the model is of type AdamW, not a module\n")
+    assert str(error.value).startswith("the model must be a module, but its type is AdamW\n")

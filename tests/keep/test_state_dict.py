@@ -360,7 +360,7 @@ def test_state_that_cannot_be_kept_is_refused(what):
     run = fired(lambda g, ctx: ctx.state.update(it=value))
     with pytest.raises(th.StateError) as error:
         run.rig.state_dict()
-    assert str(error.value).startswith("hook 'h': its state 'it' cannot be saved: it is a Tensor of ")
+    assert str(error.value).startswith("hook 'h': its state 'it' cannot be saved: it has type Tensor, dtype ")
     assert what in str(error.value)
 
 
@@ -409,7 +409,7 @@ def test_more_entries_than_a_state_may_have_are_refused():
     count = int(str(error.value).split()[3])
     assert count > 2048
     assert str(error.value) == (
-        f"the state has {count} entries; the limit is 2048\n"
+        f"the state has {count} entries, but the limit is 2048\n"
         "  remedy: use fewer hooks, or actions with fewer state names"
     )
 

@@ -153,5 +153,5 @@ def test_mlflow_with_a_server(mlflow_server: str):
 
 
 def test_an_object_that_is_not_a_sink_is_refused():
-    with pytest.raises(th.StoreError, match="a int is not a sink"):
+    with pytest.raises(th.StoreError, match="an object of type int is not a sink"):
         th.attach(nn.Linear(1, 1), [], sinks=3)

@@ -66,7 +66,7 @@ def test_forward_in_a_module():
     error = found(model, lambda: model(ones()))
     assert str(error) == (
         "hook 'nonfinite.output' at output on '1.0': this is the first output that is not finite "
-        "(0 NaN and 2 infinite values of 2). The largest magnitude of its inputs is 1" + REMEDY
+        "(0 NaN and 2 infinite values out of 2). The largest magnitude of its inputs is 1" + REMEDY
     )
     assert (error.hook, error.target, error.point) == ("nonfinite.output", "1.0", "output")
     assert [t.tolist() for t in error.inputs] == [[[1.0, 1.0]]]
@@ -77,7 +77,7 @@ def test_forward_in_code_between_modules():
     error = found(model, lambda: model(ones()))
     assert (error.target, error.point) == ("b", "input")
     assert error.fact == (
-        "an input is NaN: code between modules made it before this module (2 NaN and 0 infinite values of 2). "
+        "an input is NaN: code before this module produced it (2 NaN and 0 infinite values out of 2). "
         "The largest magnitude of its inputs is nan"
     )
 
@@ -87,7 +87,7 @@ def test_an_infinity_made_between_modules_shows_among_the_inputs_of_the_module_w
     error = found(model, lambda: model(ones()))
     assert (error.target, error.point) == ("b", "output")
     assert error.fact == (
-        "this is the first output that is not finite (2 NaN and 0 infinite values of 2). "
+        "this is the first output that is not finite (2 NaN and 0 infinite values out of 2). "
         "The largest magnitude of its inputs is inf"
     )
     assert [t.tolist() for t in error.inputs] == [[[torch.inf, -torch.inf]]]
@@ -104,7 +104,7 @@ def test_nan_in_the_batch():
     model = Between(torch.tanh)
     error = found(model, lambda: model(torch.tensor([[1.0, torch.nan]])))
     assert (error.target, error.point) == (".", "input")
-    assert error.fact.startswith("an input is NaN: the caller passed it (1 NaN and 0 infinite values of 2)")
+    assert error.fact.startswith("an input is NaN: the caller passed it (1 NaN and 0 infinite values out of 2)")
 
 
 def test_backward_in_a_module():
@@ -112,8 +112,8 @@ def test_backward_in_a_module():
     error = found(model, lambda: model(ones()).sum().backward())
     assert (error.target, error.point) == ("1", "grad_input")
     assert error.fact == (
-        "this is the first gradient that is not finite: the backward of this module made it "
-        "(2 NaN and 0 infinite values of 2)"
+        "this is the first gradient that is not finite: this module's backward pass produced it "
+        "(2 NaN and 0 infinite values out of 2)"
     )
 
 
@@ -122,8 +122,8 @@ def test_backward_in_code_between_modules():
     error = found(model, lambda: model(ones()).sum().backward())
     assert (error.target, error.point) == ("a", "grad_output")
     assert error.fact == (
-        "this is the first gradient that is not finite: code that uses the output of this module made it "
-        "(2 NaN and 0 infinite values of 2)"
+        "this is the first gradient that is not finite: code that uses this module's output produced it "
+        "(2 NaN and 0 infinite values out of 2)"
     )
 
 
@@ -132,7 +132,7 @@ def test_backward_from_the_loss():
     error = found(model, lambda: root_of_zero(model(ones())).sum().backward())
     assert error.point == "grad_output"
     assert error.target in (".", "b"), "both return the same tensor"
-    assert "code that uses the output of this module made it" in error.fact
+    assert "code that uses this module's output produced it" in error.fact
 
 
 def test_the_gradient_of_a_weight():
@@ -141,8 +141,8 @@ def test_the_gradient_of_a_weight():
     error = found(model, lambda: model(ones() * 1e30).sum().backward())
     assert (error.target, error.point) == ("a.weight", "grad")
     assert error.fact == (
-        "this is the first gradient that is not finite: the backward of the module that owns this parameter made it "
-        "(0 NaN and 4 infinite values of 4)"
+        "this is the first gradient that is not finite: "
+        "the backward pass of the module that owns this parameter produced it (0 NaN and 4 infinite values out of 4)"
     )
 
 
@@ -154,7 +154,7 @@ def test_the_sparse_gradient_of_an_embedding():
     assert model[0].weight.grad.coalesce().values().tolist() == [[2.0, 2.0]]
     error = found(model, lambda: (model(rows) * 3e38).sum().backward())
     assert (error.target, error.point) == ("0.weight", "grad")
-    assert error.fact.endswith("(0 NaN and 2 infinite values of 2)")
+    assert error.fact.endswith("(0 NaN and 2 infinite values out of 2)")
 
 
 def test_a_module_that_works_in_place_is_supported():

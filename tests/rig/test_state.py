@@ -235,7 +235,7 @@ def test_captured_tensors_of_one_step_are_bounded():
         for _ in range(MAX_CAPTURED + 4):
             model(value)
     assert len(rig.captured("c")["."]) == MAX_CAPTURED == 4096
-    assert str(rig).startswith("rig: 1 step; 4 rows or captures exceeded the limit of a step and were dropped\n")
+    assert str(rig).startswith("rig: 1 step; 4 rows or captures exceeded the limit per step and were dropped\n")
 
 
 # -- sinks ------------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_a_sink_that_raises_is_reported_and_training_continues(mlp, sgd, train):
         train(mlp, sgd, 3)
         assert rig.flush()
     assert len(warned) == 1
-    assert str(warned[0].message).endswith(".full raised OSError('disk full'); its rows are dropped")
+    assert str(warned[0].message).endswith(".full raised OSError('disk full'), so its rows are dropped")
     assert steps == [0, 1, 2]
     assert rig.step_count == 3
 

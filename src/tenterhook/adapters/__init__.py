@@ -1,1 +1,1 @@
-"""Connect tenterhook to the plug-in points of other frameworks: trainers, pytest, and unmodified scripts."""
+"""Connect tenterhook to trainers, to pytest and to unmodified scripts."""

@@ -1,4 +1,4 @@
-"""Save and load the state of hooks with Accelerate's `save_state` and `load_state`."""
+"""Save and load hook state with Accelerate's `save_state` and `load_state`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ FILE = "tenterhook.safetensors"
 
 
 def keep(accelerator: Accelerator, rig: Rig) -> Callable[[], None]:
-    """Save and load the state of a rig together with the state of an accelerator.
+    """Save and load a rig's state together with an accelerator's state.
 
     Call this function after `accelerator.prepare` and `th.attach`. `accelerator.save_state` then writes the file
     `tenterhook.safetensors`, and `accelerator.load_state` reads it. A checkpoint without this file leaves the rig
     unchanged.
 
     Args:
-        accelerator: The accelerator that saves and loads.
-        rig: The rig whose state is kept.
+        accelerator: The accelerator that saves and loads checkpoints.
+        rig: The rig whose state is saved and loaded.
 
     Returns:
-        A function without arguments. Call it to remove the rig from the checkpoints of the accelerator.
+        A function without arguments. Call it to exclude the rig from the accelerator's checkpoints again.
 
     Example:
         >>> import os, tempfile

@@ -1,4 +1,4 @@
-"""Attach to the models of an unmodified script; each model that it trains gets a rig and a run folder."""
+"""Attach to the models that an unmodified script trains. Each model has its own rig and run folder."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from tenterhook.record import FINDINGS, Flight, Store, last_step
 from tenterhook.resolve.targets import class_name, unwrapped
 from tenterhook.rig import Rig, attach
 
-#: environment variable with the path of a plan file, which overrides the given plan, for example in a resumed script
+#: environment variable with the path of a plan file that overrides the given plan, for example in a resumed script
 PLAN_VARIABLE = "TENTERHOOK_PLAN"
 
 
 def default_plan() -> Plan:
-    """Return the plan that is used if the user gives no plan.
+    """Return the plan that is used if the user does not provide one.
 
-    It records statistics of all gradients in every step, outputs and updates in one step in ten, and histograms in one
-    step in fifty. Two triggers watch the gradients. After a trip, outputs are recorded in each of the next ten steps.
+    The plan records gradient statistics in every step, output and update statistics in one step in ten, and gradient
+    histograms in one step in fifty. Two triggers watch the gradients. After a trip, output statistics are recorded in
+    each of the next ten steps.
     """
     seldom, everything = When(every=10, start=1), (".", "**")
     return Plan(
@@ -48,21 +49,21 @@ def default_plan() -> Plan:
 
 @dataclass(slots=True)
 class ModelRun:
-    """Hold one model of the script, with its rig, its sinks and the results of the run."""
+    """Hold the rig, the sinks and the results for one of the script's models."""
 
     name: str
     path: Path
-    #: empty except on the first rank of each node; numbers that are equal on all ranks are written by rank 0
+    #: empty except on the first rank of each node; rank 0 writes the numbers that are equal on all ranks
     sinks: list[Store | Flight]
     optimizers: list[str] = field(default_factory=list)
     rig: Rig | None = None
-    #: hooks that could not be attached, with the reason
+    #: for each hook that could not be attached, the reason
     refused: dict[str, str] = field(default_factory=dict)
     steps: int = 0
     findings: Findings = field(default_factory=lambda: Findings([]))
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Check the rig, write the findings and detach it."""
+        """Check the rig, write the findings and detach the rig."""
         if self.rig is None:
             return
         self.steps, self.findings = self.rig.step_count, check(self.rig)
@@ -75,8 +76,8 @@ class ModelRun:
 class AutoAttach:
     """Attach to every model that a program trains inside the `with` block, and list the models in `models`.
 
-    A given plan is attached completely or not at all. From the default plan, hooks that do not fit a model are left out
-    and reported.
+    A given plan is attached completely or not at all. If the default plan is used, hooks that do not fit a model are
+    left out and reported.
     """
 
     def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None) -> None:
@@ -88,7 +89,7 @@ class AutoAttach:
         self._discovery = Discovery(self._on_model)
 
     def __enter__(self) -> AutoAttach:
-        # If the script makes a new optimizer, we attach to it, so the warning about the old optimizer is not needed.
+        # If the script creates a new optimizer, we attach to it, so the warning about the old optimizer is not needed.
         warnings.filterwarnings("ignore", message="tenterhook: the .* given to attach no longer exists")
         self._discovery.__enter__()
         return self
@@ -99,14 +100,14 @@ class AutoAttach:
             model.end(kind, error, tb)
 
     def _on_model(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        """Attach inside the step of the optimizer; an error becomes a warning, so that the script continues."""
+        """Attach during the optimizer's step. An error becomes a warning, so that the script continues."""
         try:
             self._follow(model, optimizers)
         except Exception as error:
             warnings.warn(f"tenterhook run could not attach to {type(model).__name__}: {error}", stacklevel=2)
 
     def _follow(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        """Attach to a model, or attach again if a new optimizer steps it; the new rig continues the step count."""
+        """Attach to a model, or attach again if it has a new optimizer. The new rig continues the step count."""
         run = self._known.get(model) or self._run_named(class_name(type(unwrapped(model))))
         self._known[model] = run
         run.optimizers = [type(o).__name__ for o in optimizers]
@@ -124,7 +125,7 @@ class AutoAttach:
                 run.rig.load_state_dict(state, strict=False)
 
     def _attach(self, model: nn.Module, optimizers: list[Optimizer], run: ModelRun) -> Rig | None:
-        """Attach the given plan, or the default plan without the hooks that are refused."""
+        """Attach the given plan, or the default plan without the hooks that cannot be attached."""
         plan = self.plan or default_plan()
         optimizer = optimizers if len(optimizers) > 1 else optimizers[0]
         while len(plan):
@@ -140,9 +141,9 @@ class AutoAttach:
         return None
 
     def _run_named(self, name: str) -> ModelRun:
-        """Return a new run of this name, with a number if the name is in use.
+        """Return a new run with this name, and append a number if the name is in use.
 
-        If the model of an earlier run of this name no longer exists, return that run, because the script has probably
+        If the model of an earlier run with this name no longer exists, return that run instead. The script has probably
         loaded the model into a new object.
         """
         number, free = 1, name
@@ -182,7 +183,7 @@ def _summary(model: ModelRun) -> list[str]:
 
 
 def _first_step(path: Path, optimizers: list[Optimizer]) -> int:
-    """Return the first step of a script: the count of its optimizer, or the step after the last recorded step."""
+    """Return the script's first step: its optimizer's step count, or else the step after the last recorded step."""
     return _steps_counted(optimizers) or last_step(path) + 1
 
 

@@ -12,15 +12,15 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-#: called with a model and the optimizers that step it, in the order in which they step
+#: called with a model and its optimizers, in the order in which they step
 OnModel = Callable[[nn.Module, list[Optimizer]], None]
 
 
 class Discovery:
-    """Call `on_model` for each model that is trained, at the beginning of a step of its optimizer.
+    """Call `on_model` for each model that is trained, at the beginning of an optimizer step.
 
-    The first call for a model happens when all optimizers that hold its parameters have started to step, or when one of
-    them steps for the second time. Each optimizer that steps the model later causes another call.
+    The first call for a model happens when all optimizers that hold its parameters have started their first step, or
+    when one of them steps for the second time. Each optimizer that starts later causes another call.
     """
 
     def __init__(self, on_model: OnModel) -> None:
@@ -30,7 +30,7 @@ class Discovery:
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         #: for each model, its optimizers that have stepped, in the order of their first steps
         self._models: weakref.WeakKeyDictionary[nn.Module, list[weakref.ref[Optimizer]]] = weakref.WeakKeyDictionary()
-        #: models that have an optimizer that has not stepped yet
+        #: models with an optimizer that has not stepped yet
         self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     def __enter__(self) -> Discovery:
@@ -85,7 +85,7 @@ def roots(modules: Iterable[nn.Module], optimizer: Optimizer) -> Iterator[nn.Mod
 
 
 def _in_use(optimizers: list[Optimizer], trained: set[int]) -> Iterator[Optimizer]:
-    """Yield the optimizers that hold parameters which no later optimizer holds."""
+    """Yield the optimizers that hold parameters that no later optimizer holds."""
     for place, optimizer in enumerate(optimizers):
         mine = _held_by([optimizer]) & trained
         if mine and not mine <= _held_by(optimizers[place + 1 :]):
@@ -93,9 +93,9 @@ def _in_use(optimizers: list[Optimizer], trained: set[int]) -> Iterator[Optimize
 
 
 def _modules_and_optimizers() -> tuple[list[nn.Module], list[Optimizer]]:
-    """Find all modules and optimizers of the process.
+    """Find all modules and optimizers in the process.
 
-    `type(o)` is used because `isinstance` may run code of the object.
+    The check uses `type(o)`, because `isinstance` may run the object's own code.
     """
     objects = gc.get_objects()
     modules = [o for o in objects if issubclass(type(o), nn.Module)]

@@ -1,4 +1,4 @@
-"""Attach a plan in a Lightning training, and keep the state of the hooks in Lightning's checkpoints."""
+"""Attach a plan during Lightning training, and store the state of the hooks in Lightning's checkpoints."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tenterhook.rig import Rig, attach
 
 
 class RigCallback(Callback):  # type: ignore[misc]
-    """Attach a plan when a Lightning training starts, and detach it when the training ends.
+    """Attach a plan when Lightning training starts, and detach it when training ends.
 
-    Pass the callback to the trainer: `Trainer(callbacks=[RigCallback(plan)])`. The names of targets are names inside
-    the LightningModule. Checkpoints of the trainer hold the state of the hooks.
+    Pass the callback to the trainer: `Trainer(callbacks=[RigCallback(plan)])`. Target names are relative to the
+    LightningModule. The trainer's checkpoints hold the state of the hooks.
 
     Args:
         plan: A plan, a hook or several hooks.
         sinks: Sinks for the recorded rows, as in `th.attach`.
         actions: Registry of the actions that the plan names.
-        tensors: Tensors that the plan names.
+        tensors: Tensor parameters of actions, by the names that the plan uses.
 
     Attributes:
         plan: The plan.
-        rig: The rig of the last training, or None before the first training. It is detached when the training ends.
+        rig: The rig of the last training run, or None before the first run. It is detached when training ends.
 
     Example:
         >>> import tenterhook as th
@@ -59,7 +59,7 @@ class RigCallback(Callback):  # type: ignore[misc]
 
     @property
     def state_key(self) -> str:
-        """Return the key of this callback in a checkpoint; it holds the hook ids, so that two plans have two keys."""
+        """Return this callback's key in a checkpoint. Plans with different hook ids have different keys."""
         return str(self._generate_state_key(hooks=[hook.id for hook in self.plan]))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -67,12 +67,12 @@ class RigCallback(Callback):  # type: ignore[misc]
 
         Args:
             trainer: The trainer.
-            pl_module: The module that is trained.
+            pl_module: The module being trained.
 
         Raises:
             TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit.
         """
-        # At this point every strategy has wrapped the module and restored the checkpoint.
+        # By this point, every strategy has wrapped the module and restored the checkpoint.
         optimizers = trainer.optimizers
         optimizer = optimizers[0] if len(optimizers) == 1 else optimizers or None
         self.rig = attach(pl_module, self.plan, optimizer=optimizer, **self._options)
@@ -90,7 +90,7 @@ class RigCallback(Callback):  # type: ignore[misc]
         return dict(self._state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the state from a checkpoint until the training starts. Lightning calls this method.
+        """Keep the state from a checkpoint until training starts. Lightning calls this method.
 
         Args:
             state_dict: The state that `state_dict()` returned.
@@ -102,13 +102,13 @@ class RigCallback(Callback):  # type: ignore[misc]
 
         Args:
             trainer: The trainer.
-            pl_module: The module that is trained.
+            pl_module: The module being trained.
             exception: The error.
         """
         self._end(exception)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Detach the plan. Lightning calls this method when the training ends.
+        """Detach the plan. Lightning calls this method when training ends.
 
         Args:
             trainer: The trainer.
@@ -119,5 +119,5 @@ class RigCallback(Callback):  # type: ignore[misc]
 
     def _end(self, error: BaseException | None) -> None:
         if self.rig is not None and self.rig.attached:
-            self.state_dict()  # a checkpoint may be saved after the training has ended
+            self.state_dict()  # a checkpoint may be saved after training has ended
             self.rig.__exit__(type(error) if error is not None else None, error, None)

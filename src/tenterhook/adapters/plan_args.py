@@ -1,4 +1,4 @@
-"""Convert the plan argument of a callback, and check that a checkpoint can hold the plan."""
+"""Convert a callback's plan argument, and check that a checkpoint can hold the plan."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def as_plan(given: PlanLike) -> Plan:
 
 
 def check_saveable(plan: Plan) -> bool:
-    """Return True if a checkpoint can hold the plan, or warn and return False.
+    """Return True if a checkpoint can hold the plan. Otherwise, warn and return False.
 
-    The warning comes before the training, and not at the first checkpoint.
+    The warning is issued before training starts instead of at the first checkpoint.
     """
     try:
         plan.to_json()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def hook_doctor() -> Iterator[Exam]:
     """Watch every hook that the test registers, and fail the test if the doctor reports an error or a warning.
 
-    pytest finds the fixture when tenterhook is installed.
+    pytest finds the fixture automatically if tenterhook is installed.
 
     Yields:
         The `Exam` that watches the hooks.

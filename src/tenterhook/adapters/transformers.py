@@ -1,4 +1,4 @@
-"""Attach a plan in a transformers Trainer, and keep the state of the hooks in its checkpoints."""
+"""Attach a plan in a transformers Trainer, and store the state of the hooks in its checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenterhook.rig import Rig, attach
 
 
 class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
-    """Attach a plan when a transformers training starts, and detach it when the training ends.
+    """Attach a plan when a transformers Trainer starts training, and detach it when training ends.
 
     Pass the callback to the trainer: `Trainer(..., callbacks=[RigCallback(plan)])`. The state of the hooks is saved in
     the file `trainer_state.json` of each checkpoint.
@@ -28,12 +28,12 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         plan: A plan, a hook, several hooks, or the JSON text of a plan.
         sinks: Sinks for the recorded rows, as in `th.attach`.
         actions: Registry of the actions that the plan names.
-        tensors: Tensors that the plan names.
+        tensors: Tensor parameters of actions, by the names that the plan uses.
 
     Attributes:
         plan: The plan.
-        rig: The rig of the last training, or None before the first training. It is detached when the training ends.
-        kept: The state of the hooks as text, as the checkpoint holds it.
+        rig: The rig of the last training run, or None before the first run. It is detached when training ends.
+        kept: The state of the hooks as text, in the form stored in checkpoints.
 
     Example:
         >>> import tenterhook as th
@@ -55,7 +55,7 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         self._saveable = check_saveable(self.plan)
         self.rig: Rig | None = None
         self._options: dict[str, Any] = {"sinks": sinks, "actions": actions, "tensors": tensors}
-        #: the state of the hooks, as the checkpoint holds it
+        #: the state of the hooks as text, in the form stored in checkpoints
         self.kept = ""
 
     def on_train_begin(
@@ -71,17 +71,17 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         """Attach the plan and load the state of the hooks. The Trainer calls this method.
 
         Args:
-            args: Arguments of the training.
-            state: State of the trainer.
-            control: Control object of the trainer.
-            model: The model that is trained.
+            args: The training arguments.
+            state: The trainer's state.
+            control: The trainer's control object.
+            model: The model being trained.
             optimizer: The optimizer, which may be wrapped by Accelerate.
-            **kwargs: Other objects of the trainer, which are not used.
+            **kwargs: Other objects from the trainer, which are not used.
 
         Raises:
             TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit.
         """
-        if self.rig is not None:  # if an error ends a training, the Trainer does not call on_train_end
+        if self.rig is not None:  # if an error ends training, the Trainer does not call on_train_end
             self.rig.detach()
         while hasattr(optimizer, "optimizer"):  # Accelerate wraps the optimizer
             optimizer = optimizer.optimizer
@@ -91,9 +91,10 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             self.rig.load_state_dict(safetensors.torch.load(base64.b64decode(kept)))
 
     def _from_checkpoint(self, state: TrainerState) -> str:
-        """Return the state that a checkpoint holds.
+        """Return the state of the hooks from a checkpoint.
 
-        The Trainer reads it into `state`, but restores callbacks from it only if the user asks for that.
+        The Trainer reads it into `state`, but restores callbacks only if `restore_callback_states_from_checkpoint` is
+        set.
         """
         found = state.stateful_callbacks.get(type(self).__name__, [])
         several = found if isinstance(found, list) else [found]
@@ -104,7 +105,7 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         """Return the plan and the state of the hooks for a checkpoint. The Trainer calls this method.
 
         Returns:
-            A dict with the arguments of the callback and its attributes.
+            A dict with the callback's arguments and attributes.
         """
         if self.rig is not None and self.rig.attached and self._saveable:
             self.kept = base64.b64encode(safetensors.torch.save(self.rig.state_dict())).decode()
@@ -119,10 +120,10 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
         """Detach the plan. The Trainer calls this method.
 
         Args:
-            args: Arguments of the training.
-            state: State of the trainer.
-            control: Control object of the trainer.
-            **kwargs: Other objects of the trainer, which are not used.
+            args: The training arguments.
+            state: The trainer's state.
+            control: The trainer's control object.
+            **kwargs: Other objects from the trainer, which are not used.
         """
         if self.rig is not None:
             self.rig.detach()

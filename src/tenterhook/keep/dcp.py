@@ -22,19 +22,20 @@ from tenterhook.rig.saved.schema import DTYPES, HEADER, MAX_ENTRIES, MAX_HEADER,
 class DcpState:
     """Read a rig's state with `dcp.load`.
 
-    `dcp.load` fills only tensors that it is given, and a rig that has not run yet does not have all of them. A
-    `DcpState` has an empty tensor for each entry of the checkpoint. Pass it to `dcp.load` in place of the rig. With a
-    `rig`, the state is loaded into that rig. Without a `rig`, pass `state_dict()` to `th.restore` afterwards.
+    `dcp.load` fills only the tensors that it is given, but a rig that has not run yet does not have all of them. A
+    `DcpState` has an empty tensor for each of the rig's entries in the checkpoint. Pass it to `dcp.load` instead of the
+    rig. If `rig` is given, the state is loaded into that rig. Otherwise, pass `state_dict()` to `th.restore`
+    afterwards.
 
     Args:
-        checkpoint: The folder of the checkpoint, or a DCP storage reader.
+        checkpoint: The checkpoint folder, or a DCP storage reader.
         rig: The rig that receives the state, or None.
         under: The key under which the rig was saved. It is needed only if the checkpoint holds several rigs.
-        rename: Rules from saved names to names on this model, as for `Rig.load_state_dict`.
+        rename: Rules that map saved names to names on this model, as in `Rig.load_state_dict`.
         strict: True raises an error if the state does not fit the rig. False loads the part that fits.
 
     Raises:
-        StateError: The checkpoint holds no hooks, holds several rigs and `under` is None, or is damaged.
+        StateError: The checkpoint is damaged or holds no hooks, or it holds several rigs and `under` is None.
 
     Example:
         >>> import tempfile
@@ -65,7 +66,7 @@ class DcpState:
         self._tensors = _empty_tensors(reader.read_metadata(), under)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors of the state. Before `dcp.load` they are empty, afterwards they hold the saved state.
+        """Return the tensors of the state. They are empty before `dcp.load`, and hold the saved state afterwards.
 
         Returns:
             Tensors by key, for `th.restore` or `Rig.load_state_dict`.
@@ -91,7 +92,7 @@ def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
     """Return an empty tensor for each entry of the rig that was saved under this key, or raise a StateError."""
     entries: dict[str, Any] = metadata.state_dict_metadata
     if len(entries) > MAX_KEYS:
-        raise StateError(f"the checkpoint has {len(entries)} entries; the limit is {MAX_KEYS}")
+        raise StateError(f"the checkpoint has {len(entries)} entries, but the limit is {MAX_KEYS}")
     header = prefix(0) + HEADER
     found = sorted(key.removesuffix(header) for key in entries if key.endswith(header))
     names = [f.removesuffix(".") for f in found]
@@ -118,8 +119,8 @@ def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
     for key, entry in own.items():
         known = isinstance(entry, TensorStorageMetadata) and entry.properties.dtype in DTYPES.values()
         if not known or (key.endswith("/" + HEADER) and entry.size.numel() > MAX_HEADER):
-            raise StateError(f"the saved state is damaged: the entry {key!r} is not a tensor of a rig")
+            raise StateError(f"the saved state is damaged: the entry {key!r} is not a tensor that a rig can save")
     try:
         return {key: torch.empty(e.size, dtype=e.properties.dtype, device="cpu") for key, e in own.items()}
     except RuntimeError:
-        raise StateError("the saved state is damaged: an entry claims to be larger than memory") from None
+        raise StateError("the saved state is damaged: the declared size of an entry exceeds memory") from None

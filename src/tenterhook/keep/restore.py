@@ -46,27 +46,27 @@ def restore(
     """Attach the plan that `rig.state_dict()` saved, with its running state.
 
     Everything is checked before anything is installed. Nothing is imported, so the program must have defined the
-    actions that the plan names. In a distributed run, call this on every rank.
+    actions that the plan names. In a distributed run, call this function on every rank.
 
     Args:
         model: The model.
         state: A state from `rig.state_dict()`. Keys of other objects in the same mapping are ignored.
-        optimizer: The optimizer that trains the model, or a list or a dict of several, as for `attach`.
-        clock: The optimizer whose step ends a step, or its name. The default is the saved one.
-        sinks: Where measured values go, as for `attach`.
+        optimizer: The optimizer that trains the model, or a list or dict of several optimizers, as in `attach`.
+        clock: The optimizer whose steps are counted, or its name. The default is the saved one.
+        sinks: Sinks for the recorded values, as in `attach`.
         actions: The registry in which named actions are looked up.
-        tensors: Tensor parameters of actions that replace the saved ones, by name.
-        rename: Rules from saved names to names on this model, such as `{"encoder": "backbone"}`.
+        tensors: Tensor parameters of actions, by name. They replace the saved ones.
+        rename: Rules that map saved names to names on this model, such as `{"encoder": "backbone"}`.
         strict: True raises an error if the state does not fit. False restores the part that fits and warns.
-        replace: True replaces hooks with the same id that are already on the model.
+        replace: True replaces hooks with the same ids that are already on the model.
 
     Returns:
-        The rig. `rig.loaded` is the report of all differences.
+        The rig. `rig.loaded` reports all differences.
 
     Raises:
         MismatchError: The state does not fit and `strict` is True. Nothing is installed.
-        StateError: The state is damaged, or the mapping holds no state of hooks.
-        ResolveError: `model` is not a module, or `optimizer` or `clock` is wrong.
+        StateError: The state is damaged, or the mapping holds no hook state.
+        ResolveError: `model` is not a module, or `optimizer` or `clock` is invalid.
         PlanError: A rule in `rename` is malformed.
         AttachedError: The model already has a hook with the same id, and `replace` is False.
 
@@ -123,7 +123,7 @@ def _resolved(
     actions: Registry,
     tensors: Mapping[str, Tensor],
 ) -> Resolution:
-    """Resolve the hooks of the saved plan that can be attached, and report why the others cannot."""
+    """Resolve each hook of the saved plan that can be attached, and report why the other hooks cannot be attached."""
     found: list[ResolvedHook] = []
     for number, hook in enumerate(saved.plan):
         if len(report.differences) >= MAX_DIFFERENCES:
@@ -148,13 +148,13 @@ def _compared(
 
 
 def _ordered(one: ResolvedHook, kept: HookSnapshot | None) -> ResolvedHook:
-    """Put the targets in the saved order, since targets draw random numbers one after another."""
+    """Put the targets in the saved order, because targets draw random numbers one after another."""
     place = {name: i for i, name in enumerate(kept.moves.values())} if kept is not None else {}
     return dataclasses.replace(one, targets=tuple(sorted(one.targets, key=lambda t: place.get(t.name, len(place)))))
 
 
 def _remedy(error: TenterhookError) -> str | None:
-    """Return a remedy for an unknown action, whose hook and state would otherwise be left out."""
+    """Return a remedy if the error concerns an action, and None otherwise."""
     return "define the actions first" if isinstance(error, ActionError) else None
 
 

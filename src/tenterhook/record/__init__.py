@@ -1,6 +1,6 @@
-"""Record the numbers of hooks as rows, and pass them to sinks, run folders and the flight recorder.
+"""Record the numbers that hooks measure as rows, and pass the rows to sinks, run folders and flight recorders.
 
-This package does not know the model.
+This package does not access the model.
 """
 
 from tenterhook.record.flight import Flight as Flight

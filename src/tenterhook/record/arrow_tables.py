@@ -1,4 +1,4 @@
-"""Convert recorded rows to Arrow tables, directly from the memory of the tensors."""
+"""Convert recorded rows to Arrow tables directly from tensor memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenterhook.record.rows import Batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: sort order of a part: with it, the rows of a curve are next to each other
+#: sort order of a part; it places the rows of a curve next to each other
 ORDER = ("hook", "target", "name", "rank", "step")
 
 
@@ -37,7 +37,7 @@ def schema() -> pa.Schema:
 
 
 def sort_rows(table: pa.Table) -> pa.Table:
-    """Sort rows by ORDER; a dictionary-encoded text is sorted by the rank of the text in its dictionary."""
+    """Sort rows by ORDER. Dictionary-encoded text is sorted by its rank in the dictionary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -52,9 +52,9 @@ def sort_rows(table: pa.Table) -> pa.Table:
 
 
 def as_arrow(batches: Sequence[Batch]) -> pa.Table:
-    """Return all rows of the batches.
+    """Return all rows of the batches as one Arrow table.
 
-    Arrow reads the memory of the tensors. A conversion row by row would delay the training thread.
+    Arrow reads tensor memory directly. Converting row by row would delay the training thread.
     """
     import pyarrow as pa
 
@@ -72,7 +72,7 @@ def as_arrow(batches: Sequence[Batch]) -> pa.Table:
 
 
 def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
-    """Yield the emitted rows, then a row with the number of dropped rows, in the column order of the schema."""
+    """Yield the emitted rows, then one row per batch that dropped rows. The columns are in schema order."""
     for batch in batches:
         for r in batch.emitted:
             yield r.step, r.rank, r.hook, r.target, r.name, r.value, None, r.call, r.leaf
@@ -83,7 +83,7 @@ def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
 
 
 class _Numbers(NamedTuple):
-    """Hold the numbers of one hook in one step, with a row for each target that fired."""
+    """Hold one hook's numbers for one step, with a row for each target that fired."""
 
     step: int
     targets: Sequence[str]
@@ -93,7 +93,7 @@ class _Numbers(NamedTuple):
 
 
 def _tables_as_arrow(hook: str, rank: int, found: Sequence[_Numbers]) -> pa.Table:
-    """Return the rows of one hook in several steps; all steps have the same targets and names."""
+    """Return one hook's rows for several steps, all with the same targets and names."""
     import pyarrow as pa
 
     widths, targets = found[0].widths, found[0].targets
@@ -138,7 +138,7 @@ def _tables_as_arrow(hook: str, rank: int, found: Sequence[_Numbers]) -> pa.Tabl
 
 
 def _array(tensor: Tensor, kind: pa.DataType) -> pa.Array:
-    """Return an Arrow array that uses the memory of a tensor and keeps the tensor alive."""
+    """Return an Arrow array that shares a tensor's memory and keeps the tensor alive."""
     import pyarrow as pa
 
     tensor = tensor.contiguous()

@@ -1,4 +1,4 @@
-"""Keep the last steps in memory, and write them to a folder when something goes wrong."""
+"""Keep the most recent steps in memory, and write them to a folder when something goes wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPORT = "flight.json"
 
 @dataclass(frozen=True, slots=True)
 class FlightReport:
-    """Describe what a flight recorder wrote: the folder, the reason, and the suspects, the most likely one first."""
+    """Describe a flight recorder report: its folder, its reason, and the suspects with the most likely one first."""
 
     path: str
     step: int
@@ -40,19 +40,20 @@ class FlightReport:
 
 
 class Flight:
-    """Record the last steps in memory, and write them to a folder when something goes wrong.
+    """Keep the most recent steps in memory, and write them to a folder when something goes wrong.
 
-    A flight recorder is a sink. It writes when a trigger trips, when an error ends the `with` block of the rig or the
-    program, and when the process receives SIGTERM. It then writes a run folder with the file `flight.json` below
-    `path`, and adds a report to `reports`. A report lists the suspects: the targets that probably caused the problem.
+    A flight recorder is a sink. It writes a report when a trigger trips, when an error ends the program or the rig's
+    `with` block, and when the process receives SIGTERM. Each report is a new run folder below `path` that contains the
+    file `flight.json`. The report is also added to `reports`. It lists the suspects: the targets that probably caused
+    the problem.
 
     Args:
-        path: Folder for the run folders. It may be a URI that Arrow supports.
-        steps: How many steps are kept. After a trip, the next `steps` steps cannot cause another report by a trip.
+        path: Folder that will contain the run folders. It may be a URI that Arrow supports.
+        steps: Number of steps to keep. After a trip, further trips within `steps` steps do not write a report.
 
     Attributes:
         path: The folder, as text.
-        steps: How many steps are kept.
+        steps: Number of steps to keep.
         reports: The reports so far, each with `path`, `step`, `reason` and `suspects`.
 
     Raises:
@@ -80,13 +81,13 @@ class Flight:
         #: the step of the last report
         self._written = -1
         self._writing: list[threading.Thread] = []
-        Folder(path)  # raises here, and not at the first report, if pyarrow is missing
+        Folder(path)  # raises here instead of at the first report if pyarrow is missing
         self._process = os.getpid()
 
     # -- called by the rig -------------------------------------------------------------------------------------------
 
     def begin(self, snapshot: Callable[[], ModelSnapshot | None]) -> None:
-        """Start to record a rig, and forget the steps of an earlier rig. The rig calls this method.
+        """Start recording for a rig, and discard the steps of an earlier rig. The rig calls this method.
 
         Args:
             snapshot: Function that returns facts about the model and its hooks. It must not keep the rig alive.
@@ -99,7 +100,7 @@ class Flight:
         weakref.finalize(self, _restore_handler_if_unused)
 
     def record(self, batch: Batch) -> None:
-        """Keep the rows of a step, and drop the oldest step if there are too many. The rig calls this method.
+        """Keep the rows of a step, and drop the oldest step if there are too many steps. The rig calls this method.
 
         Args:
             batch: The rows of the step.
@@ -107,7 +108,7 @@ class Flight:
         self._batches.append(batch)
 
     def trip(self, reason: str) -> None:
-        """Write a report on a new thread, at most once in `steps` steps.
+        """Write a report in a new thread, at most once every `steps` steps.
 
         The rig calls this method when a trigger trips.
 
@@ -124,12 +125,12 @@ class Flight:
         thread.start()
 
     def fail(self, reason: str) -> None:
-        """Write a report before this method returns, because the process may end soon.
+        """Write a report and wait until it is written, because the process may end soon.
 
         Args:
             reason: Text for the report.
         """
-        # A forked process, such as a worker of a data loader, gets SIGTERM although nothing is wrong.
+        # A forked process, such as a data loader worker, receives SIGTERM even if nothing is wrong.
         if self._batches and self._batches[-1].step != self._written and os.getpid() == self._process:
             self._written = self._batches[-1].step
             self._write(*self._evidence(reason))
@@ -160,7 +161,7 @@ class Flight:
     def _evidence(self, reason: str) -> tuple[str, list[Batch], ModelSnapshot]:
         try:
             snapshot = self._snapshot()
-        except Exception as error:  # an error of the recorder must not stop the training
+        except Exception as error:  # an error in the recorder must not stop training
             warnings.warn(
                 f"tenterhook: the flight recorder could not read the model, so suspects may be missing: {error!r}",
                 stacklevel=2,
@@ -176,7 +177,7 @@ class Flight:
             store = Store(path)
             store.write(batches)
             Folder(path).write(REPORT, json.dumps(asdict(report), indent=1).encode())
-        except Exception as error:  # an error of the recorder must not stop the training
+        except Exception as error:  # an error in the recorder must not stop training
             warnings.warn(f"tenterhook: the flight recorder could not write its report: {error!r}", stacklevel=2)
             return
         self.reports.append(report)
@@ -209,7 +210,7 @@ def _restore_handler() -> None:
 
 
 def _restore_handler_if_unused() -> None:
-    if not list(_flights):  # list() skips recorders that were collected; bool(_flights) may still count them
+    if not list(_flights):  # list() skips garbage-collected recorders; bool(_flights) may still count them
         _restore_handler()
 
 
@@ -225,7 +226,7 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
 
 
 def _at_exit() -> None:
-    """Write a report if an uncaught error ended the program; the interpreter keeps that error in `sys.last_value`."""
+    """Write a report if an uncaught error ended the program. Python stores that error in `sys.last_value`."""
     error = getattr(sys, "last_value", None)
     for flight in list(_flights) if error is not None else ():
         flight.fail(f"the program ended with {type(error).__name__}: {error}")

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = 1
-#: JSON files of a run folder
+#: JSON files in a run folder
 PLAN = "plan.json"
 LEDGER = "ledger.json"
 FINDINGS = "findings.json"
-#: rows of a row group, which is the smallest unit that a reader of one curve loads
+#: rows per row group; reading one curve loads whole row groups
 GROUP_ROWS = 2**17
-#: attempt, rank and number; a merged part has its first and its last number
+#: attempt, rank and number; a merged part has the first and last numbers of the parts that it replaces
 PART_NAME = re.compile(r"part-(\d{4,})-(\d+)-(\d{6,})(?:-(\d{6,}))?\.parquet")
 
 
 class Folder:
-    """Access the files of a run on any filesystem that Arrow supports; a file is complete, or it does not exist."""
+    """Access the files of a run on any filesystem that Arrow supports. Each file is complete or does not exist."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         try:
@@ -75,7 +75,7 @@ class Folder:
         return pq.read_schema(self.full(name), filesystem=self._fs).metadata or {}
 
     def write(self, name: str, data: bytes, *, new: bool = False) -> None:
-        """Write a file completely or not at all; with `new`, raise FileExistsError instead of replacing a file."""
+        """Write a file completely or not at all. On a local filesystem, do not replace a file if `new` is True."""
         if not self._local:  # an object store shows an object only when it is complete
             with self._fs.open_output_stream(self.full(name)) as stream:
                 stream.write(data)
@@ -100,13 +100,13 @@ class Folder:
             os.close(directory)
 
     def delete(self, name: str) -> None:
-        if name in self.names():  # another rank may have deleted it
+        if name in self.names():  # another rank may have deleted the file
             self._fs.delete_file(self.full(name))
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
     def parts(self) -> list[Part]:
-        """Return the parts in the order in which they were written, without the parts that a merged part replaces."""
+        """Return the parts in the order in which they were written, except those that a merged part replaces."""
         found = self._all_parts()
         replaced = {name for part in found for name in part.replaces}
         return sorted((p for p in found if p.name not in replaced), key=lambda p: (p.attempt, p.number))
@@ -117,16 +117,16 @@ class Folder:
                 return [Part(self, name) for name in self.names() if PART_NAME.fullmatch(name)]
             except FileNotFoundError:  # another process merged the part in the meantime
                 continue
-        raise StoreError(f"the parts in {self.path} change while they are listed", remedy="try again later")
+        raise StoreError(f"the parts in {self.path} changed while they were being listed", remedy="try again later")
 
     def sweep(self) -> None:
-        """Delete the parts that an interrupted merge has left, before the merged part that names them is changed."""
+        """Delete the parts that an interrupted merge left behind, before the merged part that lists them changes."""
         there = self._all_parts()
         for name in sorted({old for part in there for old in part.replaces} & {part.name for part in there}):
             self.delete(name)
 
     def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
-        """Sort and write a part; its metadata holds the format, the first and last step, and the parts it replaces."""
+        """Sort and write a part. Its metadata holds the format, the first and last steps, and the replaced parts."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -150,7 +150,7 @@ class Folder:
 
 
 class Part:
-    """Describe one part: the attempt at the run and the rank that wrote it, and its first and last step."""
+    """Describe one part: its attempt number, the rank that wrote it, and its first and last steps."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         found = PART_NAME.fullmatch(name)
@@ -173,7 +173,7 @@ class Part:
 
 
 def superseded_from(parts: Iterable[Part]) -> dict[str, int | None]:
-    """Map the name of each part to the first step that a later attempt wrote again, or to None."""
+    """Map the name of each part to the first step that a later attempt rewrote, or to None."""
     parts = list(parts)
     first: dict[tuple[int, int], int] = {}
     for part in parts:
@@ -188,14 +188,14 @@ def superseded_from(parts: Iterable[Part]) -> dict[str, int | None]:
 
 
 def last_step(path: str | os.PathLike[str]) -> int:
-    """Return the last recorded step of a run folder, or -1 if the folder has no parts."""
+    """Return the last recorded step in a run folder, or -1 if the folder has no parts."""
     return max((part.last for part in Folder(path).parts()), default=-1)
 
 
 def merge_parts(folder: Folder, attempt: int | None = None, ranks: Iterable[int] | None = None) -> None:
-    """Merge the parts of each attempt and rank into one part.
+    """Merge the parts into one part per attempt and rank.
 
-    The new part names the parts that it replaces. A reader therefore sees each row exactly once at any time.
+    The new part lists the parts that it replaces, so a reader always sees each row exactly once.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Collect the numbers of hooks during a step, and pass them to the sinks when the step ends.
+"""Collect the numbers that hooks record during a step, and pass them to the sinks when the step ends.
 
 The numbers stay on their device until the step ends.
 """
@@ -18,14 +18,14 @@ from tenterhook.record.rows import Batch, Row, StepTable, copy_to_host
 from tenterhook.record.sink_worker import Sink, SinkWorker
 from tenterhook.record.store import Store
 
-#: rows that actions may emit in one step; further rows are dropped and counted
+#: maximum number of rows that actions can emit in one step; further rows are dropped and counted
 MAX_EMITTED = 65_536
-#: tensors that one hook may capture in one step; further tensors are dropped and counted
+#: maximum number of tensors that one hook can capture in one step; further tensors are dropped and counted
 MAX_CAPTURED = 4096
 
 
 class Recorder:
-    """Collect tables and emitted numbers, and pass them to the sinks; each sink has its own thread."""
+    """Collect tables and emitted numbers, and pass them to the sinks. Each sink has its own thread."""
 
     def __init__(self, sinks: Sequence[Sink | Flight], rank: int) -> None:
         self.flights = [sink for sink in sinks if isinstance(sink, Flight)]
@@ -35,10 +35,10 @@ class Recorder:
         self.dropped = 0
         self._tables: dict[str, StepTable] = {}
         self._emitted: list[tuple[str, str, str, int, int, Tensor]] = []
-        #: for each hook, its numbers of the last step in which it fired
+        #: for each hook, its numbers from the last step in which it fired
         self.last: dict[str, StepTable] = {}
         self.last_emitted: dict[str, list[Row]] = {}
-        #: for each hook, the step of the capture, and the tensors by target
+        #: for each hook, the step of the capture and the captured tensors by target
         self._captured: dict[str, tuple[int, dict[str, list[Tensor]]]] = {}
         #: for each hook, the number of captured tensors
         self._captures: dict[str, int] = {}
@@ -48,7 +48,7 @@ class Recorder:
         return bool(self.workers or self.flights)
 
     def add_table(self, hook: str, table: StepTable, *, shared: bool = False) -> None:
-        """Add the numbers of a hook in this step; if all ranks have the same (`shared`), only rank 0 records them."""
+        """Add a hook's numbers for this step. Only rank 0 records numbers that are equal on all ranks (`shared`)."""
         if not shared or self.rank == 0:
             self._tables[hook] = table
         self.last[hook] = table
@@ -63,7 +63,7 @@ class Recorder:
         self._emitted.append((hook, target, name, call, leaf, number.reshape(()).to(torch.float64, copy=True)))
 
     def capture(self, hook: str, target: str, step: int, tensor: Tensor) -> None:
-        """Keep a copy of a tensor until the hook captures in a later step."""
+        """Keep a copy of a tensor until the hook captures tensors in a later step."""
         kept = self._captured.get(hook)
         if kept is None or kept[0] != step:
             kept = self._captured[hook] = (step, {})
@@ -110,14 +110,14 @@ class Recorder:
             if isinstance(worker.sink, Store):
                 try:
                     worker.sink.keep(name, text())
-                except Exception as error:  # an error of a sink must not stop the training
+                except Exception as error:  # an error in a sink must not stop training
                     warnings.warn(f"tenterhook: {name} could not be written: {error!r}", stacklevel=2)
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until the sinks have written all rows and the flight recorders all reports; return True if they have."""
+        """Wait until all rows and flight reports are written. Return True if that happens within the timeout."""
         until = time.monotonic() + timeout
         waits = [*(flight.catch_up for flight in self.flights), *(worker.catch_up for worker in self.workers)]
-        # Call every sink, even after a timeout: the call makes the sink write at once.
+        # Call every sink, even after a timeout, because the call makes the sink write at once.
         caught_up = [wait(max(0.0, until - time.monotonic())) for wait in waits]
         return all(caught_up)
 
@@ -131,6 +131,6 @@ class Recorder:
 
 
 def _finish(workers: list[SinkWorker]) -> None:
-    """Make the sinks write their queued rows, without waiting for them, when the recorder is garbage collected."""
+    """Make the sinks write their queued rows when the recorder is garbage-collected, without waiting for the sinks."""
     for worker in workers:
         worker.finish()

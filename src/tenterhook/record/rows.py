@@ -1,4 +1,4 @@
-"""Rows are the recorded numbers of a step; they stay tables of tensors until a sink or the user reads them."""
+"""Rows hold the recorded numbers of a step. Most numbers stay in tensors until a sink or the user reads them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Row:
 
 
 class StepTable:
-    """Hold the numbers of a hook in one step, with a row for each target that fired.
+    """Hold a hook's numbers for one step, with a row for each target that fired.
 
     The numbers are computed when they are read.
     """
@@ -64,7 +64,7 @@ class StepTable:
 
     @torch.no_grad()
     def collect(self) -> tuple[dict[str, int], Tensor]:
-        """Return the width of each name, which is 0 for a single number, and all numbers, with a row for each site."""
+        """Return the width of each name (0 for a single number), and all numbers with one row per site."""
         if self._collected is None:
             columns = self._columns()
             widths = {name: c.shape[1] if c.dim() == 2 else 0 for name, c in columns.items()}
@@ -73,7 +73,7 @@ class StepTable:
         return self._collected
 
     def read_from(self, host: Callable[[], Tensor]) -> None:
-        """Use the copy on the host from now on; `host` waits until the copy is complete and returns it."""
+        """Read the numbers from a host copy from now on. `host` waits until the copy is complete and returns it."""
         widths, _ = self.collect()
 
         def columns() -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ class StepTable:
 
 
 def copy_to_host(tables: list[StepTable]) -> None:
-    """Start one copy to the host of all numbers that are on another device, without waiting for it."""
+    """Start copying all numbers that are on another device to the host, without waiting for the copy."""
     there = [(t, t.collect()[1]) for t in tables if t.device.type != "cpu"]
     if not there:
         return
@@ -125,7 +125,7 @@ class Batch:
     rank: int
     tables: dict[str, StepTable] = field(default_factory=dict)
     emitted: list[Row] = field(default_factory=list)
-    #: rows that were dropped before this batch
+    #: number of rows dropped before this batch
     dropped: int = 0
 
     def __len__(self) -> int:

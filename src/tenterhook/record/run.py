@@ -1,4 +1,4 @@
-"""Read curves, frames and tables from recorded runs, with DuckDB."""
+"""Read curves, DataFrames and tables from recorded runs with DuckDB."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class Curve(NamedTuple):
-    """Hold one recorded number over the steps."""
+    """Hold the values of one recorded number over the steps."""
 
     steps: list[int]
     values: list[float]
 
 
 class Run:
-    """Read one or several run folders. `th.open_run` makes a `Run`.
+    """Read one or more run folders. `th.open_run` returns a `Run`.
 
     Args:
         *paths: Run folders, as paths or as URIs that Arrow supports.
 
     Raises:
-        StoreError: DuckDB or pyarrow is not installed, a folder has no recorded run, or a part cannot be read.
+        StoreError: DuckDB or pyarrow is not installed, a folder contains no recorded run, or a part cannot be read.
 
     Example:
         >>> import tempfile
@@ -65,7 +65,7 @@ class Run:
 
     @staticmethod
     def _retry(act: Callable[[], Any], before: Callable[[], None] | None = None) -> Any:
-        """Try several times, because parts may be merged after they are listed and before they are read."""
+        """Retry after I/O errors, because parts may be merged after they are listed and before they are read."""
         import duckdb
 
         for _ in range(8):
@@ -77,12 +77,14 @@ class Run:
         return act()
 
     def _rows_query(self) -> str:
-        """Return the query for the rows of all runs, without the rows that a later attempt wrote again."""
+        """Return the query for the rows of all runs, except the rows that a later attempt rewrote."""
         selects = []
         for folder in self._folders:
             parts = folder.parts()
             if not parts:
-                raise StoreError(f"there is no recorded run in {folder.path}", remedy="pass the folder of a th.Store")
+                raise StoreError(
+                    f"there is no recorded run in {folder.path}", remedy="pass a folder that a th.Store wrote"
+                )
             limits = superseded_from(parts)
             for limit in set(limits.values()):
                 files = ", ".join(_quoted(folder.full(p.name)) for p in parts if limits[p.name] == limit)
@@ -98,7 +100,7 @@ class Run:
         `leaf`. `value` holds a single number, and `values` holds a list of numbers.
 
         Args:
-            query: Query in the SQL of DuckDB. Use `?` for parameters.
+            query: Query in DuckDB SQL. Use `?` for parameters.
             *parameters: Values for the parameters.
 
         Returns:
@@ -107,9 +109,9 @@ class Run:
         return self._connection.sql(query, params=list(parameters) or None)
 
     def curve(self, hook: str, target: str, name: str, *, rank: int = 0) -> Curve:
-        """Return one number of one target over the steps.
+        """Return the values of one number over the steps, for one target.
 
-        If several runs have the same step, the value is that of one of these runs.
+        If several runs contain the same step, the value comes from any one of these runs.
 
         Args:
             hook: Id of the hook.
@@ -121,7 +123,7 @@ class Run:
             A named tuple with the lists `steps` and `values`.
 
         Raises:
-            StoreError: Nothing is recorded under these names. The error gives the nearest names.
+            StoreError: Nothing is recorded under these names. The error suggests recorded names.
         """
         query = (
             "select step, last(value) from rows where hook = ? and target = ? and name = ? and rank = ? "
@@ -164,21 +166,21 @@ class Run:
 
     @property
     def plan(self) -> str | None:
-        """Return the plan of the first run as JSON text, or None if the folder does not hold it."""
+        """Return the plan of the first run as JSON text, or None if the folder does not contain a plan."""
         return self._sidecar(PLAN)
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
-        """Return the counters of each hook of the first run; the list is empty until the rig is detached."""
+        """Return the counters of each hook in the first run. The list is empty until the rig is detached."""
         return self._listed(LEDGER, "ledger")
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """Return the findings of the doctor in the first run; the list is empty if the doctor did not check the run."""
+        """Return the doctor's findings for the first run. The list is empty if the doctor did not check the run."""
         return self._listed(FINDINGS, "findings")
 
     def _listed(self, name: str, key: str) -> list[dict[str, Any]]:
-        """Read a list from a JSON file of the run folder; return an empty list if the file does not exist."""
+        """Read a list from a JSON file in the run folder. Return an empty list if the file does not exist."""
         text = self._sidecar(name)
         listed: list[dict[str, Any]] = json.loads(text)[key] if text else []
         return listed
@@ -209,7 +211,7 @@ class Run:
         return count
 
     def merge(self) -> None:
-        """Merge the parts of each attempt and rank into one part."""
+        """Merge the parts into one part per attempt and rank."""
         for folder in self._folders:
             merge_parts(folder)
         self._refresh()
@@ -231,18 +233,18 @@ def _quoted(word: str) -> str:
 
 
 def open_run(*paths: str | os.PathLike[str]) -> Run:
-    """Open one or several run folders that a `th.Store` wrote.
+    """Open one or more run folders that a `th.Store` wrote.
 
-    A run can be opened while it is still recorded.
+    A run can be opened while it is still being recorded.
 
     Args:
         *paths: Run folders, as paths or as URIs that Arrow supports.
 
     Returns:
-        A `Run`. If there are several folders, its queries read all of them.
+        A `Run`, whose queries read all the folders.
 
     Raises:
-        StoreError: DuckDB or pyarrow is not installed, a folder has no recorded run, or a part cannot be read.
+        StoreError: DuckDB or pyarrow is not installed, a folder contains no recorded run, or a part cannot be read.
 
     Example:
         >>> import tempfile

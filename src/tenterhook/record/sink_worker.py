@@ -1,6 +1,6 @@
 """Run each sink on its own thread, with its own queue.
 
-A sink may be slow, hang or raise. The training continues as if the sink did not exist.
+A sink may be slow, hang or raise an error. Training continues as if the sink did not exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenterhook.record.flight import Flight
 from tenterhook.record.rows import Batch
 from tenterhook.record.sinks import adapt_tracker
 
-#: rows that may wait for a sink; if there are more, the newest step is dropped and counted
+#: maximum number of rows that wait for a sink; if there are more, the newest step is dropped and counted
 MAX_WAITING = 2**20
 #: seconds that a tracker has to take the last rows when it is closed
 CLOSE_TIMEOUT = 2.0
@@ -32,27 +32,27 @@ WRITER_CLOSE_TIMEOUT = 30.0
 
 @runtime_checkable
 class Writer(Protocol):
-    """Define a sink that takes batches.
+    """Define the interface of a sink that accepts batches.
 
     When `write` returns, the batches are stored safely. A separate thread calls the methods.
     """
 
     @property
     def linger(self) -> float:
-        """Return the seconds during which batches are collected, so that they are written together."""
+        """Return how many seconds to collect batches before they are written together."""
 
     def write(self, batches: Sequence[Batch]) -> None: ...
     def close(self) -> None: ...
 
 
-#: a Writer, or any function log(dict, step)
+#: a Writer, or any function with the signature log(dict, step)
 Sink = Writer | Callable[[dict[str, Any], int], Any]
-#: a sink, the object of a tracker, or several of these; `as_sinks` makes a list of them
+#: a sink, a tracker object, or several of these; `as_sinks` converts them to a list
 Sinks = Any
 
 
 def as_sinks(given: Sinks) -> list[Sink | Flight]:
-    """Return a list of sinks, in which the objects of trackers are wrapped.
+    """Return a list of sinks, with tracker objects wrapped.
 
     Raise a StoreError for an object that is not a sink.
     """
@@ -60,10 +60,10 @@ def as_sinks(given: Sinks) -> list[Sink | Flight]:
     sinks = [adapt_tracker(one) for one in several]
     for one in sinks:
         if isinstance(one, type) or (not isinstance(one, Writer | Flight) and not callable(one)):
-            what = f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
+            what = f"the class {one.__name__}" if isinstance(one, type) else f"an object of type {type(one).__name__}"
             raise StoreError(
                 f"{what} is not a sink",
-                remedy="pass a th.Store, a th.Flight, a SummaryWriter, a W&B or MLflow run, or any log(dict, step)",
+                remedy="pass a th.Store, th.Flight, SummaryWriter, W&B run, MLflow run or any function log(dict, step)",
             )
     return sinks
 
@@ -71,7 +71,7 @@ def as_sinks(given: Sinks) -> list[Sink | Flight]:
 class SinkWorker:
     """Queue batches for a sink, and pass them to the sink on a separate thread.
 
-    `emitted` = `written` + `dropped` + `waiting` at any time. After `close`, `waiting` is 0.
+    At any time, `emitted` equals `written` + `dropped` + `waiting`. After `close`, `waiting` is 0.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -81,7 +81,7 @@ class SinkWorker:
         self.dropped = 0
         self.error: BaseException | None = None
         self.closed = False
-        #: dropped rows that were reported to the sink
+        #: number of dropped rows already reported to the sink
         self._reported = 0
         self._reset()
         _open.add(self)
@@ -89,7 +89,7 @@ class SinkWorker:
     def _reset(self) -> None:
         """Start with an empty queue and no thread.
 
-        A forked process calls this as well: the thread and the queued batches belong to the parent.
+        A forked process also calls this method, because the thread and the queued batches belong to the parent.
         """
         self._queue: deque[Batch] = deque()
         self.waiting = 0
@@ -122,20 +122,20 @@ class SinkWorker:
         thread = threading.Thread(target=self._run, name=f"tenterhook: {self.name}", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the process may be at its limit of threads
+        except RuntimeError as error:  # the process may have reached its thread limit
             self.error = error
             return
         self._thread = thread
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until no rows are waiting; return True if that happens within the timeout."""
+        """Wait until no rows are queued. Return True if that happens within the timeout."""
         with self._changed:
             self._flushing = True
             self._changed.notify_all()
             return self._changed.wait_for(lambda: not self.waiting, timeout)
 
     def finish(self) -> None:
-        """Accept no more batches; queued batches are still written."""
+        """Stop accepting batches. Queued batches are still written."""
         with self._changed:
             self.closed = self._finishing = True
             timeout = WRITER_CLOSE_TIMEOUT if isinstance(self.sink, Writer) else CLOSE_TIMEOUT
@@ -157,7 +157,7 @@ class SinkWorker:
             self._queue.clear()
         _open.discard(self)
 
-    # -- on its own thread -------------------------------------------------------------------------------------------
+    # -- on the worker's thread --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
@@ -173,7 +173,7 @@ class SinkWorker:
                 before = self.dropped
             rows = sum(map(len, taken))
             wrote = self._guard(partial(self._write, taken, before - self._reported))
-            taken.clear()  # otherwise the numbers of a step would stay in memory until the next step
+            taken.clear()  # otherwise the step's numbers would stay in memory until the next step
             linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
             with self._changed:
                 if self.waiting < rows:
@@ -200,12 +200,14 @@ class SinkWorker:
             self.sink(batch.entries(), batch.step)
 
     def _guard(self, act: Callable[[], None]) -> bool:
-        """Call a function of the sink; return True if it did not raise."""
+        """Call a sink function. Return True if the function does not raise."""
         try:
             act()
-        except Exception as error:  # an error of a sink must not stop the training
+        except Exception as error:  # an error in a sink must not stop training
             if self.error is None:
-                warnings.warn(f"tenterhook: the sink {self.name} raised {error!r}; its rows are dropped", stacklevel=2)
+                warnings.warn(
+                    f"tenterhook: the sink {self.name} raised {error!r}, so its rows are dropped", stacklevel=2
+                )
             self.error = error
             return False
         return True

@@ -1,6 +1,6 @@
 """Wrap experiment trackers as sinks.
 
-The user passes the writer or run object of the tracker. `adapt_tracker` recognizes the object by its class.
+The user passes the tracker's writer or run object. `adapt_tracker` recognizes the object by its class.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from tenterhook.plan.histogram import LOWEST_EXPONENT
 from tenterhook.record.rows import Batch, Row
 
-#: seconds during which batches are collected before they are written
+#: how many seconds to collect batches before they are written
 LINGER = 1.0
-#: metrics in one request to an MLflow server
+#: maximum number of metrics in one request to an MLflow server
 MAX_METRICS = 1000
 
 
 def adapt_tracker(given: Any) -> Any:
-    """Wrap the object of a tracker in a Writer; return any other object unchanged."""
+    """Wrap a tracker object in a Writer. Return any other object unchanged."""
     for kind in type(given).__mro__:
         wrap = _TRACKERS.get(f"{kind.__module__}.{kind.__name__}")
         if wrap is not None:
@@ -29,7 +29,7 @@ def adapt_tracker(given: Any) -> Any:
 
 
 class _Tracker:
-    """Log the rows of each step; a base class of Writers."""
+    """Provide a base class for Writers that log the rows of each step to a tracker."""
 
     linger = LINGER
 
@@ -46,7 +46,7 @@ class _Tracker:
 
 
 class TensorBoard(_Tracker):
-    """Write scalars and histograms to a SummaryWriter; the axis of a histogram is the exponent of two."""
+    """Write scalars and histograms to a SummaryWriter. The histogram axis shows base-2 exponents."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -81,7 +81,7 @@ class TensorBoard(_Tracker):
 class WandB(_Tracker):
     """Log history rows to a W&B run.
 
-    The rows have their own axis, because a sink thread cannot follow the step counter of the run.
+    The rows have their own axis, because a sink thread cannot follow the run's step counter.
     """
 
     axis = "tenterhook/step"
@@ -100,7 +100,8 @@ class WandB(_Tracker):
 class MLflow(_Tracker):
     """Log metrics to an MLflow run.
 
-    A client logs them, because each thread has its own active run. MLflow has no histograms, so lists are left out.
+    A client logs the metrics, because each thread has its own active run. MLflow does not support histograms, so lists
+    are left out.
     """
 
     def __init__(self, run: Any) -> None:
@@ -119,7 +120,7 @@ class MLflow(_Tracker):
 
 
 def _mlflow_key(key: str) -> str:
-    """Return a name that MLflow accepts; the root module `.` becomes `root`, because MLflow reads names as paths."""
+    """Return a name that MLflow accepts. The root module `.` becomes `root`, because MLflow treats names as paths."""
     return re.sub(r"[^\w\-. /:]", "_", "/".join("root" if part == "." else part for part in key.split("/")))
 
 

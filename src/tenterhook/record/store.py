@@ -18,12 +18,12 @@ MERGED_ROWS = 2**20
 class Store:
     """Write the rows of a run into a folder of Parquet files.
 
-    A store is a sink. If the folder already holds a run, the store continues it, and steps that are recorded again
-    replace the earlier steps. `th.open_run` reads the folder. Any Parquet reader can read the files.
+    A store is a sink. If the folder already holds a run, the store continues that run. Steps that are recorded again
+    replace the earlier records. `th.open_run` reads the folder. Any Parquet reader can read the files.
 
     Args:
         path: Run folder. It may be a URI that Arrow supports, such as `s3://...`.
-        linger: Seconds during which rows are collected before a file is written. The time grows with the number of
+        linger: How many seconds to collect rows before a file is written. The time increases with the number of
             files.
 
     Raises:
@@ -63,29 +63,29 @@ class Store:
 
     @property
     def linger(self) -> float:
-        """Return the seconds between two parts.
+        """Return the time between two parts, in seconds.
 
-        The time grows during the run, so that a week of training writes only some thousand parts.
+        The time increases during the run, so that a week of training writes only a few thousand parts.
         """
         return self._linger * (1.0 + self._number / 128)
 
     def keep(self, name: str, text: str) -> None:
-        """Write a text file into the run folder, such as the plan, the ledger or findings.
+        """Write a text file into the run folder, such as the plan, the ledger or the findings.
 
         Args:
-            name: Name of the file. A file of this name is replaced.
+            name: Name of the file. An existing file with this name is replaced.
             text: Content of the file.
         """
         self._folder.write(name, text.encode())
 
     def write(self, batches: Sequence[Batch]) -> None:
-        """Write the rows of some steps as new parts. The thread of the sink calls this method.
+        """Write the rows of some steps as new parts. The sink's thread calls this method.
 
         Args:
             batches: The rows of each step.
 
         Raises:
-            StoreError: The store was made in another process, before this process was forked.
+            StoreError: The store was opened before this process was forked.
         """
         if os.getpid() != self._process:
             raise StoreError(
@@ -114,7 +114,7 @@ class Store:
                     continue
                 self._rows += len(table)
                 break
-        pa.default_memory_pool().release_unused()  # otherwise Arrow keeps as much memory as the largest part needed
+        pa.default_memory_pool().release_unused()  # otherwise Arrow would keep the memory that the largest part needed
 
     def close(self) -> None:
         """Merge the parts of this store into one part, unless they have too many rows to merge quickly."""
@@ -123,7 +123,7 @@ class Store:
                 merge_parts(self._folder, self._attempt, self._ranks)
 
     def _supersede(self, rank: int, step: int) -> None:
-        """Delete the steps that are about to be recorded again from the parts of earlier attempts."""
+        """Delete, from the parts of earlier attempts, the steps that are about to be recorded again."""
         import pyarrow.compute as pc
 
         self._superseded = True

@@ -1,4 +1,4 @@
-"""Find the targets that probably caused a problem, from the statistics of the last steps."""
+"""Find the targets that probably caused a problem, based on the statistics of the most recent steps."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 
 from tenterhook.record.rows import Batch
 
-#: largest number of suspects of one kind
+#: maximum number of suspects of one kind
 MAX_SUSPECTS = 8
-#: number of earlier steps that are needed to compute a deviation
+#: number of earlier steps needed to compute a deviation
 MIN_PAST = 5
-#: a number is suspect if it is at least this many standard deviations above its past
+#: a number is suspect if it is at least this many standard deviations above the mean of its past values
 MIN_SCORE = 3.0
 
-#: by target, then by name
+#: recorded numbers by target, then by name
 Numbers = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Name a target that may have caused the problem, and why.
+    """Name a target that may have caused the problem, and give the reason.
 
-    `kind` is `nonfinite` (the target made the first value that is not finite), `ratio` (its update is large compared
-    with its norm) or `score` (a number is far above its past).
+    `kind` is `nonfinite` (the target produced the first non-finite value), `ratio` (the update is large compared with
+    the parameter) or `score` (a recorded number is far above its past values).
     """
 
     kind: str
@@ -39,7 +39,7 @@ class ModelSnapshot:
     """Hold facts about the model and its hooks that the rows do not contain."""
 
     step: int = -1
-    #: for each hook, its point, and the order in which its targets last fired
+    #: for each hook, its point and the order in which its targets last fired
     points: Mapping[str, str] = field(default_factory=dict)
     orders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: norms of the parameters
@@ -47,7 +47,7 @@ class ModelSnapshot:
 
 
 def rank_suspects(batches: Sequence[Batch], snapshot: ModelSnapshot) -> list[Suspect]:
-    """Return the first producer of non-finite values, then the largest updates, then the largest deviations."""
+    """Return the first producer of non-finite values, then the largest updates, and then the largest deviations."""
     if not batches:
         return []
     steps = [{hook: table.values() for hook, table in batch.tables.items()} for batch in batches]
@@ -57,7 +57,7 @@ def rank_suspects(batches: Sequence[Batch], snapshot: ModelSnapshot) -> list[Sus
 def _at(
     step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str
 ) -> Iterator[tuple[int, str, Mapping[str, float]]]:
-    """Yield order, target and numbers of every site at a point."""
+    """Yield the order, target and numbers of every site at a point."""
     for hook, numbers in step.items():
         if snapshot.points.get(hook) == point:
             for target, row in numbers.items():
@@ -65,7 +65,7 @@ def _at(
 
 
 def _counts(step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str) -> list[tuple[int, str, float, bool]]:
-    """Return order, target, number of non-finite elements, and True if one of them is NaN, in the order of firing."""
+    """Return the order, the target, the non-finite count and the presence of NaN for each target, in firing order."""
     found: dict[str, tuple[int, str, float, bool]] = {}
     for order, target, row in _at(step, snapshot, point):
         if "nonfinite" in row:
@@ -81,7 +81,7 @@ def _producers(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) 
     intended = {t for step in steps[:-1] for _, t, count, _ in _counts(step, snapshot, "output") if count}
     forward = [one for one in _counts(now, snapshot, "output") if one[1] not in intended]
     for place, (_, target, count, nan) in enumerate(forward):
-        # An infinity that the next output does not contain is intended, such as a mask before a softmax.
+        # An infinity that does not reach the next output is intended, such as a mask before a softmax.
         later = forward[place + 1 :]
         if count and (nan or not later or later[0][2]):
             return [Suspect("nonfinite", target, "output", count, "the first output that is not finite")]
@@ -94,7 +94,7 @@ def _backward(now: Mapping[str, Numbers], snapshot: ModelSnapshot) -> list[Suspe
         if count and not incoming.get(target):
             inner = [t for t, bad in incoming.items() if bad and _inside(t, target)]
             if not inner:
-                why = "its backward makes a gradient that is not finite from a gradient that is finite"
+                why = "its backward pass produces a non-finite gradient from a finite gradient"
                 return [Suspect("nonfinite", target, "grad_input", count, why)]
     for _, target, count, _ in _counts(now, snapshot, "grad"):
         owner = target.rpartition(".")[0] or "."
@@ -122,7 +122,7 @@ def _ratios(now: Mapping[str, Numbers], snapshot: ModelSnapshot) -> list[Suspect
         weight, norm = snapshot.weights.get(target), row.get("norm")
         if weight and norm is not None and math.isfinite(norm) and math.isfinite(weight):
             ratio = norm / weight
-            why = f"the norm of its update is {ratio:.3g} times its own norm"
+            why = f"the norm of its update is {ratio:.3g} times the norm of the parameter"
             found.append(Suspect("ratio", target, "update", ratio, why))
     return sorted(found, key=lambda s: -s.value)[:MAX_SUSPECTS]
 

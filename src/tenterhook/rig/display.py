@@ -1,4 +1,4 @@
-"""Show a rig as tables: its hooks, and the numbers they measured last."""
+"""Show a rig as tables: its hooks, and the numbers that they last measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenterhook.text_table import MOST, TextTable
 
 
 def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool) -> list[TextTable]:
-    """Return a table of all hooks, followed by a table of the last numbers of each hook."""
+    """Return a table of all hooks, followed by a table of each hook's last numbers."""
     rows = []
     for id, account in ledger.items():
         asleep = len(account.dormant)
@@ -34,7 +34,7 @@ def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool
     state = counted if attached else f"detached after {counted}"
     state += f"; graphs: {ledger.graphs}" if ledger.graphs else ""
     if recorder.dropped:
-        state += f"; {recorder.dropped} rows or captures exceeded the limit of a step and were dropped"
+        state += f"; {recorder.dropped} rows or captures exceeded the limit per step and were dropped"
     return [TextTable(f"rig: {state}", head, rows, _never_fired(ledger)), *_value_tables(ledger, recorder)]
 
 
@@ -48,7 +48,7 @@ def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, Any]]:
 
 
 def _never_fired(ledger: Ledger) -> str:
-    """Name the sites that were due but never fired, although other sites of their hook did."""
+    """List the sites that were due but never fired, although other sites of the same hook fired."""
     silent = [
         f"{id} on {site.name}"
         for id, account in ledger.items()

@@ -19,18 +19,18 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Schedule(NamedTuple):
-    """List the hooks that fire until the next change. The hot paths read it."""
+    """List the hooks that fire until the next change. The hot paths read this object."""
 
     active: tuple[AttachedHook, ...] = ()
     #: active hooks that may change a value in the forward pass
     modifiers: frozenset[AttachedHook] = frozenset()
-    #: active hooks whose partial results are merged over ranks
+    #: active hooks whose partial results are merged across ranks
     merging: tuple[AttachedHook, ...] = ()
     #: the next step in which a hook becomes due or stops being due; None if no such step exists
     next_change: int | None = None
-    #: active registrations on parameters, which the program may replace
+    #: active registrations on parameters; the program may replace these parameters
     parameters: tuple[ParameterRegistration, ...] = ()
-    #: targets of active hooks that have a second name because they are tied
+    #: tied targets of active hooks (each has a second name)
     tied: tuple[Target, ...] = ()
 
 
@@ -42,12 +42,12 @@ class Installer:
         self.registrations = registrations
         #: by id, in plan order
         self.hooks: dict[str, AttachedHook] = {}
-        #: removed hooks that stay registered because a living graph may recompute its forward with them
+        #: removed hooks that stay registered because a live graph may recompute its forward pass with them
         self.retired: list[AttachedHook] = []
         self.schedule = Schedule()
         #: True while a pipeline runs its stage with empty tensors to infer shapes; no hook fires then
         self.paused = False
-        #: hooks that, at the last update, a living graph could recompute its forward with
+        #: hooks that a live graph could use, at the last update, to recompute its forward pass
         self._kept: set[AttachedHook] = set()
 
     @property
@@ -56,7 +56,7 @@ class Installer:
 
     @property
     def has_pending_changes(self) -> bool:
-        """Return True if a change waits for the next forward of the root."""
+        """Return True if a change is waiting for the root's next forward pass."""
         return bool(self.environment.outdated or self._kept or self.retired)
 
     def add(self, resolved: ResolvedHook, before: AttachedHook | None = None) -> None:
@@ -70,7 +70,7 @@ class Installer:
         self.registrations.add(hook)
 
     def replace_all(self, hooks: Mapping[str, AttachedHook | ResolvedHook]) -> None:
-        """Replace all hooks: keep the attached hooks given, attach the resolved hooks given, and retire the rest."""
+        """Replace all hooks: keep the given attached hooks, attach the given resolved hooks, and retire the rest."""
         before = dict(self.hooks)
         for id, hook in before.items():
             if hooks.get(id) is not hook:
@@ -84,11 +84,11 @@ class Installer:
         self.registrations.sort({hook: i for i, hook in enumerate(self.hooks.values())})
 
     def _retire(self, hook: AttachedHook) -> None:
-        """Remove a hook. It stays registered, inactive, as long as a living graph may recompute with it."""
+        """Remove a hook. It stays registered but inactive as long as a live graph may recompute with it."""
         hook.apply(HookEvent.RETIRE)
         self._forget(hook)
         if hook.modifies_forward and self._passes.under_way:
-            self.retired.append(hook)  # the running forward ends with the hooks with which it began
+            self.retired.append(hook)  # the running forward pass keeps the hooks that it began with
             return
         hook.apply(HookEvent.STOP)
         kept = self._passes.replayable()
@@ -103,11 +103,11 @@ class Installer:
         self.environment.outdated.discard(hook)
 
     def settle_retired(self) -> None:
-        """Remove the retired hooks that no living graph needs any more."""
+        """Remove the retired hooks that no live graph needs anymore."""
         if not self.retired:
             return
         kept = self._passes.replayable()
-        for hook in self.retired:  # some were removed inside the previous forward and fired until its end
+        for hook in self.retired:  # some were removed during the previous forward pass and fired until it ended
             hook.apply(HookEvent.STOP)
             self.registrations.refresh(hook, kept)
         for hook in [r for r in self.retired if r not in kept]:
@@ -123,7 +123,7 @@ class Installer:
             if unchanged and hook not in outdated:
                 continue
             if hook.modifies_forward and hook.active != due and self._passes.under_way:
-                outdated.add(hook)  # the running forward ends with the hooks with which it began
+                outdated.add(hook)  # the running forward pass keeps the hooks that it began with
                 continue
             hook.apply(HookEvent.DUE if due else HookEvent.NOT_DUE)
             self._forget(hook)
@@ -136,7 +136,7 @@ class Installer:
         self.update_schedule()
 
     def update_schedule(self) -> None:
-        """Build the schedule, which tells the hot paths which hooks fire."""
+        """Build the schedule, in which the hot paths look up the hooks that fire."""
         hooks = self.hooks.values()
         active = tuple(hook for hook in hooks if hook.active)
         step = self.environment.clock.step
@@ -155,8 +155,8 @@ class Installer:
     def leave(self, taps: Taps) -> None:
         """Remove all hooks from the model.
 
-        A hook with which a living activation checkpoint may recompute stays registered, inactive, until the graph is
-        freed.
+        If a live activation checkpoint may recompute with a hook, that hook stays registered but inactive until the
+        graph is freed.
         """
         everything = [*self.hooks.values(), *self.retired]
         for hook in everything:

@@ -12,13 +12,13 @@ from tenterhook.text_table import MOST, TextTable
 
 
 class Account(Mapping[str, Site]):
-    """Map the targets of one hook to its sites.
+    """Map the target names of one hook to its sites.
 
-    `rig.ledger[id]` returns an account. A site is the hook at one target, with its counts. If a tensor or module has
-    several names, each of them finds the site.
+    `rig.ledger[id]` returns an account. A site represents the hook at one target and holds its counts there. If a
+    tensor or module has several names, you can use any of them.
 
     Args:
-        attached: The hook on the model.
+        attached: The attached hook.
 
     Raises:
         KeyError: The hook does not have this target.
@@ -56,17 +56,17 @@ class Account(Mapping[str, Site]):
 
     @property
     def fired(self) -> int:
-        """Return how often the hook fired, over all targets."""
+        """Return how often the hook fired, summed over all targets."""
         return sum(site.fired for site in self._attached.sites)
 
     @property
     def changed(self) -> int:
-        """Return how often the hook returned another value, over all targets."""
+        """Return how often the hook returned a different value, summed over all targets."""
         return sum(site.changed for site in self._attached.sites)
 
     @property
     def hook(self) -> Hook:
-        """Return the hook as it is in the plan."""
+        """Return the hook as defined in the plan."""
         return self._attached.hook
 
     @property
@@ -87,13 +87,13 @@ class Account(Mapping[str, Site]):
 
     @property
     def measured(self) -> str:
-        """Return how the targets are measured: `"one by one"`, or `"together"` with the name of the implementation."""
+        """Return how targets are measured: `"one by one"`, or `"together, "` and the name of the implementation."""
         batch = self._attached.batch
         return "one by one" if batch is None else f"together, {batch.engine}"
 
     @property
     def failed(self) -> int:
-        """Return how often the action raised an error, over all targets."""
+        """Return how often the action raised an error, summed over all targets."""
         return sum(site.failed for site in self._attached.sites)
 
     @property
@@ -103,12 +103,12 @@ class Account(Mapping[str, Site]):
 
     @property
     def dormant(self) -> dict[str, str]:
-        """Return the reason for each target that is dormant."""
+        """Return the dormant targets, each with the reason why it is dormant."""
         return {site.name: site.dormant for site in self._attached.sites if site.dormant}
 
     @property
     def skipped(self) -> dict[str, int]:
-        """Return how often the hook was due but did not fire, by reason, over all targets."""
+        """Return how often the hook was due but did not fire, by reason, summed over all targets."""
         total: dict[str, int] = {}
         for site in self._attached.sites:
             for why, count in (site.skipped or {}).items():
@@ -168,10 +168,10 @@ class Ledger(Mapping[str, Account]):
         return len(self._hooks)
 
     def order(self) -> list[Site]:
-        """Return the sites that fired in the last step, in the order in which each fired last.
+        """Return the sites that fired in the last step, in the order in which they last fired.
 
         Returns:
-            Sites of this process; sites that fired on other ranks are not included.
+            The sites of this process. Sites that fired on other ranks are not included.
 
         Example:
             >>> import torch

@@ -1,4 +1,4 @@
-"""Find parameters and modules that were replaced, untied, frozen or unfrozen since the last forward."""
+"""Find parameters and modules that were replaced, untied, frozen or unfrozen since the last forward pass."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ABANDONED = "the gradients were cleared without a step"
 
 
 class ModelSync:
-    """Find changes of the model, and update the registrations."""
+    """Detect changes to the model, and update the registrations."""
 
     def __init__(self, installer: Installer) -> None:
         self._installer = installer
-        #: how often all targets were looked up again
+        #: number of times that all targets were looked up again
         self.resolved = 0
-        #: optimizers that were freed, and about which a warning was given
+        #: freed optimizers for which a warning has already been issued
         self._freed: set[str] = set()
 
     @property
@@ -34,7 +34,7 @@ class ModelSync:
         return self._installer.environment.model
 
     def begin_forward(self) -> None:
-        """Update the registrations after changes of the model, and begin the next forward."""
+        """Update the registrations after changes to the model, and begin the next forward pass."""
         installer, environment = self._installer, self._installer.environment
         environment.gradients.begin_forward()
         self._report_freed_optimizers()
@@ -56,14 +56,14 @@ class ModelSync:
             if name not in self._freed:
                 self._freed.add(name)
                 warnings.warn(
-                    f"tenterhook: the {name!r} given to attach no longer exists, so hooks cannot see its steps\n"
-                    "  remedy: attach again with the optimizer that the training uses now",
+                    f"tenterhook: the {name!r} given to attach no longer exists, so hooks cannot observe its steps\n"
+                    "  remedy: attach again with the optimizer that now trains the model",
                     RuntimeWarning,
                     stacklevel=2,
                 )
 
     def _drop_abandoned(self) -> None:
-        """Drop the statistics of a backward whose gradients were cleared without a step (GradScaler skips steps)."""
+        """Drop statistics of gradients that were cleared without a step, for example when GradScaler skips a step."""
         gradients = self._installer.environment.gradients
         started = [
             (hook, hook.partials)
@@ -80,12 +80,12 @@ class ModelSync:
             partials.clear()
 
     def _follow(self, registration: ParameterRegistration) -> None:
-        """Bind a registration to its present parameter, if that was replaced, swapped, frozen or parametrized."""
+        """Bind a registration to its current parameter if the old one was replaced, swapped, frozen or parametrized."""
         parameter = registration.target.parameter()
         if parameter is None:
             self.resolve_again()
         elif not isinstance(parameter, nn.Parameter) or not parameter.is_leaf:
-            pass  # functional_call replaces the parameters by other tensors for one forward
+            pass  # functional_call replaces the parameters with other tensors for one forward pass
         elif parameter.requires_grad:
             registration.rebind(parameter)
         else:

@@ -1,4 +1,4 @@
-"""Hold the registrations of a rig: one for each target and point, shared by all hooks there."""
+"""Hold a rig's registrations. All hooks at the same target and point share one registration."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 
 class Registrations:
-    """Find the registrations of one rig by place and by hook."""
+    """Store one rig's registrations by place and by hook."""
 
     def __init__(self, view: ModelView, clock: StepClock, rig: int) -> None:
         #: the model as it was last resolved
         self.targets: ModelTargets = view.targets
         self.graphs = GraphTracker()
         self._clock = clock
-        #: the number of the rig in this process; rigs fire in the order in which they were attached
+        #: the rig's number in this process; rigs fire in the order in which they were attached
         self.rig = rig
-        #: True if FSDP2 gathers parameters for a forward
+        #: True if FSDP2 gathers parameters for a forward pass
         self._gathered = view.fsdp2
         self._by_place: dict[tuple[str, str, str], Registration] = {}
         #: the registrations of each hook, in the order of its sites
@@ -37,11 +37,11 @@ class Registrations:
         return len(self._by_place)
 
     def of_hook(self, hook: AttachedHook) -> list[Registration]:
-        """Return the registrations of a hook in the order of its sites. Hooks at step points or on taps have none."""
+        """Return a hook's registrations in the order of its sites. Hooks at step points or on taps have none."""
         return self._by_hook.get(hook, [])
 
     def add(self, hook: AttachedHook) -> None:
-        """Add each site of a hook to the registration at its place; make the registration if it does not exist."""
+        """Add each site of a hook to the registration at its place. Create missing registrations."""
         if hook.has_registrations:
             self._by_hook[hook] = [self._join(site) for site in hook.sites]
 
@@ -50,7 +50,7 @@ class Registrations:
             self._by_hook[site.attached].append(self._join(site))
 
     def _join(self, site: Site) -> Registration:
-        """Add a site to the registration at its place; make the registration if it does not exist."""
+        """Add a site to the registration at its place. Create the registration if it does not exist."""
         target = site.target
         place = (target.kind, target.name, site.point)
         found = self._by_place.get(place)
@@ -64,7 +64,7 @@ class Registrations:
         return found
 
     def move(self, site: Site, target: Target, *, moved: bool) -> None:
-        """Move the registration of a site to the target that has its name now."""
+        """Move a site's registration to the target that now has the site's name."""
         registrations = self._by_hook.get(site.attached)
         if registrations:
             found = registrations[site.slot]
@@ -72,7 +72,7 @@ class Registrations:
                 found.move(target)
 
     def refresh(self, hook: AttachedHook, kept: frozenset[Hashable]) -> None:
-        """Install or suspend the registrations of a hook according to its status."""
+        """Install or suspend a hook's registrations according to the hook's status."""
         for one in self.of_hook(hook):
             one.refresh(kept)
 
@@ -96,7 +96,7 @@ class Registrations:
             one.sites.sort(key=lambda site: order.get(site.attached, -1))
 
     def remove_all(self, kept: frozenset[Hashable]) -> list[Registration]:
-        """Remove all registrations, except those with which a living graph may recompute, and return the exceptions."""
+        """Remove all registrations except those that a live graph may recompute with, and return the exceptions."""
         lingering = [one for one in self if any(s.attached in kept for s in one.sites)]
         for one in self:
             if one in lingering:

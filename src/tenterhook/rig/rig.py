@@ -56,7 +56,7 @@ _numbers = itertools.count()
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector, which would scan a hundred thousand new sites again and again."""
+    """Pause the garbage collector, which would otherwise scan a hundred thousand new sites repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -70,7 +70,7 @@ class RigStatus(Enum):
     """Name the stages between attaching and detaching a rig."""
 
     ATTACHED = auto()
-    #: `detach` was called inside a forward that the rig modifies; the rig is removed when that forward ends
+    #: `detach` was called during a forward pass that the rig modifies; the rig is removed when that pass ends
     LEAVING = auto()
     DETACHED = auto()
 
@@ -78,16 +78,16 @@ class RigStatus(Enum):
 class Rig:
     """Represent a plan that is installed on a model.
 
-    `attach`, `watch`, `flight` and `restore` return a rig; do not create one yourself. The model keeps its rig alive; a
-    rig does not keep its model alive. `detach()` leaves the model as if it had never been touched. A rig is also a
-    context manager that detaches at the end of the block.
+    `attach`, `watch`, `flight` and `restore` return a rig. Do not create one yourself. The model keeps its rig alive,
+    but a rig does not keep its model alive. `detach()` removes the rig's hooks from the model. A rig is also a context
+    manager that detaches at the end of the block.
 
     Args:
         model: The model that the plan is installed on.
         plan: The plan.
-        resolution: The plan, resolved on the model.
-        clock: Name of the optimizer whose step ends a step, or None without an optimizer.
-        sinks: Where measured values go.
+        resolution: The plan, resolved against the model.
+        clock: Name of the optimizer whose steps are counted, or None if there is no optimizer.
+        sinks: Sinks for the recorded values.
         actions: The registry in which named actions are looked up.
         tensors: Tensor parameters of actions, by name.
 
@@ -164,7 +164,7 @@ class Rig:
     def step_count(self) -> int:
         """Return the number of finished steps.
 
-        A restored rig continues from the count that was saved.
+        A restored rig continues from the saved count.
         """
         return self._clock.step
 
@@ -173,7 +173,7 @@ class Rig:
         """Return the ledger, which counts for every site how often it was due, fired, was skipped and failed.
 
         Returns:
-            A mapping from hook id to the hook's `Account`. It shows the counts of the moment in which you read it.
+            A mapping from hook id to the hook's `Account`. The counts are always current.
 
         Example:
             >>> import torch
@@ -193,7 +193,7 @@ class Rig:
             id: Id of the hook.
 
         Returns:
-            The numbers by target and name: `{target: {name: number}}`. It is empty before the first finished step.
+            The numbers by target and name: `{target: {name: number}}`. The dict is empty until a step has finished.
 
         Raises:
             AttachedError: The rig has no hook with this id.
@@ -217,7 +217,7 @@ class Rig:
             id: Id of the hook.
 
         Returns:
-            One `Row` for each value of the last finished step in which the action emitted values.
+            One `Row` for each value from the last finished step in which the action emitted values.
 
         Raises:
             AttachedError: The rig has no hook with this id.
@@ -237,13 +237,13 @@ class Rig:
         return list(self._recorder.last_emitted.get(id, ()))
 
     def captured(self, id: str) -> dict[str, Tensor | list[Tensor]]:
-        """Return the tensors that a `capture` hook kept in the last step in which it was due.
+        """Return the tensors that a `capture` hook captured in the last step in which it was due.
 
         Args:
             id: Id of the hook.
 
         Returns:
-            The kept tensor by target, or a list of tensors where the hook fired several times in the step.
+            The captured tensor for each target, or a list of tensors if the hook fired several times in the step.
 
         Raises:
             AttachedError: The rig has no hook with this id.
@@ -265,7 +265,8 @@ class Rig:
         """Return the reports that the rig's flight recorders have written.
 
         Returns:
-            One report for each time that a flight recorder wrote its steps. It is empty without a flight recorder.
+            One report for each time that a flight recorder wrote its steps. The list is empty if there is no flight
+            recorder.
         """
         return [report for flight in self._recorder.flights for report in flight.reports]
 
@@ -287,9 +288,9 @@ class Rig:
     def add(self, hook: Hook) -> None:
         """Add a hook at the end of the plan.
 
-        A hook on parameters fires at once. A hook on gradients of modules, or on taps, fires from the next forward on.
-        A hook that modifies values in the forward fires from the next forward of the root on. In a distributed run,
-        call this on every rank.
+        A hook on parameters takes effect at once. A hook on module gradients or on taps takes effect in the next
+        forward pass. A hook that modifies values in the forward pass takes effect in the root's next forward pass. In a
+        distributed run, call this method on every rank.
 
         Args:
             hook: The hook.
@@ -297,7 +298,7 @@ class Rig:
         Raises:
             AttachedError: The id is in use on this model, or the rig is detached.
             ResolveError: The hook does not fit the model. Nothing is changed.
-            ActionError: The action is unknown or its parameters are wrong. Nothing is changed.
+            ActionError: The action is unknown or its parameters are invalid. Nothing is changed.
 
         Example:
             >>> import torch
@@ -313,7 +314,7 @@ class Rig:
     def remove(self, id: str) -> None:
         """Remove a hook from the plan and from the model.
 
-        In a distributed run, call this on every rank.
+        In a distributed run, call this method on every rank.
 
         Args:
             id: Id of the hook.
@@ -334,10 +335,10 @@ class Rig:
         self.revise(Plan(hook for hook in self.plan if hook.id != id))
 
     def mute(self, id: str) -> None:
-        """Switch a hook off until `unmute`. The hook keeps its state and its counts.
+        """Disable a hook until `unmute` is called. The hook keeps its state and its counts.
 
-        If the hook modifies a forward that is running, it fires until that forward ends. In a distributed run, call
-        this on every rank.
+        If the hook modifies a forward pass that is running, it fires until that pass ends. In a distributed run, call
+        this method on every rank.
 
         Args:
             id: Id of the hook.
@@ -360,9 +361,9 @@ class Rig:
         self._apply_schedule()
 
     def unmute(self, id: str) -> None:
-        """Switch a muted hook on again, including sites that were muted because their action raised.
+        """Enable a muted hook again, including sites that were muted because their action raised an error.
 
-        In a distributed run, call this on every rank.
+        In a distributed run, call this method on every rank.
 
         Args:
             id: Id of the hook.
@@ -388,8 +389,8 @@ class Rig:
     def revise(self, plan: Plan) -> None:
         """Replace the plan.
 
-        Hooks are compared by id. An unchanged hook stays as it is. A changed hook keeps its state if its action is the
-        same. In a distributed run, call this on every rank.
+        Hooks are matched by id. An unchanged hook stays as it is. A changed hook keeps its state if its action is the
+        same. In a distributed run, call this method on every rank.
 
         Args:
             plan: The new plan.
@@ -397,7 +398,7 @@ class Rig:
         Raises:
             AttachedError: An id is in use in another rig on this model, or this rig is detached.
             ResolveError: The new plan does not fit the model. Nothing is changed.
-            ActionError: An action is unknown or its parameters are wrong. Nothing is changed.
+            ActionError: An action is unknown or its parameters are invalid. Nothing is changed.
 
         Example:
             >>> import torch
@@ -432,8 +433,8 @@ class Rig:
     def detach(self) -> None:
         """Remove the rig's hooks from the model and its optimizers, and close the sinks.
 
-        Hooks that others registered stay. A second call does nothing. A forward that is running ends with the hooks
-        with which it began.
+        Hooks that other code registered stay. A second call does nothing. If the rig modifies a forward pass that is
+        running, the rig is detached when that pass ends.
 
         Example:
             >>> import torch
@@ -457,7 +458,7 @@ class Rig:
         self._installer.leave(self._taps)
         self._root.watch_end(False)
         if any(step.running for step in self._steps):
-            # PyTorch is iterating over the optimizer's hooks. Disable them now and remove them at the next forward.
+            # PyTorch is iterating over the optimizer's hooks. Disable them now. The next forward pass removes them.
             for step in self._steps:
                 step.silence()
         else:
@@ -467,10 +468,10 @@ class Rig:
         """Wait until every sink has received the values recorded so far.
 
         Args:
-            timeout: Longest time to wait, in seconds.
+            timeout: Maximum time to wait, in seconds.
 
         Returns:
-            True if every sink has received all values within the timeout.
+            True if every sink received all values within the timeout.
 
         Example:
             >>> import torch
@@ -499,9 +500,9 @@ class Rig:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Mark one step of your own loop: the step ends when the block ends without an error.
+        """Mark one step of your own loop. The step ends when the block ends without an error.
 
-        From the first use on, only these blocks end a step; an optimizer's step or a backward no longer does.
+        After the first use, only these blocks end a step. Optimizer steps and backward passes no longer do.
 
         Yields:
             None.
@@ -527,7 +528,7 @@ class Rig:
         """Return the plan and all running state as plain tensors.
 
         The tensors are copies. You can pass them to `torch.save`, safetensors or distributed checkpointing (DCP). Every
-        rank saves its own state. If the ranks have different targets, all ranks must call this together.
+        rank saves its own state. If the ranks have different targets, all ranks must call this method together.
 
         Returns:
             Tensors by key. Every key begins with `tenterhook/`.
@@ -547,7 +548,7 @@ class Rig:
         environment, hooks = self._installer.environment, self._installer.hooks
         model = environment.model.root()
         if model is None:
-            raise AttachedError("the model of this rig no longer exists", remedy="save before you delete the model")
+            raise AttachedError("the rig's model no longer exists", remedy="save before you delete the model")
         if any(hook.resolved.owners for hook in hooks.values()):
             same_on_all_ranks("state_dict", "")
             gather_state(hooks.values())
@@ -560,17 +561,17 @@ class Rig:
     ) -> LoadReport:
         """Load a saved state into this rig.
 
-        State is matched by hook id and target name. The rig keeps its own plan; use `restore` to attach the saved plan.
-        In a distributed run, call this on every rank.
+        State is matched by hook id and target name. The rig keeps its own plan. To attach the saved plan, use
+        `restore`. In a distributed run, call this method on every rank.
 
         Args:
             state: A state from `state_dict()`. Keys of other objects in the same mapping are ignored.
-            rename: Rules from saved names to names on this model, such as `{"encoder": "backbone"}`.
+            rename: Rules that map saved names to names on this model, such as `{"encoder": "backbone"}`.
             strict: True raises an error if saved state would be lost, or if a hook would lack state. False loads the
                 part that fits.
 
         Returns:
-            A report of every difference between the saved state and this rig. It is false if there is no difference.
+            A report of every difference between the saved state and this rig. It is falsy if there is no difference.
 
         Raises:
             MismatchError: The state does not fit and `strict` is True. Nothing is loaded.
@@ -593,7 +594,7 @@ class Rig:
         saved = ranks.all_or_none(partial(read, state, self._size_limits(model)))
         if saved is None:
             report.found = False
-            report.notes.append("the checkpoint holds no state of hooks, so the hooks keep their present state")
+            report.notes.append("the checkpoint holds no hook state, so the hooks keep their current state")
             warnings.warn(f"tenterhook: {report.notes[0]}", RuntimeWarning, stacklevel=2)
             return report
         here = {id: (hook.hook, hook.definition, hook.targets) for id, hook in self._installer.hooks.items()}
@@ -626,7 +627,7 @@ class Rig:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _apply_schedule(self) -> None:
-        """Install the hooks that are due and suspend the others, at every place that calls hooks."""
+        """Install the hooks that are due and suspend the others, including hooks at optimizer steps and on taps."""
         installer = self._installer
         installer.apply_schedule()
         hooks = list(installer.hooks.values())
@@ -639,7 +640,7 @@ class Rig:
         installer.registrations.graphs.update()
 
     def _begin_forward(self) -> bool:
-        """Update the registrations before a forward; return True if parts of the model had been replaced."""
+        """Update the registrations before a forward pass. Return True if parts of the model were replaced."""
         if not self.attached:
             self._leave()
             return False
@@ -663,11 +664,11 @@ class Rig:
             self.detach()
 
     def _begin_at(self, step: int) -> None:
-        """Continue counting from `step`: the rig was attached inside an optimizer's step of a running script."""
+        """Continue counting from `step`, because the rig was attached during an optimizer step in a running script."""
         self._clock.step = step
         for hook in self._installer.hooks.values():
             if hook.hook.point.side != "step":
-                hook.counted = step  # the forward and the backward of this step are over, so do not count it as due
+                hook.counted = step  # the forward and backward passes are over, so this step is not due
         self._apply_schedule()
 
     @property
@@ -695,14 +696,14 @@ class Rig:
             nearby = (
                 f"use the nearest id, {close[0]!r}"
                 if close
-                else f"use one of {', '.join(self.ledger) or 'the ids of this rig, which has no hooks'}"
+                else f"use one of these ids: {', '.join(self.ledger) or 'none (the rig has no hooks)'}"
             )
             raise AttachedError("the rig has no hook with this id", hook=id, remedy=nearby)
         return hook
 
 
 def rigs_on(model: nn.Module) -> list[Rig]:
-    """Return the rigs that are attached to a model or to a part of it, in the order they were attached."""
+    """Return the rigs that are attached to a model or to a part of it, in the order in which they were attached."""
     owners = (root.owner for root in roots_on(model))
     found = {rig._number: rig for rig in owners if isinstance(rig, Rig) and rig.attached}
     return [found[number] for number in sorted(found)]

@@ -1,4 +1,4 @@
-"""Register hooks on the root that report when a forward begins and ends, and when its backward begins."""
+"""Register hooks on the root to report when a forward pass begins and ends, and when its backward pass begins."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from tenterhook.torch_internals import compiler as dynamo
 class RootEvents(NamedTuple):
     """Hold the functions that the root's hooks call."""
 
-    #: called when a forward begins; returns True if parts of the model had been replaced
+    #: called when a forward pass begins; returns True if parts of the model were replaced
     begin_forward: Callable[[], bool]
-    #: called when a forward has ended, if the end is watched
+    #: called when a forward pass has ended, if the end is watched
     end_forward: Callable[[], None]
-    #: called when the backward of a forward begins
+    #: called when a backward pass through the root's output begins
     begin_backward: Callable[[], None]
-    #: called when a forward without a backward has ended
+    #: called when a forward pass without a backward pass has ended
     no_backward: Callable[[], None]
 
 
 class RootHooks:
-    """Watch the root's forward and backward as long as the rig is attached. The model keeps the rig alive by them."""
+    """Watch the root's forward and backward passes while the rig is attached. These hooks keep the rig alive."""
 
     def __init__(
         self, owner: object, model: nn.Module, passes: ForwardPasses, graphs: GraphTracker, events: RootEvents
     ) -> None:
-        #: the rig, so that it can be found on a model
+        #: the rig, so that it can be found from its model
         self.owner = owner
         self.events = events
         self.passes = passes
@@ -63,9 +63,9 @@ class RootHooks:
         self._end_is_pinned = True
 
     def watch_end(self, wanted: bool) -> None:
-        """Watch the end of the forward, or stop watching it.
+        """Watch the end of the forward pass, or stop watching it.
 
-        The end matters to hooks that modify the forward, and to rigs without an optimizer.
+        Hooks that modify the forward pass, hooks on taps and rigs without an optimizer need the end.
         """
         if wanted and self._end is None:
             model = self._model()
@@ -82,7 +82,7 @@ class RootHooks:
 
     @property
     def end_handle(self) -> RemovableHandle | None:
-        """Return the handle of the hook at the end of the forward, or None if the end is not watched."""
+        """Return the handle of the hook at the end of the forward pass, or None if the end is not watched."""
         return self._end
 
     def remove(self) -> None:
@@ -95,18 +95,18 @@ class RootHooks:
 
     @dynamo.skip_dynamo
     def begin(self, module: nn.Module, args: Any) -> None:
-        """Begin a forward, unless the call is a recomputation inside a backward."""
+        """Begin a forward pass, unless the call is a recomputation during a backward pass."""
         if is_dynamo_compiling():
             operations.enter(self._begin_callback.token)
         elif private.graph_task_id() == -1:
             self.events.begin_forward()
 
     def _begin_in_graph(self) -> None:
-        """Begin a forward that compiled code runs; PyTorch chose the code before the rig could look at the model."""
+        """Begin a forward pass in compiled code, which PyTorch selected before the rig could check the model."""
         if self.events.begin_forward():
             warnings.warn(
-                "tenterhook: a part of the model was replaced, and this forward was compiled without its hooks. "
-                "The hooks fire from the next forward on\n"
+                "tenterhook: a part of the model was replaced, and this forward pass was compiled without its hooks. "
+                "The hooks fire from the next forward pass on\n"
                 "  remedy: compile the model itself, with torch.compile(model)",
                 RuntimeWarning,
                 stacklevel=2,
@@ -114,7 +114,7 @@ class RootHooks:
 
     @dynamo.skip_dynamo
     def end(self, module: nn.Module, args: Any, output: Any) -> None:
-        """End a forward, also if it raised."""
+        """End a forward pass, even if it raised an error."""
         if is_dynamo_compiling():
             self._end_callback.traced(output)
             return
@@ -122,17 +122,17 @@ class RootHooks:
             return
         self.passes.under_way = False
         if sys.exc_info()[0] is None:
-            self._hook_output(output)  # if the forward raised, it has no output
+            self._hook_output(output)  # a forward pass that raised an error has no output
         self.events.end_forward()
 
     def _hook_output(self, output: Any) -> None:
-        """Register a tensor hook on the output that reports when its graph runs backward."""
+        """Register a tensor hook on the output to report when a backward pass through its graph begins."""
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         if not tensors:
             self.events.no_backward()
         begin_backward = BackwardStart(self)
         for tensor in tensors:
-            base = private.view_base(tensor)  # a change in place drops the hooks of a view, but not of its base
+            base = private.view_base(tensor)  # an in-place change drops the hooks on a view, but not on its base
             hooked = tensor if base is None else base
             if hooked.grad_fn is not None:
                 hooked.register_hook(begin_backward)
@@ -144,14 +144,14 @@ def _gradient_passed(ticket: Tensor, grad: Tensor) -> Tensor:
 
 
 class RootEndCallback(EntryCallback):
-    """Report the end of a forward and the beginning of a backward from compiled code that runs the root."""
+    """Report the end of a forward pass and the beginning of a backward pass from compiled code that runs the root."""
 
     def __init__(self, root: RootHooks) -> None:
         super().__init__(self._ended)
         self._root = weakref.ref(root)
 
     def traced(self, output: Any) -> None:
-        """Put the callback into the compiled graph, in place of the dispatch."""
+        """Put the callback into the compiled graph instead of the dispatch."""
         ticket = operations.enter(self.token)
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         for tensor in tensors:
@@ -177,7 +177,7 @@ class RootEndCallback(EntryCallback):
 
 
 class RootDispatch(Dispatch):
-    """Call the rig before the root's forward. A rig is found on a model by this forward pre-hook."""
+    """Call the rig before the root's forward pass. A model's rigs are found through this forward pre-hook."""
 
     root: RootHooks | None
 
@@ -197,13 +197,13 @@ class RootDispatch(Dispatch):
 
 
 def _nothing(*args: Any) -> None:
-    """Do nothing, since the copy of a model does not have a rig."""
+    """Do nothing, because the copy of a model does not have a rig."""
 
 
 class BackwardStart:
-    """Report that the graph of the root's output runs backward.
+    """Report that a backward pass through the root's output begins.
 
-    It is a tensor hook, so it keeps the forward pass alive as long as the graph.
+    This object is a tensor hook, so it keeps the `ForwardPass` alive as long as the graph.
     """
 
     def __init__(self, root: RootHooks) -> None:
@@ -244,7 +244,7 @@ def remove_inert_hooks(model: nn.Module) -> None:
         for slot in private.MODULE_SLOTS:
             hooks = private.hooks_in(module, slot)
             for key, fn in list(hooks.items()):
-                inner = getattr(fn, "hook", fn)  # torch wraps some hooks
+                inner = getattr(fn, "hook", fn)  # PyTorch wraps some hooks
                 ours = isinstance(inner, Dispatch) and inner.func in (inert, _nothing)
                 if ours and not hasattr(inner, "place"):
                     private.forget_hook(module, slot, key)

@@ -1,4 +1,4 @@
-"""Write a rig's plan and ledger for a run folder, and make a snapshot of the model for a flight report."""
+"""Convert a rig's plan and ledger to JSON for a run folder, and take a snapshot of the model for a flight report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenterhook.rig.ledger import Ledger
 
 @torch.no_grad()
 def model_snapshot(ref: weakref.ref[Installer]) -> ModelSnapshot | None:
-    """Return where the hooks are, the order in which they fired and the norms of the weights.
+    """Return the hooks' points, the order in which their sites fired, and the norms of the parameters.
 
     Return None if the model no longer exists.
     """
@@ -39,7 +39,7 @@ def model_snapshot(ref: weakref.ref[Installer]) -> ModelSnapshot | None:
 
 
 def ledger_json(ledger: Ledger) -> str:
-    """Write the totals of each hook as JSON. Sites are left out, since there may be a hundred thousand."""
+    """Return each hook's totals as JSON. Sites are left out, because there may be a hundred thousand of them."""
     rows = [
         {
             "hook": id,
@@ -60,7 +60,7 @@ def ledger_json(ledger: Ledger) -> str:
 
 
 def plan_json(plan: Plan) -> str:
-    """Write the plan as a plan file; if that is impossible, write the reason and the hooks as text."""
+    """Return the plan as JSON. If the plan cannot be saved, return JSON with the reason and the hooks as text."""
     try:
         return plan.to_json()
     except TenterhookError as error:

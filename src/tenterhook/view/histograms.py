@@ -1,4 +1,4 @@
-"""Add up the histograms of all targets of a block, for each recorded step."""
+"""Sum the histograms of all targets in a block, for each recorded step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from tenterhook.record import Run
 from tenterhook.view.series import Contents, natural_key
 
-#: largest number of blocks that are shown; the sum of all targets is shown as well
+#: maximum number of blocks shown; the sum over all targets is shown in addition
 MAX_BLOCKS = 64
 
 
-#: sum of the counts over the targets of a block, for each step; a block is the first parts of a target's name
+#: sum of the counts over the targets in a block, for each step; a block's name is the beginning of its targets' names
 _QUERY = """
 with flat as (
   select step, array_to_string(string_split(target, '.')[1:?], '.') as block,
@@ -25,7 +25,7 @@ group by all order by step
 
 
 def histograms(run: Run, contents: Contents) -> list[dict[str, Any]]:
-    """Return the counts of each recorded step, for each hook that recorded histograms and for each block."""
+    """Return the counts by block and step for each hook that recorded histograms."""
     return [_by_block(run, hook, targets) for hook, targets in sorted(contents.lists.items())]
 
 

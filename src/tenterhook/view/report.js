@@ -4,7 +4,7 @@ const ROWS_MOST = 110;
 const CALM = { displayModeBar: false, responsive: true };
 const FONT = { family: "system-ui, sans-serif", size: 12, color: "#1d2430" };
 
-// Functions that draw the plots after the page is loaded.
+// Functions that draw the plots after the page has loaded.
 const drawings = [];
 
 function element(tag, attributes, ...children) {
@@ -43,7 +43,7 @@ function tree(targets) {
   return root;
 }
 
-// The first rows: all branches are opened to the same depth, as deep as ROWS_MOST allows.
+// Return the rows to show first. All branches are expanded to the same depth, the deepest that ROWS_MOST allows.
 function rowsOf(node) {
   let rows = [...node.below.values()];
   for (;;) {
@@ -53,14 +53,14 @@ function rowsOf(node) {
   }
 }
 
-// A hook that is due in one step in ten leaves the other columns empty; they are not drawn.
+// A hook that is due in one step in ten leaves the other columns empty. Empty columns are not drawn.
 function recorded(cells, width) {
   const seen = new Uint8Array(width);
   for (let at = 0; at < cells.length; at++) if (cells[at]) seen[at % width] = 1;
   return Array.from(seen.keys()).filter(column => seen[column]);
 }
 
-// A row of several targets shows their largest number. If one of them is not finite, the cell is red.
+// A row of several targets shows their largest number. If a number of one target is not finite, the cell is red.
 function rowValues(node, cells, matrix, columns) {
   const width = matrix.columns, best = new Uint16Array(width), bad = new Uint8Array(width);
   for (const leaf of node.leaves) {
@@ -147,11 +147,11 @@ function heatmap(run, title, why, matrices) {
   return card;
 }
 
-// -- the rest
+// -- the other sections
 
 function histogram(run) {
   const card = element("section", { class: "card" }, element("h2", {}, "Magnitudes over time"),
-    element("p", {}, "Number of elements in each power of two."));
+    element("p", {}, "Number of elements in each power-of-two range."));
   const plot = element("div");
   const of = element("select", { "aria-label": "block to show", onchange: draw });
   run.histograms.forEach((one, i) => Object.keys(one.blocks).forEach(block =>
@@ -194,7 +194,7 @@ function hooks(run) {
 
 function trips(run) {
   return element("section", { class: "card trips" }, element("h2", {}, "Trips"),
-    element("p", {}, "Reports of the flight recorder. The most likely suspect comes first."),
+    element("p", {}, "Flight recorder reports. The most likely suspect comes first."),
     ...run.flights.map(flight => element("div", {}, element("p", {}, element("span", { class: "sign error" }, `step ${number(flight.step)}`), flight.reason),
       table(["suspect", "at", "target", "why"], flight.suspects.map(s => [s.kind, s.point, element("code", {}, s.target), s.why]), []))));
 }
@@ -217,7 +217,7 @@ function plan(run) {
 function head(run) {
   const grave = run.findings.filter(f => f.severity !== "note").length, steps = run.steps;
   const signs = [run.flights.length ? element("span", { class: "sign error" }, `${run.flights.length} trip${run.flights.length > 1 ? "s" : ""}`)
-    : element("span", { class: "sign good" }, "no trip"),
+    : element("span", { class: "sign good" }, "no trips"),
   grave ? element("span", { class: "sign warning" }, `${grave} finding${grave > 1 ? "s" : ""}`) : element("span", { class: "sign good" }, "no findings")];
   if (run.dropped) signs.push(element("span", { class: "sign warning" }, `${number(run.dropped)} rows dropped`));
   return element("header", {}, element("h1", {}, run.title), element("div", { class: "facts" },
@@ -232,20 +232,20 @@ for (const run of RUNS) {
   page.append(head(run));
   if (run.flights.length) page.append(trips(run));
   if (run.findings.some(f => f.severity !== "note")) page.append(findings(run));
-  const each = run.steps.each > 1 ? `. A column is ${number(run.steps.each)} steps and shows their largest number` : "";
+  const each = run.steps.each > 1 ? `. Each column covers ${number(run.steps.each)} steps and shows the largest number among them` : "";
   const called = name => run.matrices.filter(m => m.name === name);
   if (run.matrices.length) page.append(heatmap(run, ["rms", "norm"].includes(run.matrices[0].name) ? "Gradient flow" : "Layer by step",
     `Layer by step${each}. Click a row to open it or to see its curve. Red cells are not finite.`, run.matrices));
   if (called("ratio").length) page.append(heatmap(run, "Updates relative to weights",
-    "Norm of each update divided by the norm of the weight. About 0.001 is usual.", called("ratio")));
+    "Norm of each update divided by the norm of the weight. A value of about 0.001 is typical.", called("ratio")));
   if (called("change").length) page.append(heatmap(run, "Changes by hooks",
-    "Norm of the change that a hook made, divided by the norm of the value that it received.", called("change")));
+    "Norm of the change that a hook made, divided by the norm of the value that the hook received.", called("change")));
   if (run.histograms.length) page.append(histogram(run));
   if (run.ledger.length) page.append(hooks(run));
   if (run.findings.length && run.findings.every(f => f.severity === "note")) page.append(findings(run));
   if (run.plan) page.append(plan(run));
 }
-// The text is visible while the browser loads the drawing code, which has five megabytes.
+// The text is visible while the browser loads the plotting code, which is about five megabytes.
 document.addEventListener("DOMContentLoaded", () => requestAnimationFrame(() => setTimeout(() => {
   document.head.append(element("script", {}, document.getElementById("plotly").textContent));
   for (const draw of drawings) draw();

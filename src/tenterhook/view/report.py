@@ -1,4 +1,4 @@
-"""Write the contents of a run folder into one HTML file, which needs no other files and no network."""
+"""Write the contents of a run folder to one HTML file that needs no other files and no network access."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Progress = Callable[[str], None]
 def report(
     path: str | os.PathLike[str], out: str | os.PathLike[str], *, progress: Progress = lambda what: None
 ) -> None:
-    """Write a report of one or several recorded runs as an HTML file.
+    """Write a report on one or more recorded runs as an HTML file.
 
     Args:
         path: A run folder, or a folder that contains run folders.
         out: The HTML file to write.
-        progress: Function that receives a text for each stage of the work.
+        progress: Function that is called with a message for each stage of the work.
 
     Raises:
-        StoreError: plotly is not installed, or `path` has no recorded run.
+        StoreError: plotly is not installed, or `path` contains no recorded run.
     """
     try:
         from plotly.offline import get_plotlyjs
@@ -65,9 +65,9 @@ def _asset(name: str) -> str:
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    """Yield the folder itself, or the run folders inside it.
+    """Yield the folder itself if it is a run folder. Otherwise, yield the run folders inside it.
 
-    Folders of flight recorders are left out, because the report shows them with their run.
+    Flight recorder folders are left out, because the report shows them with their run.
     """
     if any(path.glob("part-*.parquet")):
         yield path
@@ -78,7 +78,7 @@ def _run_folders(path: Path) -> Iterator[Path]:
 
 
 def _run_data(folder: Path, max_cells: int, progress: Progress) -> dict[str, Any]:
-    """Read the data of one run that the page shows."""
+    """Read the data that the page shows for one run."""
     run = open_run(folder)
     contents = read_contents(run)
     bins = choose_bins(contents, max_cells)
@@ -109,7 +109,7 @@ def _plan(run: Run) -> dict[str, Any] | None:
 
     try:
         digest = Plan.from_json(run.plan).digest
-    except (PlanError, PlanFileError):  # the plan has functions, which a file cannot hold
+    except (PlanError, PlanFileError):  # the plan contains functions, which a file cannot store
         digest = None
     return {"text": run.plan, "digest": digest}
 

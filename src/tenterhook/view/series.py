@@ -1,4 +1,4 @@
-"""Reduce the numbers of a run to matrices of targets and steps that a page can show."""
+"""Reduce the numbers of a run to matrices that a page can show, with a row per target and a column per bin of steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 
 from tenterhook.record import Run
 
-#: largest number of cells in all matrices together; a cell has two bytes
+#: maximum total number of cells in all matrices; a cell takes two bytes
 MAX_CELLS = 5_000_000
-#: largest number of columns that fit on a screen
+#: maximum number of columns that fit on a screen
 MAX_COLUMNS = 300
-#: codes of a cell: no record, not finite, zero; FIRST and higher codes are a logarithm
+#: cell codes: no record, not finite, zero; FIRST and higher codes encode a logarithm
 MISSING, NONFINITE, ZERO, FIRST = 0, 1, 2, 3
-#: order in which the numbers are shown; if there are too many cells, the last ones are left out
+#: order in which the numbers are shown; if there are too many cells, the last numbers are left out
 NAMES = ("rms", "norm", "ratio", "score", "change", "abs_max", "zeros", "nonfinite", "mean")
 
 
@@ -27,7 +27,7 @@ NAMES = ("rms", "norm", "ratio", "score", "change", "abs_max", "zeros", "nonfini
 class Matrix:
     """Hold the largest magnitude of one number in each bin of steps, with a row for each target.
 
-    A cell holds the logarithm of the magnitude in two bytes.
+    A cell encodes the logarithm of the magnitude in two bytes.
     """
 
     hook: str
@@ -39,7 +39,7 @@ class Matrix:
     cells: bytes
 
     def data(self) -> dict[str, Any]:
-        """Return the fields for the JSON of the report."""
+        """Return the fields for the report's JSON data."""
         return {
             "hook": self.hook,
             "name": self.name,
@@ -64,7 +64,7 @@ class StepBins:
         return math.ceil((self.last - self.first + 1) / self.columns)
 
     def data(self) -> dict[str, int]:
-        """Return the fields for the JSON of the report."""
+        """Return the fields for the report's JSON data."""
         return {"first": self.first, "last": self.last, "columns": self.columns, "each": self.steps_per_column}
 
 
@@ -74,9 +74,9 @@ class Contents:
 
     first: int
     last: int
-    #: for each hook and name with single numbers, the targets; the most useful names come first
+    #: targets of each hook and name that recorded single numbers; the most useful names come first
     single: dict[tuple[str, str], list[str]]
-    #: for each hook with lists of numbers, the targets
+    #: targets of each hook that recorded lists of numbers
     lists: dict[str, list[str]]
     dropped: int
 
@@ -107,7 +107,7 @@ def read_contents(run: Run) -> Contents:
 
 
 def choose_bins(contents: Contents, max_cells: int = MAX_CELLS) -> StepBins:
-    """Choose the number of columns so that the largest matrix stays within the limit of cells."""
+    """Choose the number of columns so that the largest matrix stays within the cell limit."""
     most = max(map(len, contents.single.values()), default=1)
     span = contents.last - contents.first + 1
     columns = max(1, min(MAX_COLUMNS, max_cells // most, span))
@@ -115,7 +115,7 @@ def choose_bins(contents: Contents, max_cells: int = MAX_CELLS) -> StepBins:
 
 
 def matrices(run: Run, contents: Contents, bins: StepBins, *, max_cells: int = MAX_CELLS) -> Iterator[Matrix]:
-    """Yield a matrix for each hook and name with single numbers, as long as the limit of cells allows."""
+    """Yield a matrix for each hook and name with single numbers, as far as the cell limit allows."""
     cells = max_cells
     for (hook, name), targets in contents.single.items():
         cells -= len(targets) * bins.columns
@@ -123,7 +123,7 @@ def matrices(run: Run, contents: Contents, bins: StepBins, *, max_cells: int = M
             yield _matrix(run, bins, hook, name, targets)
 
 
-#: index of each cell, row by row, its largest magnitude, and true if a value in it is not finite
+#: for each cell, its index (row by row), its largest magnitude, and whether any of its values is not finite
 _QUERY = """
 with places as (
   select unnest($1::varchar[]) as target, generate_subscripts($1::varchar[], 1) - 1 as place

@@ -1,4 +1,4 @@
-"""Attach a plan: resolve it on the model, check that its ids are free, and install it."""
+"""Attach a plan: resolve it against the model, check that its ids are free, and install it."""
 
 from __future__ import annotations
 
@@ -34,25 +34,26 @@ def attach(
     """Install a plan on a model.
 
     Everything is checked before anything is installed. If one hook does not fit the model, nothing is installed. In a
-    distributed run, call this on every rank with the same plan.
+    distributed run, call this function on every rank with the same plan.
 
     Args:
         model: The model.
         plan: A plan, a hook, or several hooks.
-        optimizer: The optimizer that trains the model, or a list or a dict of several. The points `grad_final`,
-            `update`, `step_pre` and `step_post` need it.
-        clock: The optimizer whose step ends a step, or its name. The default is the last optimizer given.
-        sinks: Where measured values go: a function `log(dict, step)`, a tracker, a `Store`, a `Flight`, or several.
+        optimizer: The optimizer that trains the model, or a list or dict of several optimizers. The points
+            `grad_final`, `update`, `step_pre` and `step_post` require an optimizer.
+        clock: The optimizer whose steps are counted, or its name. The default is the last optimizer given.
+        sinks: Sinks for the recorded values: a function `log(dict, step)`, a tracker, a `Store`, a `Flight`, or several
+            of these.
         actions: The registry in which named actions are looked up.
-        tensors: Tensor parameters of actions, by the name that the plan uses.
-        replace: True replaces hooks with the same id that are already on the model. False raises an error.
+        tensors: Tensor parameters of actions, by the names that the plan uses.
+        replace: True replaces hooks with the same ids that are already on the model. False raises an error.
 
     Returns:
         The rig, which stays on the model until `rig.detach()`.
 
     Raises:
-        ResolveError: The plan does not fit the model. Its subclasses name the reason.
-        ActionError: An action is unknown or its parameters are wrong.
+        ResolveError: The plan does not fit the model. Subclasses of this error indicate the reason.
+        ActionError: An action is unknown or its parameters are invalid.
         AttachedError: The model already has a hook with the same id, and `replace` is False.
         RanksError: The ranks have different plans, or a rank is missing.
 
@@ -70,7 +71,10 @@ def attach(
     """
     check_module(model)
     if isinstance(plan, str | Path):
-        raise ResolveError(f"the plan is the text {str(plan)!r}", remedy="load the file with th.Plan.load(path)")
+        raise ResolveError(
+            f"the plan must be a Plan or hooks, but it is the text {str(plan)!r}",
+            remedy="load the file with th.Plan.load(path)",
+        )
     plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
     optimizers = named_optimizers(optimizer)
     clock = clock_name(optimizers, clock)
@@ -83,16 +87,16 @@ def attach(
 
 
 def check_module(model: object) -> None:
-    """Raise if the model is not a module."""
+    """Raise an error if the model is not a module."""
     if not isinstance(model, nn.Module):
         raise ResolveError(
-            f"the model is of type {type(model).__name__}, not a module",
+            f"the model must be a module, but its type is {type(model).__name__}",
             remedy="pass the model first: th.attach(model, plan, optimizer=...)",
         )
 
 
 def free_ids(model: nn.Module, plan: Plan, *, replace: bool) -> None:
-    """Check that no rig on the model has a hook with the same id. Remove the old hook if `replace`, else raise."""
+    """Remove hooks with the same ids from the model's rigs if `replace` is True. Otherwise, raise if there are any."""
     wanted = {hook.id for hook in plan}
     for rig in rigs_on(model):
         for id in wanted.intersection(rig.ledger):

@@ -1,4 +1,4 @@
-"""Define the functions that need one line: `hook`, `watch`, `flight` and `detach`."""
+"""Define the one-line functions `hook`, `watch`, `flight` and `detach`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Handle:
-    """Count the firings of a hook that `hook` registered, and remove it.
+    """Count the firings of a hook that `hook` registered, and remove that hook on request.
 
     As a context manager, a handle removes the hook at the end of the block.
 
     Args:
-        sites: The sites of the hook.
+        sites: The hook's sites.
         remove: Function that removes the hook.
-        rig: The rig of the hook, or None for a hook on a tensor.
+        rig: The hook's rig, or None for a hook on a tensor.
 
     Attributes:
-        rig (Rig | None): The rig of the hook, or None for a hook on a tensor.
+        rig (Rig | None): The hook's rig, or None for a hook on a tensor.
 
     Example:
         >>> import torch
@@ -57,12 +57,12 @@ class Handle:
 
     @property
     def fired(self) -> int:
-        """Return how often the hook fired, over all targets."""
+        """Return how often the hook fired, summed over all targets."""
         return sum(site.fired for site in self._sites)
 
     @property
     def changed(self) -> int:
-        """Return how often the hook returned another value, over all targets."""
+        """Return how often the hook returned a different value, summed over all targets."""
         return sum(site.changed for site in self._sites)
 
     def remove(self) -> None:
@@ -95,18 +95,18 @@ def hook(
 ) -> Handle:
     """Register one hook on a tensor or on a model.
 
-    On a tensor, the hook receives the gradient of the tensor, as with `tensor.register_hook`. On a model, it can be at
-    any point; the default is the output of the model.
+    On a tensor, the hook receives the tensor's gradient, as with `tensor.register_hook`. On a model, the hook can be at
+    any point. The default is the model's output.
 
     Args:
         where: A tensor that requires a gradient, or a model.
-        do: An action, or a function of the value. A function that returns a tensor replaces the value.
+        do: An action, or a function of the value. If the function returns a tensor, that tensor replaces the value.
         on: Names or patterns of the targets. The default is the model itself. Models only.
         at: The point. The default is `"output"`. Models only.
         optimizer: The optimizer that trains the model, or several. Models only.
         when: The steps in which the hook is due. The default is every step. Models only.
-        id: Id of the hook. The default is made from the name of the action. Models only.
-        expect: How many targets `on` must match. Models only.
+        id: Id of the hook. The default is derived from the name of the action. Models only.
+        expect: Number of targets that `on` must match. Models only.
         tensors: Tensor parameters of the action, by name.
         actions: The registry in which a named action is looked up.
 
@@ -116,7 +116,7 @@ def hook(
     Raises:
         RefusedError: The tensor or the point cannot be hooked in this way.
         ResolveError: The hook does not fit the model.
-        ActionError: The action is unknown or its parameters are wrong.
+        ActionError: The action is unknown or its parameters are invalid.
 
     Example:
         >>> import torch
@@ -164,7 +164,7 @@ def _hook_tensor(
     one = Hook("hook", on=".", at="value_grad", do=do)
     if not tensor.requires_grad:
         raise RefusedError(
-            "the tensor does not require a gradient, so it never gets one",
+            "the tensor does not require a gradient, so it never receives one",
             hook=one.doing,
             point="value_grad",
             remedy="call requires_grad_() on the tensor before you use it",
@@ -173,7 +173,7 @@ def _hook_tensor(
     check_action(one, definition, params)
     if not definition.modifies and (definition.two_phase or definition.name == "capture"):
         raise RefusedError(
-            "this action records values, and a hook on a tensor has no rig to read them from",
+            "this action records values, but a hook on a tensor has no rig to read them from",
             hook=one.doing,
             point="value_grad",
             remedy="pass a function of the gradient, or name the tensor with th.tap and attach a plan to the model",
@@ -192,7 +192,7 @@ def _hook_tensor(
 
 
 def _with_value(ctx: Context, value: Tensor, fire: Fire) -> Fire:
-    """Set `ctx.value` while the function runs, so that only the graph keeps the value alive, not the handle."""
+    """Set `ctx.value` only while the function runs, so that the graph keeps the value alive and the handle does not."""
 
     def on_gradient(grad: Tensor | None) -> Any:
         ctx._value = value
@@ -215,15 +215,16 @@ def watch(
     sinks: Sinks = (),
     replace: bool = False,
 ) -> Rig:
-    """Attach a default plan of statistics: gradients in every step, outputs and updates in one step in ten.
+    """Attach a default plan that measures gradients in every step, and outputs and updates in one step in ten.
 
     Args:
         model: The model.
-        optimizer: The optimizer that trains the model, or several. Without it, updates are not measured, and gradients
-            are measured when they have accumulated.
-        every: Measure gradients in one step in `every`, outputs and updates in one step in `10 * every`.
-        sinks: Where measured values go, as for `attach`.
-        replace: True replaces hooks with the same id that are already on the model.
+        optimizer: The optimizer that trains the model, or several. Without an optimizer, updates are not measured, and
+            gradients are measured when they have accumulated.
+        every: Interval in steps. Gradients are measured once every `every` steps, and outputs and updates once every
+            `10 * every` steps.
+        sinks: Sinks for the recorded values, as in `attach`.
+        replace: True replaces hooks with the same ids that are already on the model.
 
     Returns:
         A rig with the hooks `grads` and `outputs`, and `updates` if an optimizer is given.
@@ -254,20 +255,21 @@ def watch(
 def flight(
     model: nn.Module, optimizer: Optimizers, path: str | os.PathLike[str], *, steps: int = 64, replace: bool = False
 ) -> Rig:
-    """Attach a flight recorder, which keeps statistics of the last steps in memory and writes them when a run fails.
+    """Attach a flight recorder, which keeps the statistics of recent steps in memory and writes them when a run fails.
 
-    It writes a run folder under `path`, with a list of suspects, when a gradient is not finite, when the norm of a
-    gradient jumps far above its running mean, when an error ends a `with rig:` block, and on SIGTERM. It needs pyarrow.
+    The recorder writes a run folder with a list of suspects below `path`. It does so when a gradient is not finite,
+    when a gradient norm jumps far above its running mean, when an error ends a `with rig:` block, and on SIGTERM. It
+    requires pyarrow.
 
     Args:
         model: The model.
         optimizer: The optimizer that trains the model, or several.
         path: Folder for the reports.
-        steps: How many steps are kept in memory.
-        replace: True replaces hooks with the same id that are already on the model.
+        steps: Number of steps to keep in memory.
+        replace: True replaces hooks with the same ids that are already on the model.
 
     Returns:
-        The rig. `rig.reports` lists what was written.
+        The rig. `rig.reports` lists the written reports.
 
     Raises:
         ResolveError: The plan does not fit the model.
@@ -304,13 +306,13 @@ def flight(
 def detach(model: nn.Module) -> int:
     """Detach every rig from a model.
 
-    A copy of an attached model contains inert hooks; this removes them too.
+    A copy of an attached model contains inert hooks. This function removes them, too.
 
     Args:
         model: The model.
 
     Returns:
-        How many rigs were detached.
+        The number of rigs that were detached.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""List every hook on a model: those of tenterhook and those of other code."""
+"""List every hook on a model, including hooks that other code registered."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Found:
         function: Name of the function.
         place: File and line of the function.
         owner: The library that registered the hook (DDP, FSDP, accelerate, wandb, ...), or the program.
-        ours: Ids of the tenterhook hooks that the function calls, or its purpose, such as `the rig's root`; empty if
-            tenterhook did not register it.
+        ours: Ids of the tenterhook hooks that the function calls, or the function's purpose, such as `the rig's root`.
+            Empty if tenterhook did not register the function.
     """
 
     target: str
@@ -78,10 +78,10 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
 
     Args:
         model: The model.
-        optimizer: An optimizer, or a list or a dict of optimizers, whose hooks are also listed.
+        optimizer: An optimizer, or a list or dict of optimizers, whose hooks are also listed.
 
     Returns:
-        A sequence that prints as a table. Its `foreign` property has the hooks that tenterhook did not register.
+        A sequence that prints as a table. Its `foreign` property lists the hooks that tenterhook did not register.
 
     Raises:
         ResolveError: An object given as an optimizer is not an optimizer.
@@ -112,9 +112,9 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
 
 
 def _ours(model: nn.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the handle id of each registration of tenterhook, with the ids of its hooks.
+    """Yield the handle id of each tenterhook registration, with the ids of its hooks.
 
-    Handle ids are unique in a process.
+    Handle ids are unique within a process.
     """
     for rig in rigs_on(model):
         if rig._root.end_handle is not None:

@@ -1,4 +1,4 @@
-"""Find the first module that makes a NaN or an infinity."""
+"""Find the first module that produces a NaN or an infinity."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tenterhook.rig.rig import Rig
 
 
 def _in_place(model: nn.Module) -> list[str]:
-    """Return patterns that exclude modules that work in place, which do not have a gradient of their input."""
+    """Return patterns that exclude in-place modules, because these modules have no input gradient."""
     return [f"!{name}" for name, module in walk(model) if getattr(module, "inplace", False)]
 
 
 @contextmanager
 def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
-    """Raise an error where the first NaN or infinity is made, in the forward or in the backward.
+    """Raise an error where the first NaN or infinity occurs, in the forward pass or in the backward pass.
 
-    An infinity is reported only if it spreads, since it may be intended, such as a mask before a softmax. The search
-    waits for the device at every value, so use it to find a fault, not in a normal training run.
+    An infinity is reported only if it spreads, because it may be intended, such as in a mask before a softmax. The
+    search waits for the device at every value, so use it only to find a fault and not in normal training.
 
     Args:
         model: The model.
@@ -36,7 +36,8 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         A rig that is detached at the end of the block.
 
     Raises:
-        NonFiniteError: A value is not finite. The error names the module or parameter and has its inputs in `.inputs`.
+        NonFiniteError: A value is not finite. The error names the module or parameter. Its `.inputs` attribute holds
+            the inputs.
         ResolveError: The model cannot be hooked.
 
     Example:
@@ -52,7 +53,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         1 output
     """
     seen: dict[str, tuple[Tensor, ...]] = {}
-    #: infinite outputs, which are reported only if a NaN, an infinite output of the model or a bad gradient follows
+    #: infinite outputs; they are reported only if a NaN, an infinite output of the model or a bad gradient follows
     infinite: list[NonFiniteError] = []
 
     def at_input(x: Tensor, ctx: Context) -> None:
@@ -62,7 +63,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
                 infinite.clear()
         seen[ctx.target] = (*seen[ctx.target], x.detach())
         if _has_nan(x):
-            outer = "the caller passed it" if ctx.target == "." else "code between modules made it before this module"
+            outer = "the caller passed it" if ctx.target == "." else "code before this module produced it"
             raise _nonfinite(f"an input is NaN: {outer}", ctx, x, seen[ctx.target])
 
     def at_output(x: Tensor, ctx: Context) -> None:
@@ -80,9 +81,9 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
             if infinite:
                 raise infinite[0]
             what = {
-                "grad_output": "code that uses the output of this module made it",
-                "grad_input": "the backward of this module made it",
-                "grad": "the backward of the module that owns this parameter made it",
+                "grad_output": "code that uses this module's output produced it",
+                "grad_input": "this module's backward pass produced it",
+                "grad": "the backward pass of the module that owns this parameter produced it",
             }[ctx.point]
             raise _nonfinite(f"this is the first gradient that is not finite: {what}", ctx, x, ())
 
@@ -92,7 +93,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         Hook("nonfinite.output", on=everything, at="output", do=at_output),
         Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
     ]
-    if not is_compiled(model):  # compiled code has no grad_input; the grad_output of the module before shows the fault
+    if not is_compiled(model):  # compiled code has no grad_input; the preceding module's grad_output shows the fault
         hooks.append(Hook("nonfinite.grad_input", on=(*everything, *_in_place(model)), at="grad_input", do=at_gradient))
     if any(True for _ in model.parameters()):
         hooks.append(Hook("nonfinite.grad", on="**", at="grad", do=at_gradient))
@@ -123,9 +124,9 @@ def _nonfinite(fact: str, ctx: Context, x: Tensor, inputs: tuple[Tensor, ...]) -
         "grad_output": "check the loss, and the code that follows this module",
     }
     return NonFiniteError(
-        f"{fact} ({nan} NaN and {inf} infinite values of {flat.numel()}){went_in}",
+        f"{fact} ({nan} NaN and {inf} infinite values out of {flat.numel()}){went_in}",
         inputs=inputs,
         target=ctx.target,
         point=ctx.point,
-        remedy=remedies.get(ctx.point, "check this module for a root, a logarithm or a division at zero"),
+        remedy=remedies.get(ctx.point, "check this module for a square root, a logarithm or a division at zero"),
     )

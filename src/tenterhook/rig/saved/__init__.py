@@ -1,1 +1,1 @@
-"""Save a rig's state as plain tensors, and load it: schema, format, writer, reader, loader."""
+"""Save a rig's state as plain tensors, and load it again."""

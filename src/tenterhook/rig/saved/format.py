@@ -43,7 +43,7 @@ from tenterhook.rig.saved.schema import (
     Header,
 )
 
-#: how many bytes are copied at once to compute a digest
+#: number of bytes that are copied at once to compute a digest
 CHUNK = 1 << 20
 NAMED = f"use names of 1 to {LONGEST_NAME} printable characters"
 
@@ -60,17 +60,17 @@ class _Version(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Refuse a state that is far larger than its model, before reading it."""
+    """Reject a state that is far larger than its model before the state is read."""
 
-    #: the largest number of targets of a hook
+    #: maximum number of targets per hook
     targets: int
     model: nn.Module
 
     def check(self, entries: Mapping[str, Entry]) -> None:
-        """Raise if an entry, or all entries together, are too large."""
+        """Raise a StateError if an entry or the whole state is too large."""
         if len(entries) > MAX_ENTRIES:
             raise StateError(
-                f"the state has {len(entries)} entries; the limit is {MAX_ENTRIES}",
+                f"the state has {len(entries)} entries, but the limit is {MAX_ENTRIES}",
                 remedy="use fewer hooks, or actions with fewer state names",
             )
         targets, free = max(FEW_TARGETS, 4 * self.targets), 0
@@ -83,12 +83,12 @@ class SizeLimits:
                 kind, targets * MAX_FOR_A_TARGET
             ):
                 raise StateError(
-                    f"the entry {_shown(key)} has {size} bytes, which is more than this model can need",
+                    f"the entry {_shown(key)} has {size} bytes, which is too large for this model",
                     remedy="pass the state that was saved with this model",
                 )
         if free > FEW_BYTES and free > (most := 16 * _size_of(self.model)):
             raise StateError(
-                f"the tensors that hooks store have {free} bytes; the limit is 16 times the model, {most} bytes",
+                f"the tensors that hooks store have {free} bytes, but the limit is 16 times the model, {most} bytes",
                 remedy="store such large tensors in a separate file",
             )
 
@@ -99,7 +99,7 @@ def _size_of(model: nn.Module) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """Hold a state that was read and verified."""
+    """Hold a state that has been read and verified."""
 
     header: Header
     plan: Plan
@@ -109,22 +109,22 @@ class SavedState:
     parts: Mapping[tuple[str, str], Mapping[str, Tensor]]
 
     def entries(self, hook: str, kind: str) -> Mapping[str, Tensor]:
-        """Return the tensors of one kind of a hook, by the rest of the key."""
+        """Return a hook's tensors of one kind, by the rest of the key."""
         return self.parts.get((hook, kind), {})
 
 
 def prefix(rank: int) -> str:
-    """Return the prefix of a rank's keys. Ranks have different keys, since a container may merge equal keys."""
+    """Return the prefix of a rank's keys. Ranks have different keys, because a container may merge equal keys."""
     return f"{PREFIX}rank{rank}/"
 
 
 def key_of(kind: str, *parts: str) -> str:
-    """Join the parts of a key. Hook ids have no slash; a name may have slashes, so it comes last."""
+    """Join the parts of a key. Only a name may contain slashes, so it comes last."""
     return "/".join((kind, *parts))
 
 
 def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: SizeLimits) -> dict[str, Tensor]:
-    """Return the state dict of these tensors, with a header that has a digest of each."""
+    """Return a state dict with these tensors and with a header that contains a digest of each tensor."""
     entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
     limits.check(entries)
     made = Header(**header, entries=entries)
@@ -134,25 +134,25 @@ def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: Size
     state = _canonical(made)
     text = _canonical(_Sealed(FORMAT, digest(state), msgspec.Raw(state)))
     if len(text) > MAX_HEADER:
-        raise StateError(f"the header has {len(text)} bytes; the limit is {MAX_HEADER}", remedy="use fewer hooks")
+        raise StateError(f"the header has {len(text)} bytes, but the limit is {MAX_HEADER}", remedy="use fewer hooks")
     before = prefix(ranks.rank())
     return {before + HEADER: as_tensor(text), **{before + key: tensor for key, tensor in tensors.items()}}
 
 
 def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
-    """Return the state in a mapping, which may have other entries; return None if the mapping has no state.
+    """Return the state in a mapping that may have other entries, or None if the mapping has no state.
 
     Raises:
         StateError: The state is damaged.
     """
     if not isinstance(given, Mapping):
         raise StateError(
-            f"the state is of type {type(given).__name__}, not a mapping",
+            f"the state must be a mapping, but its type is {type(given).__name__}",
             remedy="pass the dict that rig.state_dict() returned",
         )
     if len(given) > MAX_KEYS:
         raise StateError(
-            f"the mapping has {len(given)} entries; the limit is {MAX_KEYS}",
+            f"the mapping has {len(given)} entries, but the limit is {MAX_KEYS}",
             remedy="pass only the entries of the hooks",
         )
     before, own = prefix(ranks.rank()), _entries_of(given, ranks.rank())
@@ -178,7 +178,7 @@ def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
 
 
 def _entries_of(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """Return the entries of a rank."""
+    """Return a rank's entries."""
     own, mine = {}, prefix(rank)
     for key, value in given.items():
         if not isinstance(key, str) or not key.startswith(PREFIX):
@@ -225,12 +225,12 @@ def _header(own: Mapping[str, Any], key: str) -> Header:
     if tensor.dtype != torch.uint8 or tensor.dim() != 1:
         raise _damaged("the header is not a one-dimensional tensor of bytes")
     if tensor.numel() > MAX_HEADER:
-        raise StateError(f"the header has {tensor.numel()} bytes; the limit is {MAX_HEADER}")
+        raise StateError(f"the header has {tensor.numel()} bytes, but the limit is {MAX_HEADER}")
     text = as_bytes(tensor)
     version = _decoded(text, _Version).tenterhook
     if version != FORMAT:
         raise StateError(
-            f"the state has format {version}; this version of tenterhook reads format {FORMAT}",
+            f"the state has format {version}, but this version of tenterhook reads format {FORMAT}",
             remedy="load it with the version of tenterhook that wrote it, or a later version",
         )
     sealed = _decoded(text, _Sealed)
@@ -282,7 +282,7 @@ def _words(header: Header) -> Iterator[str]:
 
 
 def _check(key: str, tensor: Any, entry: Entry) -> None:
-    """Raise if the type, dtype or shape of an entry differs from the header. The numbers are not read."""
+    """Raise if the type, dtype or shape of an entry differs from the header. The values are not read."""
     _check_plain(key, tensor)
     dtype = DTYPES.get(entry.dtype)
     if dtype is None:
@@ -295,8 +295,8 @@ def _check(key: str, tensor: Any, entry: Entry) -> None:
 
 def _check_plain(key: str, tensor: Any) -> None:
     if type(tensor) not in (Tensor, nn.Parameter):
-        raise _damaged(f"the entry {_shown(key)} is a {type(tensor).__name__}, not a tensor")
-    # An expanded tensor may claim far more elements than it has in memory.
+        raise _damaged(f"the entry {_shown(key)} must be a tensor, but its type is {type(tensor).__name__}")
+    # An expanded tensor may report far more elements than it has in memory.
     if not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
         raise _damaged(f"the entry {_shown(key)} is not a plain, contiguous tensor")
 
@@ -308,7 +308,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def _find_elsewhere(given: Mapping[str, Any], path: str = "") -> None:
-    """Raise an error that names the place of the hooks, if their keys have a prefix or are in a nested mapping."""
+    """Raise an error that shows where the hooks are if their keys have a prefix or are in a nested mapping."""
     for key, value in given.items():
         if isinstance(value, Mapping) and path.count("[") < 3:
             _find_elsewhere(value, f"{path}[{_shown(key)}]")
@@ -324,7 +324,7 @@ def _find_elsewhere(given: Mapping[str, Any], path: str = "") -> None:
 
 def _entry(key: str, tensor: Tensor) -> Entry:
     if not key.isprintable():
-        raise StateError(f"the entry {key!r} has a character that is not printable, so it cannot be saved")
+        raise StateError(f"the entry {key!r} contains a non-printable character, so it cannot be saved")
     if tensor.dtype not in NAMES:
         raise StateError(f"the entry {key!r} has dtype {tensor.dtype}, which cannot be saved")
     return Entry(NAMES[tensor.dtype], list(tensor.shape), digest(tensor))

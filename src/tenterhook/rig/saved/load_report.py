@@ -11,15 +11,15 @@ from tenterhook.errors import MismatchError, brief, nearest
 from tenterhook.rig.saved.renaming import Renaming
 
 Kind = Literal["hook", "action", "target", "tensor", "state", "clock"]
-#: how many lines, and how many notes, are printed
+#: maximum number of printed lines, and of printed notes
 MOST = 20
-#: how many characters of a line are printed
+#: maximum number of printed characters per line
 MOST_TOLD = 300
-#: how many further targets a line names
+#: maximum number of additional targets named in a line
 ALSO = 4
-#: how many names are searched for the nearest
+#: maximum number of names searched for the nearest name
 CANDIDATES = 200
-#: how many rules a proposed renaming may have
+#: maximum number of rules in a proposed renaming
 RULES = 4
 
 
@@ -32,7 +32,7 @@ class Difference:
         fact: The difference, as text.
         hook: Id of the hook, or None.
         target: Name of the target, or None.
-        remedy: An instruction that removes the difference, or None if there is no special one.
+        remedy: An instruction for removing the difference, or None if there is no specific instruction.
     """
 
     kind: Kind
@@ -52,14 +52,14 @@ class Difference:
 class LoadReport:
     """List the differences between a saved state and the rig that loads it.
 
-    A report is true if it has a difference. `rig.load_state_dict()` returns the report, `rig.loaded` keeps it, and a
-    `MismatchError` has it in `report`.
+    A report is truthy if it contains a difference. `rig.load_state_dict()` returns the report, `rig.loaded` stores it,
+    and a `MismatchError` has it in the attribute `report`.
 
     Args:
-        differences: Differences by which state is lost or missing. With `strict=True` they are an error.
-        notes: Other changes that do not prevent loading, such as parameters of the plan or versions.
-        found: False if the checkpoint held no state of hooks.
-        renaming: A `rename=` argument, as code, that would find the missing targets; None if none is known.
+        differences: Differences that cause state to be lost or missing. With `strict=True`, they raise an error.
+        notes: Other changes that do not prevent loading, such as changed plan parameters or versions.
+        found: False if the checkpoint held no hook state.
+        renaming: A `rename=` argument, as code, that would match the missing targets, or None if there is none.
 
     Example:
         >>> import torch
@@ -86,7 +86,7 @@ class LoadReport:
             fact: The difference, as text.
             hook: Id of the hook.
             target: Name of the target.
-            remedy: An instruction that removes the difference.
+            remedy: An instruction for removing the difference.
         """
         self.differences.append(Difference(kind, fact, hook, target, remedy))
 
@@ -107,7 +107,7 @@ class LoadReport:
         return "\n".join([head, *said])
 
     def _lines(self) -> list[str]:
-        """Return the differences as lines. Targets of one hook with the same fact share a line."""
+        """Return the differences as lines. Targets with the same hook and the same fact share a line."""
         groups: dict[tuple[str | None, str, bool], list[Difference]] = {}
         for one in self.differences:
             groups.setdefault((one.hook, one.fact, one.target is None), []).append(one)
@@ -119,13 +119,13 @@ class LoadReport:
         return lines
 
     def missing(self, hook: str, lost: Sequence[tuple[str, str]], new: Sequence[str], fits: Sequence[str] = ()) -> None:
-        """Add the targets of a hook that are only in the saved state or only on the model, and propose a renaming.
+        """Add a hook's targets that are only in the saved state or only on the model, and propose a renaming.
 
         Args:
             hook: Id of the hook.
             lost: Targets that are only in the saved state, each with its name after renaming.
             new: Targets that are only on the model.
-            fits: Targets that are in both.
+            fits: Targets that are both in the saved state and on the model.
         """
         pool, pairs = list(new[:CANDIDATES]), []
         for old, name in lost:
@@ -156,7 +156,7 @@ class LoadReport:
 def _renaming(
     pairs: Sequence[tuple[str, str]], lost: Sequence[str], new: Sequence[str], fits: Sequence[str]
 ) -> str | None:
-    """Suggest a few rules that turn every lost name into a name on the model; None if that needs too many rules.
+    """Suggest a few rules that map every lost name to a name on the model, or return None if there are no such rules.
 
     The rules must not change names that already fit.
     """
@@ -171,9 +171,9 @@ def _renaming(
 
 
 def _rule(old: str, new: str) -> tuple[str, str]:
-    """Return the shortest rule that turns one name into the other.
+    """Return the shortest rule that maps one name to the other.
 
-    A common ending is left out, and a number that both share becomes a `*`.
+    A common ending is left out, and a number that both names share becomes a `*`.
     """
     if new.endswith(f".{old}"):
         return "*", new.removesuffix(old) + "*"

@@ -1,4 +1,4 @@
-"""Load a saved state into a rig: read it hook by hook, compare it with the rig, then set the state."""
+"""Load a saved state into a rig: read the state hook by hook, compare it with the rig, and then set it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from tenterhook.rig.saved.renaming import Renaming
 from tenterhook.rig.saved.schema import Header, SavedClock, SavedHook
 from tenterhook.rig.saved.writer import ROWS, fingerprint_of, surroundings
 
-#: a hook is not read if its saved targets exceed both this number and this multiple of its targets on the model
+#: a hook is not read if it has more saved targets than FEW and more than TIMES as many as its targets on the model
 FEW, TIMES = 4096, 4
-#: kinds of entries that hold state, not only counts
+#: kinds of entries that hold state and not only counts
 STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
 
 
 @dataclass(frozen=True, slots=True)
 class HookSnapshot:
-    """Hold the saved state of one hook, after it was read and compared."""
+    """Hold one hook's saved state after it has been read and compared."""
 
     said: SavedHook
-    #: the saved slot and the target on the model, for each target that is loaded
+    #: for each target that is loaded, its name on the model by its saved slot
     moves: Mapping[int, str]
     ledger: list[list[int]]
     state: HookState
@@ -44,7 +44,7 @@ class HookSnapshot:
     fired: bytes
 
 
-#: each hook of the rig by id: the hook, its action and its targets
+#: for each of the rig's hooks, by id: the hook, its action and its targets
 Here = Mapping[str, tuple[Hook, Definition, Sequence[Target]]]
 
 
@@ -65,7 +65,7 @@ def compare(
 def compare_hooks(saved: SavedState, here: Here, report: LoadReport) -> None:
     """Report hooks that are only in the saved state or only in the rig.
 
-    It is a difference if state would be lost or missing, and otherwise a note.
+    Such a hook is a difference if state would be lost or missing, and a note otherwise.
     """
     new = [id for id in here if id not in saved.header.hooks]
     for id in saved.header.hooks:
@@ -94,7 +94,7 @@ def compare_tensors(saved: SavedState, tensors: Mapping[str, Tensor], told: Call
 
 
 def compare_clocks(saved: SavedState, optimizers: Sequence[str], clock: str | None, report: LoadReport) -> None:
-    """Report other optimizers, or another optimizer that ends a step."""
+    """Report optimizers that differ from the saved ones, or a different optimizer whose steps are counted."""
     then = saved.header.optimizers
     if then != list(optimizers):
         report.add(
@@ -105,7 +105,7 @@ def compare_clocks(saved: SavedState, optimizers: Sequence[str], clock: str | No
     elif saved.header.clock.optimizer != clock:
         report.add(
             "clock",
-            f"the saved rig counted steps of {saved.header.clock.optimizer!r}, this rig counts steps of {clock!r}",
+            f"the saved rig counted steps of {saved.header.clock.optimizer!r}, but this rig counts steps of {clock!r}",
         )
 
 
@@ -141,7 +141,7 @@ def _keep(
         return None
     rows, names = ledger.tolist(), read_names(saved, id, sites)
     if hook.point.on == ("optimizer",):
-        renaming = Renaming(None)  # renaming concerns parts of the model, not optimizers
+        renaming = Renaming(None)  # the rules rename parts of the model, not optimizers
     several = saved.header.ranks > 1 or ranks.world_size() > 1
     moves = _moves(hook, said, names, rows[ROWS.index("kind")], targets, renaming, report, several=several)
     state = read_state(saved, id, definition, sites, report, model)
@@ -151,7 +151,7 @@ def _keep(
 
 
 def _of_other_ranks(header: Header, hook: Hook, kept: HookSnapshot, report: LoadReport) -> HookSnapshot:
-    """Keep the state that is valid for another number of ranks, and report the state that is dropped."""
+    """Keep the state that is valid for a different number of ranks, and report the state that is dropped."""
     then, now, mine, state = header.ranks, ranks.world_size(), ranks.rank(), kept.state
     if kept.fired:
         report.notes.append(
@@ -159,7 +159,7 @@ def _of_other_ranks(header: Header, hook: Hook, kept: HookSnapshot, report: Load
         )
     if hook.at in GLOBAL_POINTS:
         if header.sharded and (state.free or state.pending_free):
-            report.add("state", f"its stored tensors are shards of {then} ranks, but there are {now}", hook=hook.id)
+            report.add("state", f"its tensors are shards from {then} ranks, but the world size is {now}", hook=hook.id)
             state.free, state.pending_free = {}, {}
     elif state or state.generators:
         if mine >= then:
@@ -178,7 +178,7 @@ def _compare_code(said: SavedHook, definition: Definition, saved: SavedState, re
         report.add("action", fact, hook=id)
     elif said.fingerprint != fingerprint and saved.header.python != here:
         report.notes.append(
-            f"hook {id!r}: {name!r} was saved under Python {saved.header.python} and this is Python {here}, "
+            f"hook {id!r}: {name!r} was saved under Python {saved.header.python}, but this is Python {here}, "
             "so the code cannot be compared"
         )
     elif said.fingerprint != fingerprint:
@@ -189,7 +189,7 @@ def _compare_surroundings(saved: SavedState, report: LoadReport) -> None:
     for name, here in surroundings().items():
         then = getattr(saved.header, name)
         if name != "python" and then != here:
-            report.notes.append(f"{name} was {then} and is now {here}, so the last bits of a run may differ")
+            report.notes.append(f"{name} was {then} and is now {here}, so results may differ in the last bits")
 
 
 def _moves(
@@ -238,7 +238,7 @@ def _moves(
 
 
 def place(kept: HookSnapshot, attached: AttachedHook, model: nn.Module) -> None:
-    """Set the state and the counts of a hook to the saved ones."""
+    """Set a hook's state and counts to the saved values."""
     said, slots = kept.said, {site.name: site.slot for site in attached.sites}
     for name in kept.moves.values():
         if name not in slots:

@@ -1,4 +1,4 @@
-"""Read the saved state of one hook, and check all of it."""
+"""Read and check one hook's saved state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rename targets of a saved state to targets of this model."""
+"""Map target names in a saved state to target names on this model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tenterhook.plan import ROOT, Hook
 
 
 class Renaming:
-    """Rename the beginning of names, by whole parts; the rest of a name stays.
+    """Rename the first parts of names. The rest of each name does not change.
 
-    `"encoder": "backbone"` renames the module and everything inside it. A `*` matches one part and is copied, in order:
-    `"blocks.*.attn": "layers.*.attention"`. So `"*": "model.*"` moves every name one level down. The first rule that
-    matches is used. The root keeps its name.
+    `"encoder": "backbone"` renames the module and everything inside it. A `*` matches one part, which is copied to the
+    new name: `"blocks.*.attn": "layers.*.attention"`. The rule `"*": "model.*"` moves every name one level down. The
+    first rule that matches is used. The root keeps its name.
     """
 
     def __init__(self, rules: Mapping[str, str] | None) -> None:
@@ -27,7 +27,7 @@ class Renaming:
                     remedy='write the same number of * in both: {"blocks.*.attn": "layers.*.attention"}',
                 )
             if len(old) > 1 and len(new) > 1 and old[-1] == new[-1] == "*":
-                old.pop()  # "encoder.*" means the same as "encoder", since the rest of a name stays
+                old.pop()  # "encoder.*" means the same as "encoder", because the rest of a name does not change
                 new.pop()
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""Define the types and the limits of the header of a saved state, format 1."""
+"""Define the types and limits of the header of a saved state in format 1."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_INTEGER = 1 << 53
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 #: a step, or -1 for none
 Step = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INTEGER)]
-#: kinds of entries: a tensor parameter of the whole state, and the kinds of a hook
+#: kinds of entries: TENSOR is a tensor parameter of the whole state; OF_A_HOOK lists the kinds that belong to a hook
 TENSOR = "tensor"
 
 OF_A_HOOK = (
@@ -55,21 +55,21 @@ OF_A_HOOK = (
     "generator",
 )
 
-#: kinds of which a hook has only one entry, without a name
+#: kinds for which a hook has only one entry, without a name
 UNNAMED = ("targets", "ledger", "fired")
-#: limits, in characters, of a word in the header and of a target's name
+#: maximum length, in characters, of a word in the header and of a target's name
 MOST_WORD, LONGEST_NAME = 256, 8192
 MAX_KINDS, MAX_REASONS = 4096, 64
-#: limits of the keys of a mapping that are searched, and of the entries of a state
+#: maximum number of keys that are searched in a mapping, and of entries in a state
 MAX_KEYS, MAX_ENTRIES = 1 << 19, 2048
-#: limits, in bytes, of a generator, of everything else of a hook for one target, and of a target's name on average
+#: maximum size, in bytes, of a generator, of a hook's other data per target, and of a target's name on average
 MAX_GENERATOR, MAX_FOR_A_TARGET, MAX_NAME = 1 << 16, 2048, 1024
-#: sizes that are allowed for every model: targets of a hook, and bytes of stored tensors
+#: sizes that are allowed for every model: targets per hook, and bytes of stored tensors
 FEW_TARGETS, FEW_BYTES = 4096, 8 << 20
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Describe a tensor of the state in the header."""
+    """Describe one of the state's tensors in the header."""
 
     dtype: str
     shape: list[Count]
@@ -84,11 +84,11 @@ class SavedClock(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     tripped: Step
     #: True if parameters had received gradients since the last step
     accumulated: bool
-    #: how many forwards the root had run in the step, in evaluation and in training
+    #: number of forward passes of the root in the step, in evaluation mode and in training mode
     forwards: tuple[Count, Count]
-    #: the last forward: its step, its number, and True if it was in training
+    #: the last forward pass: its step, its index, and True if it ran in training mode
     last: tuple[Count, Count, bool]
-    #: the optimizer whose steps are counted; None without an optimizer
+    #: the optimizer whose steps are counted; None if there is no optimizer
     optimizer: str | None
     #: True if the program ends steps with `rig.step()`
     manual: bool
@@ -105,12 +105,12 @@ class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     due: Count
     counted: Step
     muted: bool
-    #: kinds of targets, such as "float32[4, 8]" for a parameter or the class of a module; `kind` in the ledger is an
-    #: index
+    #: kinds of targets, such as "float32[4, 8]" for a parameter or the class of a module; the row `kind` in the ledger
+    #: holds indices into this list
     kinds: Annotated[list[str], msgspec.Meta(max_length=MAX_KINDS)]
-    #: reasons why sites were muted after an error; `muted` in the ledger is an index
+    #: reasons why sites were muted after an error; the row `muted` in the ledger holds indices into this list
     reasons: Annotated[list[str], msgspec.Meta(max_length=MAX_REASONS)]
-    #: reasons why firings were skipped; the ledger has one more row for each
+    #: reasons why firings were skipped; the ledger has one more row for each reason
     skipped: Annotated[list[str], msgspec.Meta(max_length=MAX_REASONS)]
 
 
@@ -121,7 +121,7 @@ class Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     python: str
     cpu: str
     threads: Count
-    #: the number of ranks, and True if they held shards, so that the state of each rank is different
+    #: the number of ranks, and True if they held shards, in which case each rank has a different state
     ranks: Count
     sharded: bool
     optimizers: list[str]

@@ -1,4 +1,4 @@
-"""Write the state of a rig as plain tensors."""
+"""Convert a rig's state to plain tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tenterhook.rig.runtime.hook_state import HookState
 from tenterhook.rig.saved.format import NAMED, SizeLimits, as_tensor, is_name, is_plain, key_of, write
 from tenterhook.rig.saved.schema import MAX_REASONS, NAMES, TENSOR, SavedClock, SavedHook
 
-#: limits of the saved reasons of one hook, and of the characters of a reason
+#: maximum number of saved reasons per hook, and of characters per reason
 MOST_REASONS, MOST_TOLD = 32, 200
 #: rows of a hook's ledger, which has one column for each target; one more row follows for each reason in `skipped`
 ROWS = ("due", "fired", "changed", "failed", "rebound", "first", "last", "kind", "muted")
@@ -40,7 +40,7 @@ def pack(
     entries: dict[str, Tensor] = {}
     saved = {id: _pack_hook(hook, entries) for id, hook in hooks.items()}
     entries = {key: tensor for key, tensor in entries.items() if tensor.numel()}
-    # A tensor that is trained belongs to the program, which has it in its optimizer and in its own checkpoint.
+    # A trained tensor belongs to the program, which keeps it in its optimizer and in its own checkpoint.
     entries |= {key_of(TENSOR, name): _plain(name, t) for name, t in tensors.items() if not t.requires_grad}
     header = {
         **surroundings(),
@@ -70,9 +70,9 @@ def clock_as_saved(environment: Environment, *, optimizer: str | None, manual: b
 
 @torch.no_grad()
 def gather_state(hooks: Iterable[AttachedHook]) -> None:
-    """Copy the declared state of targets that only some ranks have from the first rank that has each.
+    """Collect the declared state of targets that only some ranks have, each from the first rank that has the target.
 
-    Every rank must call it.
+    Every rank must call this function.
     """
     spread = [hook for hook in hooks if hook.resolved.owners and hook.definition.state]
     mine = ranks.rank()
@@ -100,18 +100,18 @@ def tensors_of(hooks: Iterable[AttachedHook]) -> list[str]:
 def _plain(name: str, tensor: Tensor) -> Tensor:
     if not name or not is_plain(tensor) or tensor.dtype not in NAMES:
         raise StateError(
-            f"the tensor {name!r} cannot be saved: it is {_form(tensor)}",
+            f"the tensor {name!r} cannot be saved: it has {_form(tensor)}",
             remedy="pass a plain tensor with a name to the action",
         )
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _form(tensor: Tensor) -> str:
-    return f"a {type(tensor).__name__} of {tensor.dtype}, {tensor.layout}, on {tensor.device}"
+    return f"type {type(tensor).__name__}, dtype {tensor.dtype}, layout {tensor.layout} and device {tensor.device}"
 
 
 def surroundings() -> dict[str, str | int]:
-    """Return the properties of the machine and the software on which the last bits of a run depend."""
+    """Return the hardware and software properties that affect the last bits of results."""
     return {
         "torch": torch.__version__.partition("+")[0],
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -197,7 +197,7 @@ def _pack_hook(attached: AttachedHook, entries: dict[str, Tensor]) -> SavedHook:
 def _table(rows: list[list[int]]) -> Tensor:
     table = torch.empty(len(rows), len(rows[0]), dtype=torch.int64, device="cpu")
     for numbers, row in zip(rows, table, strict=True):
-        if numbers and numbers.count(numbers[0]) == len(numbers):  # this is faster, and most rows have one number
+        if numbers and numbers.count(numbers[0]) == len(numbers):  # faster; most rows repeat one number
             row.fill_(numbers[0])
         else:
             row.copy_(torch.tensor(numbers, device="cpu"))
@@ -211,7 +211,7 @@ def _kept(tensor: Tensor, slots: Tensor | None) -> Tensor:
 def _reason(site: Site, reasons: dict[str, int]) -> int:
     """Return the index of the reason why a site was muted after an error, or -1.
 
-    Other reasons for dormancy are not saved, since they are found again on the model.
+    Other reasons for dormancy are not saved, because they are determined again from the model.
     """
     if site.dormant is None or not site.muted_itself:
         return -1
@@ -222,12 +222,12 @@ def _reason(site: Site, reasons: dict[str, int]) -> int:
 
 
 def _told(why: str) -> str:
-    """Cut a reason so that it fits into the header, since the text of an exception may be long."""
+    """Shorten a reason to fit in the header, because the text of an exception may be long."""
     return brief(why.replace("\n", " "), MOST_TOLD)[:MOST_TOLD]
 
 
 def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: dict[str, Tensor]) -> None:
-    """Join stored tensors of one name, dtype and number of dimensions; `index` has the slot and shape of each."""
+    """Join stored tensors with the same name, dtype and number of dimensions. `index` holds their slots and shapes."""
     for kind, index, table in (("free", "index", state.free), ("pending_free", "pending_index", state.pending_free)):
         groups: dict[str, list[tuple[int, Tensor]]] = {}
         for (slot, name), tensor in table.items():
@@ -235,7 +235,7 @@ def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: di
                 dtype = NAMES.get(tensor.dtype)
                 if dtype is None or not is_plain(tensor):
                     raise StateError(
-                        f"its state {name!r} cannot be saved: it is {_form(tensor)}",
+                        f"its state {name!r} cannot be saved: it has {_form(tensor)}",
                         hook=id,
                         remedy="store a plain tensor in the action's state",
                     )

@@ -1,1 +1,1 @@
-"""Run hooks around an optimizer's step, and end steps."""
+"""Run hooks before and after an optimizer's step, and end steps."""

@@ -1,4 +1,4 @@
-"""End a step: merge results over ranks, turn them into numbers and look for triggers that tripped."""
+"""End a step: merge results across ranks, compute numbers from them, and look for triggers that tripped."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class StepSource(Enum):
 
     #: the step of the clock optimizer
     OPTIMIZER = auto()
-    #: without an optimizer: the end of the root's backward, or of a forward without gradients
+    #: without an optimizer: the end of the root's backward pass, or of a forward pass without gradients
     BACKWARD = auto()
     #: the end of a `with rig.step():` block in the program
     PROGRAM = auto()
 
 
 class StepFinalizer:
-    """End steps, and call `change_schedule` if other hooks are due in the next step."""
+    """End steps, and call `change_schedule` if different hooks are due in the next step."""
 
     def __init__(
         self, plan: Plan, installer: Installer, recorder: Recorder, change_schedule: Callable[[], None]
@@ -43,20 +43,20 @@ class StepFinalizer:
         self._change_schedule = change_schedule
         self._digest = digest_of(plan)
         self._closed = False
-        #: id of the backward that ends the step
+        #: id of the backward pass that ends the step
         self._backward_task = -1
         self.source = self._own_source
 
     @property
     def _own_source(self) -> StepSource:
-        """Return the event that ends a step if the program does not end it."""
+        """Return the event that ends a step if the program does not end steps itself."""
         return StepSource.OPTIMIZER if self._installer.environment.model.has_optimizers else StepSource.BACKWARD
 
     def set_plan(self, plan: Plan) -> None:
         self._digest = digest_of(plan)
 
     def set_program_steps(self, on: bool) -> None:
-        """Let the program end steps if `on`; otherwise let the optimizer or the backward end them."""
+        """Set whether the program ends steps. If `on` is False, the optimizer or the backward pass ends them."""
         self.source = StepSource.PROGRAM if on else self._own_source
 
     def close(self) -> None:
@@ -66,22 +66,22 @@ class StepFinalizer:
     # -- events that end a step --------------------------------------------------------------------------------------
 
     def optimizer_stepped(self) -> None:
-        """End the step after a step of the clock optimizer."""
+        """End the step after the clock optimizer's step."""
         if self.source is StepSource.OPTIMIZER:
             self.end_step()
 
     def backward_began(self) -> None:
-        """Arrange that the step ends with the root's backward, which has just begun, if there is no optimizer."""
+        """Arrange for the step to end with the backward pass that has just begun, if there is no optimizer."""
         if self._closed or self.source is not StepSource.BACKWARD:
             return
         task = private.graph_task_id()
-        if task != self._backward_task:  # a backward through several outputs or forwards is reported several times
+        if task != self._backward_task:  # a backward pass through several outputs is reported several times
             self._backward_task = task
-            # The callback queues itself again, so that it runs after all other callbacks at the end of the backward.
+            # The callback queues another one, so that the step ends after all other callbacks of the backward pass.
             private.at_end_of_backward(lambda: private.at_end_of_backward(self.no_optimizer_steps))
 
     def no_optimizer_steps(self) -> None:
-        """End the step after the root's backward, or after a forward without a backward, if there is no optimizer."""
+        """End the step after a backward pass, or after a forward pass without one, if there is no optimizer."""
         if self.source is StepSource.BACKWARD:
             self.end_step()
 
@@ -114,29 +114,29 @@ class StepFinalizer:
 
     @torch.no_grad()
     def _merge_over_ranks(self, hooks: Sequence[AttachedHook]) -> None:
-        """Merge the partial results of observers over ranks in one collective. All ranks call this, or none does."""
+        """Merge the partial results of observers across ranks in one collective. All ranks call this, or none does."""
         model, parts = self._installer.environment.model.root(), [h.partials for h in hooks if h.partials is not None]
         if not parts or model is None:
             return
         device = device_of(model)
         given = [one.part(device) for one in parts]
         how = [{n: p.merge for n, p in one.declared.items()} | {"fired": "max"} for one in parts]
-        # The digest of the plan is merged too, since ranks with different plans would mix up their numbers here.
+        # The digest of the plan is merged too, because ranks with different plans would merge unrelated numbers.
         *merged, plans = ranks.merge([*given, {"plan": self._digest}], [*how, {"plan": "max"}])
         if not torch.equal(plans["plan"], self._digest):
-            raise RanksError("the ranks now have different plans", remedy="make each change of the plan on every rank")
+            raise RanksError("the ranks now have different plans", remedy="make each change to the plan on every rank")
         for one, whole in zip(parts, merged, strict=True):
             one.take_whole(whole)
 
     @torch.no_grad()
     def _report(self, hook: AttachedHook, fired: bytearray, merged: dict[str, Tensor] | None) -> Tensor | None:
-        """Turn the merged partial results of a two-phase observer into numbers; return where its trigger tripped."""
+        """Compute numbers from a two-phase observer's merged partial results. Return where its trigger tripped."""
         if merged is None:
             return None
         resolved, trip = hook.resolved, None
         definition, device = resolved.definition, merged["fired"].device
         columns: Callable[[], dict[str, Tensor]] = partial(hook.call, merged, {})
-        # Without state and trigger, the numbers can be computed when they are first read, once their count is known.
+        # Without state and a trigger, the numbers can be computed when they are first read, once their count is known.
         lazy = hook.width and definition.batched is not None and not definition.state and not definition.trigger
         if not lazy:
             try:
@@ -152,9 +152,9 @@ class StepFinalizer:
         return trip if definition.trigger else None
 
     def _look_for_trips(self, trips: list[tuple[AttachedHook, Tensor]]) -> None:
-        """Record the step in which a trigger tripped, if a hook or a flight recorder waits for a trip."""
+        """Record the step in which a trigger tripped, if a hook or a flight recorder is waiting for a trip."""
         environment, flights = self._installer.environment, self._recorder.flights
-        # All ranks must decide the same, whether or not they have a flight recorder.
+        # All ranks must make the same decision, whether or not they have a flight recorder.
         awaited = (
             flights or environment.errors.shared or any(h.hook.when.after_trip for h in self._installer.hooks.values())
         )

@@ -26,7 +26,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class OptimizerStep:
-    """Run the hooks of one rig before and after the step of one optimizer."""
+    """Run one rig's hooks before and after the step of one optimizer."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class OptimizerStep:
     ) -> None:
         self._targets = StepTargets(name, installer.environment.model, resolve_again)
         self._installer = installer
-        #: called after the step if this optimizer is the clock, else None
+        #: function to call after the step if this optimizer is the clock; None otherwise
         self._end = end
         #: an optimizer whose step calls super().step() fires its hooks twice; the frame identifies the outer step
         self._depth = 0
@@ -56,7 +56,7 @@ class OptimizerStep:
 
     @property
     def running(self) -> bool:
-        """Return True if the step is on the call stack; a step that raised is not."""
+        """Return True if the step is on the call stack. A step that raised an error is not."""
         return self._under_way(sys._getframe(1))
 
     def _under_way(self, frame: FrameType | None) -> bool:
@@ -73,19 +73,19 @@ class OptimizerStep:
             handle.remove()
 
     def set_hooks(self, hooks: Iterable[AttachedHook]) -> None:
-        """Set the hooks to run: those at step points, in plan order."""
+        """Set the hooks to run. Only hooks at step points are used, in plan order."""
         hooks = [hook for hook in hooks if hook.hook.point.side == "step"]
         if hooks != self._hooks:
             self._hooks, self._fires = hooks, {}
             self._targets.clear()
 
     def silence(self) -> None:
-        """Disable the hooks while PyTorch iterates over them and they cannot be removed."""
+        """Disable the hooks while PyTorch iterates over them, because they cannot be removed during iteration."""
         self._hooks, self._end = [], None
         self._before.clear()
 
     def _nested(self) -> bool:
-        """Return True for a step inside the running step. A step that raised never ended, so it is reset here."""
+        """Return True for a step inside the running step. Otherwise, reset any earlier step that raised an error."""
         frame = sys._getframe(2)  # the optimizer's step that called `_pre`
         if self._under_way(frame.f_back):
             return True
@@ -127,9 +127,10 @@ class OptimizerStep:
         return loss
 
     def _agree(self, *points: str) -> None:
-        """Raise on every rank an error that happened on one rank.
+        """Raise an error on every rank if one rank had an error.
 
-        Without `points`, this runs before the optimizer changes a weight. With `points`, only hooks at them count.
+        Without `points`, this method runs before the optimizer changes a weight. With `points`, it considers only hooks
+        at these points.
         """
         errors = self._installer.environment.errors
         if not errors.shared:
@@ -268,7 +269,7 @@ class OptimizerStep:
                 _replace(parameter, self._fire(site)(local(grad)))
 
     def _parts(self, hook: AttachedHook, sites: list[Site], given: list[Tensor | None]) -> None:
-        """Measure this rank's parts of tensors that are spread over ranks. They are merged when the step ends."""
+        """Measure this rank's parts of tensors that are spread across ranks. Results are merged when the step ends."""
         mine: list[Site] = []
         parts: list[Tensor | None] = []
         for site, tensor in zip(sites, given, strict=True):
@@ -292,7 +293,7 @@ class OptimizerStep:
                 self._fire(site)(part)
 
     def _over_hook(self, hook: AttachedHook, reached: Reached) -> None:
-        """Measure all targets of the hook together, then apply the result to each."""
+        """Measure all of the hook's targets together, then apply the result to each target."""
         measure = hook.definition.measure
         assert measure is not None
         given = []
@@ -335,7 +336,7 @@ def _part(grad: Tensor | None) -> Tensor | None:
 
 
 def _replace(parameter: Tensor, out: Tensor | None) -> None:
-    """Replace this rank's part of the gradient by the tensor that a modifier returned."""
+    """Replace this rank's part of the gradient with the tensor that a modifier returned."""
     if out is None:
         return
     if parameter.grad is not None and is_sharded(parameter.grad):
@@ -345,7 +346,7 @@ def _replace(parameter: Tensor, out: Tensor | None) -> None:
 
 
 def _sum(parameters: Iterable[Tensor]) -> None:
-    """Sum gradients over ranks where each rank holds a summand, because the optimizer uses the sum."""
+    """Sum gradients across ranks if each rank holds only one summand, because the optimizer uses the sum."""
     for parameter in parameters:
         if parameter.grad is not None:
             whole = reduce_partial(parameter.grad)
@@ -354,7 +355,7 @@ def _sum(parameters: Iterable[Tensor]) -> None:
 
 
 def _unscale(optimizer: Optimizer) -> None:
-    """Remove the loss scale from the gradients now. A fused optimizer would do it in its step, after the hooks."""
+    """Remove the loss scale from the gradients now. A fused optimizer would remove it in its step, after the hooks."""
     scale = private.pending_scale(optimizer)
     if scale is None:
         return
@@ -369,7 +370,7 @@ def _unscale(optimizer: Optimizer) -> None:
 def _is_ignored(optimizer: Optimizer, kwargs: Any) -> bool:
     """Return True for a step that does not count.
 
-    GradScaler lets a fused optimizer skip a step. DCP runs a step without effect to create the optimizer's state.
+    GradScaler can make a fused optimizer skip a step. DCP runs a step without effect to create the optimizer's state.
     """
     skipped = private.found_inf(optimizer)
     if skipped is not None and skipped.item():  # this waits for the device, as GradScaler does for other optimizers

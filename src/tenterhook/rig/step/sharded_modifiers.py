@@ -1,4 +1,4 @@
-"""Run two-phase modifiers on tensors that are spread over ranks: measure, merge many in one collective, then apply."""
+"""Run two-phase modifiers on tensors that are spread across ranks: measure, merge in one collective, then apply."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class _Waiting:
 
 
 class MergeBatch:
-    """Collect modifiers for one merge over ranks.
+    """Collect modifiers for one merge across ranks.
 
-    Two modifiers with a common target cannot be in one batch. The batches depend only on the plan and on the targets of
-    all ranks, so they are the same on every rank.
+    Two modifiers with a common target cannot be in the same batch. The batches depend only on the plan and on the
+    targets of all ranks, so they are the same on every rank.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class MergeBatch:
             self.finish()
 
     def add(self, hook: AttachedHook, reached: Reached) -> None:
-        """Measure this rank's parts of the hook's targets. A site without a part or a gradient adds nothing."""
+        """Measure this rank's parts of the hook's targets. A site without a local part or a gradient adds nothing."""
         measure, wanted, given = hook.definition.measure, hook.in_phase(), []
         assert measure is not None
         columns = {n: identity(p, len(hook.sites), reached.device) for n, p in hook.definition.partials.items()}
@@ -67,7 +67,7 @@ class MergeBatch:
         self._names.update(hook.names)
 
     def finish(self) -> None:
-        """Merge the results over ranks, and apply the modifiers."""
+        """Merge the results across ranks, and apply the modifiers."""
         if not self._waiting:
             return
         waiting, self._waiting, self._names = self._waiting, [], set()
@@ -82,7 +82,7 @@ class MergeBatch:
 
 
 def reduce_rows(column: Tensor, how: str) -> Tensor:
-    """Reduce all rows to one. A norm of norms is equal to that of `torch.nn.utils.clip_grad_norm_`, bit for bit."""
+    """Reduce all rows to one. A norm of norms equals that of `torch.nn.utils.clip_grad_norm_`, bit for bit."""
     if how == "sum":
         return column.sum(0, keepdim=True)
     return column.amax(0, keepdim=True) if how == "max" else torch.linalg.vector_norm(column, dim=0, keepdim=True)

@@ -17,9 +17,9 @@ from tenterhook.rig.runtime.environment import TrainedModel
 
 
 class Reached(NamedTuple):
-    """Hold sites and their parameters in the order of slots.
+    """Hold sites and their parameters in slot order.
 
-    They are two lists, since one tuple for each site would trigger the garbage collector.
+    They are in two lists, because one tuple for each site would trigger the garbage collector.
     """
 
     sites: list[Site]
@@ -34,7 +34,8 @@ class Reached(NamedTuple):
 class _Decision(NamedTuple):
     """Remember which sites the step applies to, and for which parameters that was decided.
 
-    Parameters are stored by id, so that they are not kept alive; the optimizer keeps its own parameters alive.
+    Only the ids of parameters are stored, so that the parameters are not kept alive. The optimizer keeps its own
+    parameters alive.
     """
 
     awake: list[Site]
@@ -44,7 +45,7 @@ class _Decision(NamedTuple):
 
 
 class StepTargets:
-    """Find the sites to which the step of one optimizer applies."""
+    """Find the sites to which one optimizer's step applies."""
 
     def __init__(self, optimizer: str, model: TrainedModel, resolve_again: Callable[[], None]) -> None:
         self._optimizer = optimizer
@@ -57,17 +58,17 @@ class StepTargets:
         self._decisions, self._held = {}, {}
 
     def begin_step(self) -> None:
-        """Check, once in a step, which optimizer holds which parameter."""
+        """Check which optimizer holds which parameter, once per step."""
         held = optimizer_of(self._model.optimizers())
         if held != self._held:
             self._decisions, self._held = {}, held
 
     def reached_by(self, hook: AttachedHook) -> Reached:
-        """Return the sites of a hook to which this optimizer's step applies."""
+        """Return those of a hook's sites to which this optimizer's step applies."""
         awake, parameters = self._awake(hook)
         decision = self._decisions.get(hook)
         if decision is not None and decision.awake == awake and decision.ids == list(map(id, parameters)):
-            there = cast(list[Tensor], parameters)  # no parameter is None, since no stored id is that of None
+            there = cast(list[Tensor], parameters)  # no parameter is None, because no stored id is that of None
             if all(p.requires_grad for p in there):
                 mine = decision.mine
                 return Reached(list(compress(awake, mine)), list(compress(there, mine)), decision.sharded)
