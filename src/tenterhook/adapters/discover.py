@@ -19,8 +19,9 @@ OnModel = Callable[[nn.Module, list[Optimizer]], None]
 class Discovery:
     """Call `on_model` for each model that is trained, at the beginning of an optimizer step.
 
-    The first call for a model happens when all optimizers that hold its parameters have started their first step, or
-    when one of them steps for the second time. Each optimizer that starts later causes another call.
+    The first call for a model happens when all optimizers that hold its parameters have started their first step. If
+    one of them steps a second time before that, the call happens then. Each optimizer that starts later causes another
+    call.
     """
 
     def __init__(self, on_model: OnModel) -> None:

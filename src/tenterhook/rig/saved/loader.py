@@ -25,7 +25,7 @@ from tenterhook.rig.saved.renaming import Renaming
 from tenterhook.rig.saved.schema import Header, SavedClock, SavedHook
 from tenterhook.rig.saved.writer import ROWS, fingerprint_of, surroundings
 
-#: a hook is not read if it has more saved targets than FEW and more than TIMES as many as its targets on the model
+#: a hook is not read if the number of its saved targets exceeds both FEW and TIMES its number of targets on the model
 FEW, TIMES = 4096, 4
 #: kinds of entries that hold state and not only counts
 STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
