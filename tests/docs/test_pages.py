@@ -85,3 +85,8 @@ def test_a_page_is_rewritten_with_what_is_printed() -> None:
     assert with_it == block("python", "print(2)") + "\n" + block("text", "2") + "words\n" + block(
         "python", "print(3)") + block("text", "3") + block("console", "$ echo x\nx\n$ echo z\nz")  # fmt: skip
     run(with_it, "page")
+
+
+def test_a_shortened_output_stays_short() -> None:
+    page = block("console", "$ printf 'new\\nW1116 torchrun\\nTraceback x\\n'\nold\n...")
+    assert rewritten(page, "page") == block("console", "$ printf 'new\\nW1116 torchrun\\nTraceback x\\n'\nnew\n...")

@@ -111,7 +111,10 @@ def rewritten(page: str, name: str) -> str:
             new = [
                 line
                 for command, printed, listed in outcome
-                for line in (f"$ {command}", *(listed if same(printed, listed) else printed).splitlines())
+                for line in (
+                    f"$ {command}",
+                    *(listed.splitlines() if same(printed, listed) else shortened(printed, listed)),
+                )
             ]
             edits.append((block.line - 1, block.end - 1, new))
         elif text is not None:
@@ -123,6 +126,15 @@ def rewritten(page: str, name: str) -> str:
     for start, end, new in reversed(edits):
         lines[start:end] = new
     return "\n".join(lines) + "\n"
+
+
+def shortened(printed: str, listed: str) -> list[str]:
+    """Leave out what torchrun reports about a failed rank, if the page leaves it out with three dots."""
+    lines = printed.splitlines()
+    if listed.splitlines()[-1:] != ["..."]:
+        return lines
+    end = next((i for i, line in enumerate(lines) if re.match(r"[WE]\d{4} |Traceback ", line)), len(lines))
+    return [*lines[:end], "..."]
 
 
 def commands(block: Block) -> Iterator[tuple[str, str]]:
