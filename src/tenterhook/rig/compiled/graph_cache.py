@@ -38,7 +38,7 @@ class Graphs:
 class Cost:
     """Describes the cost of a hook in compiled code.
 
-    A graph callback never breaks a graph, and firing it never causes a recompilation.
+    A graph callback never causes a graph break, and firing it never causes a recompilation.
     """
 
     #: number of targets that compiled code calls, each through its own graph callback
@@ -74,14 +74,14 @@ def cost(resolved: ResolvedHook, view: ModelView) -> Cost:
 
 #: finalizers of the objects that were passed to `watch`, by id
 _watched: dict[int, weakref.finalize[Any, Any]] = {}
-#: True if compiled code already checked for new hooks before the first `watch`
+#: True if the check for new hooks was already enabled before the first `watch`
 _looked = False
 
 
 def watch(whose: object) -> bool:
-    """Make code that is compiled from now on check for hooks that are added later.
+    """Enable the check for hooks that are added later, in all code that is compiled from now on.
 
-    By default, PyTorch skips this check to save time. Returns False if the compiler is not loaded yet.
+    By default, PyTorch skips this check to save time. Return False if the compiler is not loaded yet.
     """
     global _looked
     if not dynamo.may_compile():
@@ -94,7 +94,7 @@ def watch(whose: object) -> bool:
 
 
 def unwatch(whose: object) -> None:
-    """Undo `watch`. The last call restores the previous setting."""
+    """Undo `watch`. When no watched object remains, the previous setting is restored."""
     if id(whose) in _watched:
         _watched[id(whose)]()
 
@@ -122,7 +122,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def in_graphs(module: nn.Module) -> bool:
-    """Return True if a graph that was inspected earlier ran modules of this class, even if it was dropped since."""
+    """Return True if a graph inspected earlier ran a module of this class, even if the graph has since been dropped."""
     return id(type(module)) in _met
 
 

@@ -26,8 +26,8 @@ NONE = -1
 class Change(NamedTuple):
     """Describes the replacement of a value.
 
-    `new` is the tensor that is passed on. If a gradient must flow back, `given` and `made` are the input and the output
-    of the autograd graph that the hooks built.
+    `new` is the tensor that replaces the value. If a gradient must flow back, `given` and `made` are the input and the
+    output of the autograd graph that the hooks built.
     """
 
     new: Tensor
@@ -69,7 +69,7 @@ class GraphCallback:
     def change(self, x: Tensor, call: int, leaf: int, *, records: bool, needs_grad: bool) -> Change | None:
         """Return the replacement for a value, or None to keep it.
 
-        Autograd does not record inside an operation. `records` is True if autograd records outside the operation.
+        Autograd records nothing inside a custom operation. `records` is True if autograd records the surrounding code.
         `needs_grad` is True if the backward pass will send a gradient through this value.
         """
         return None
@@ -77,13 +77,13 @@ class GraphCallback:
     def on_gradient(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
         """Return the replacement for a gradient, or None to keep it.
 
-        The operation always returns a new tensor. Unlike `observe`, it cannot mutate the token instead, because
-        autograd does not allow a backward pass to mutate tensors from the forward pass.
+        The operation always returns a new tensor. It cannot mutate the token, as `observe` does, because autograd does
+        not allow a backward pass to mutate tensors from the forward pass.
         """
         return None
 
     def skip(self, why: str) -> None:
-        """Handle a call that has no tensor, or no tensor that requires a gradient."""
+        """Record that the call was skipped, with the reason."""
 
 
 class EntryCallback(GraphCallback):
@@ -150,7 +150,7 @@ def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: boo
 
 
 def _change_back(grad: Tensor, change: Tensor) -> Tensor:
-    """Run the backward pass of the graph that the hooks built. Other leaves of this graph also receive gradients."""
+    """Run the backward pass of the graph that the hooks built. Its other leaf tensors also receive gradients."""
     number = int(change)
     if number == NONE:
         return _owned(None, grad)

@@ -22,7 +22,7 @@ class GraphTracker:
         self.is_watching = False
 
     def watch(self, registrations: Iterable[Registration]) -> None:
-        """Make compiled code notice every hook, if the compiler is loaded."""
+        """Enable the check for new hooks and drop outdated graphs, if the compiler is loaded."""
         self.is_watching = watch(self)
         if self.is_watching:
             owners = ((one, one.target.owner()) for one in registrations)
@@ -33,9 +33,10 @@ class GraphTracker:
         unwatch(self)
 
     def update(self) -> None:
-        """Drop the graphs that no longer match the registrations. PyTorch compiles each one again at its next call.
+        """Drop the graphs that no longer match the registrations.
 
-        A registration that is part of compiled code stays installed from then on, whether or not a hook is due.
+        PyTorch compiles each dropped graph again at its next call. Once compiled code includes a registration, the
+        registration stays installed, even if no hook is due.
         """
         if not self.touched:
             return

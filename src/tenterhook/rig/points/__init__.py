@@ -1,1 +1,1 @@
-"""Registers hooks with PyTorch. Each family of points has its own file."""
+"""Registers hooks with PyTorch. Each group of related points has its own file."""

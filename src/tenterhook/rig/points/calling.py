@@ -1,4 +1,4 @@
-"""Calls actions, checks their return values, detects in-place changes, counts firings, and adds the place to errors."""
+"""Calls actions, checks their return values, detects in-place changes, counts firings, and adds locations to errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tenterhook.torch_internals import is_functorch, read_version, version
 #: takes a value or None; returns the replacement, or None to keep the value
 Fire = Callable[[Any], Any]
 
-#: the change made by a modifier is measured in one step out of this many
+#: the size of a modifier's change is measured once in this many steps
 SAMPLED = 10
 
 
@@ -42,7 +42,7 @@ def make_fire(site: Site, *, captured: bool = False) -> Fire:
 
 
 def chain(fires: Sequence[Fire]) -> Fire:
-    """Return a function that calls all functions in order and passes each replacement to the next function."""
+    """Return a function that calls the given functions in order and passes each replacement to the next function."""
     if len(fires) == 1:
         return fires[0]
 
@@ -59,9 +59,9 @@ def chain(fires: Sequence[Fire]) -> Fire:
 
 
 def _acting_plainly(site: Site) -> Fire:
-    """Return the fastest function, for the most common case.
+    """Return the fast-path function, which handles the most common case.
 
-    In this case, the action takes only the value, fires in every phase, and raises its errors.
+    The action takes only the value and fires in every phase, and `on_error` is "raise".
     """
     attached = site.attached
     call, clock, tick = attached.call, attached.clock, attached.clock.tick
@@ -94,7 +94,10 @@ def _acting_plainly(site: Site) -> Fire:
 
 
 def _acting(site: Site) -> Fire:
-    """Return the function that calls a plain function or a named modifier, and handles inactive hooks and contexts."""
+    """Return the general function for plain functions and named modifiers.
+
+    It does nothing if the hook is inactive, and passes the context to actions that take one.
+    """
     attached, ctx, clock = site.attached, site.ctx, site.attached.clock
     call, always = attached.call, attached.resolved.phase == "any"
 
@@ -182,7 +185,7 @@ def _measuring(site: Site) -> Fire:
 
 
 def _two_phase(site: Site) -> Fire:
-    """Return the function that calls a two-phase modifier at a point where one tensor is the whole target."""
+    """Return the function that calls a two-phase modifier at a point where nothing is merged across ranks."""
     attached, measure = site.attached, site.attached.definition.measure
     assert measure is not None
 
@@ -223,9 +226,9 @@ def apply(site: Site, x: Tensor, merged: Any) -> Tensor | None:
 
 
 def make_replay(site: Site) -> Callable[[ForwardPass], Fire]:
-    """Return a function that takes a forward pass and returns the function that modifies values in its recomputation.
+    """Return a function that takes a forward pass and returns the function that repeats the modifications of that pass.
 
-    A recomputation counts and writes nothing.
+    A recomputation changes no counters or state, and emits nothing.
     """
     attached, ctx = site.attached, site.ctx
     definition = attached.definition
@@ -294,7 +297,7 @@ def _is_observed(site: Site, x: Tensor) -> bool:
 
 
 def _placed(ctx: Context, x: Tensor) -> Context:
-    """Set the device of the context's state to that of the value, and return the context."""
+    """Set the device of the context's state to the device of the value, and return the context."""
     state: Any = ctx.state
     state.device = x.device
     return ctx

@@ -20,7 +20,7 @@ NOTHING_NEEDS_GRAD = "no tensor in this call requires a gradient"
 
 
 class GradientHooks:
-    """Makes tensor hooks for a list of sites, one for each leaf of each call."""
+    """Creates one tensor hook for each leaf of each call. The tensor hook fires all given sites."""
 
     def __init__(self, sites: Sequence[Site], clock: StepClock) -> None:
         self.sites = sites
@@ -34,16 +34,16 @@ class GradientHooks:
         return grad.clone() if self._may_keep else grad
 
     def begin(self) -> int | None:
-        """Return the number of a new call.
+        """Begin a call and return its number.
 
-        A reentrant checkpoint calls the module twice, first without gradients. Only the first call is counted.
+        A reentrant checkpoint calls the module twice, first with gradients disabled. Only the first call is counted.
         """
         if not self._calls.contexts:
             return 0
         return self._calls.begin() if graph_task_id() == -1 else self._calls.recomputed()
 
     def on(self, tensor: Tensor, call: int | None, leaf: int) -> Fire:
-        """Return the hook for one leaf of a call."""
+        """Return the tensor hook for one leaf of a call."""
         if not self._calls.contexts:
             return self._fire
         keeps = self._keeps
@@ -60,7 +60,7 @@ class GradientHooks:
         return on_gradient
 
     def at(self, grad: Tensor | None, call: int | None, leaf: int, value: Tensor | None) -> Tensor | None:
-        """Fire for the gradient of one leaf of a call."""
+        """Fire the hooks on the gradient of one leaf of a call."""
         self._calls.place(call, leaf)
         contexts = [site.ctx for site in self._keeps if site.ctx is not None]
         for ctx in contexts:
@@ -80,7 +80,7 @@ class GradientHooks:
             self._hook_with_base(tensor, tensor, fire)
 
     def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
-        """Hook a view of the tensor and return the view. The view's gradient comes only from uses of the view.
+        """Hook a view of the tensor and return the view. Only uses of the view contribute to its gradient.
 
         `key` identifies the place, for example a module and a point. If two rigs have hooks at the same place, the
         second rig hooks the first rig's view.
@@ -97,7 +97,7 @@ class GradientHooks:
     def _hook_with_base(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
         """Hook a tensor and its base, because autograd drops the hooks of a view that is changed in place."""
         base = private.view_base(hooked)
-        # A leaf cannot be changed in place through a view, and version counters cannot be kept inside torch.func.
+        # A leaf tensor cannot be changed in place through a view. Inside torch.func, version counters cannot be stored.
         if base is None or base.grad_fn is None or private.is_functorch(tensor):
             hooked.register_hook(fire)
             return

@@ -35,14 +35,14 @@ class ValueCallback(GraphCallback):
         super().__init__()
         self._dispatcher = LeafDispatcher((), (), clock)
         self._call = 0
-        #: True once a hook may change the value; never reset, so that the graph is not compiled again
+        #: True once a hook may change the value; never reset, because a reset would cause a recompilation
         self.changes = False
 
     def set_hooks(self, dispatcher: LeafDispatcher) -> None:
         self._dispatcher = dispatcher
 
     def allow_for(self, sites: Sequence[Site]) -> None:
-        """Allow for changes to the value if one of these sites may change it."""
+        """Set `changes` if one of these sites may change the value."""
         self.changes = self.changes or any(s.attached.definition.modifies for s in sites)
 
     def traced(self, tree: Any, where: str) -> Any:
@@ -122,20 +122,20 @@ class GradientCallback(GraphCallback):
         self._hooks = GradientHooks((), clock)
         self._generation = 0
         self._served: dict[int, GradientHooks] = {}
-        #: True once an action needs the forward values; never reset, so that the graph is not compiled again
+        #: True once an action needs the forward values; never reset, because a reset would cause a recompilation
         self.keeps = False
 
     def set_hooks(self, hooks: GradientHooks) -> None:
         """Use these hooks from now on.
 
-        A backward pass uses the hooks of its forward pass, so the last `KEPT` sets of hooks are kept.
+        A backward pass uses the hooks that were set at its forward pass, so the last `KEPT` sets of hooks are stored.
         """
         self._generation += 1
         self._served[self._generation] = self._hooks = hooks
         self._served.pop(self._generation - KEPT, None)
 
     def allow_for(self, sites: Sequence[Site]) -> None:
-        """Keep the forward values if the action of one of these sites needs them."""
+        """Set `keeps` if the action of one of these sites needs the forward values."""
         self.keeps = self.keeps or any(s.attached.definition.needs_value for s in sites)
 
     def traced(self, module: nn.Module, output: Any) -> Any:
@@ -152,7 +152,7 @@ class GradientCallback(GraphCallback):
             if not x.requires_grad:
                 return None
             found = True
-            # Hook a copy and not a view, because autograd drops the hooks of a view that is changed in place. If two
+            # Hook a copy, not a view, because autograd drops the hooks of a view that is changed in place. If two
             # rigs have hooks at the same place, the second rig hooks the first rig's copy.
             alias: Any = x if getattr(x, "_tenterhook_owner", None) is module else x.clone()
             alias._tenterhook_owner = module

@@ -1,9 +1,10 @@
 """Implements the point `grad_input`: the contribution of a call to the gradients of its inputs.
 
-A modifier hooks an alias of each input. An observer must not use aliases, because autograd would then sum the
-contribution of this call separately. A sum of floats in another order can differ in the last bits. Instead, `uses_of`
-finds the autograd nodes of the call that use an input. Hooks on these nodes sum the gradients that the nodes send to
-the input. An input that the call returns unchanged has no such node, so a view of the input is returned instead.
+For a modifier, a tensor hook is registered on an alias of each input. An observer must not use aliases, because
+autograd would then sum the contribution of this call separately. Adding floats in a different order can change the last
+bits of the sum. Instead, `uses_of` finds the autograd nodes of the call that use an input. Hooks on these nodes sum the
+gradients that the nodes send to the input. If the call returns an input unchanged, a view of the input is returned
+instead, because returning a tensor creates no node.
 """
 
 from __future__ import annotations
@@ -61,16 +62,16 @@ class Contribution:
         self._edge = edge
         self._sites = sites
         self._nodes = 0
-        #: number of missing nodes and the sum so far, by graph task id; one backward pass may run inside another
+        #: number of nodes still to run and the sum so far, by graph task id; one backward pass may run inside another
         self._running: dict[int, tuple[int, Tensor | None]] = {}
         self._waits = False
         for node, index in uses:
             self._listen(node, index)
 
     def wait_for(self, tensor: Tensor) -> None:
-        """Fire when the gradient of the input is complete, after the parameters of this call have their gradients.
+        """Fire when the gradient of the input is complete, after the call's parameters have received their gradients.
 
-        For a leaf, that is the end of the backward pass.
+        If the input is a leaf tensor, fire at the end of the backward pass.
         """
         self._waits = True
         if tensor.grad_fn is None:
@@ -95,7 +96,7 @@ class Contribution:
 
         def on_gradients(grad_inputs: Sequence[Tensor | None], grad_outputs: Any) -> None:
             self._add(grad_inputs[index])
-            if is_grad_enabled():  # with create_graph, the node's backward may also use the input
+            if is_grad_enabled():  # with create_graph=True, the node's backward function may use the input too
                 made = [g for g in grad_inputs if g is not None]
                 for later, place in uses_of({self._edge}, made, start)[self._edge]:
                     self._listen(later, place)
@@ -121,7 +122,7 @@ class Contribution:
             self.finish(task)
 
     def finish(self, task: int) -> None:
-        """Fire with the sum from one backward pass, unless this was already done."""
+        """Fire the hooks with the sum for one backward pass, unless they have already fired for it."""
         if task in self._running:
             _, total = self._running.pop(task)
             self._fire(total)
@@ -132,9 +133,9 @@ def _sum(total: Tensor, part: Tensor) -> Tensor:
 
 
 class Waiting:
-    """Finishes the contributions of all calls that take an input. It is registered as a tensor hook on the input.
+    """Finishes the contributions of all calls that take the same input. Registered as a tensor hook on that input.
 
-    It holds only weak references to the contributions, because the autograd nodes keep the contributions alive.
+    Contains only weak references to the contributions, because the autograd nodes keep the contributions alive.
     """
 
     def __init__(self) -> None:
@@ -201,7 +202,7 @@ class Consumers:
 
     @property
     def _under_way(self) -> list[Call]:
-        """Return this thread's running calls, innermost last. There may be several: a module may call itself."""
+        """Return this thread's running calls, innermost last. There may be several, since a module may call itself."""
         stack: list[Call] | None = getattr(self._calls, "stack", None)
         if stack is None:
             stack = self._calls.stack = []
@@ -268,7 +269,7 @@ def grad_input_dispatch(sites: Sequence[Site], clock: StepClock) -> Callable[...
 
 
 class GradInputRegistration(ModuleRegistration):
-    """Registers hooks at `grad_input`: on input aliases if a hook may modify the gradient, otherwise on nodes."""
+    """Registers hooks at `grad_input`: on input aliases if a hook may modify gradients, otherwise on autograd nodes."""
 
     stage = 1
 

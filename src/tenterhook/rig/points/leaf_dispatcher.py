@@ -30,12 +30,12 @@ class CallCounter:
         self._clock = clock
         self._step = -1
         self._next = 0
-        #: number of the call in each pass that may be recomputed; None if the pass has several calls
+        #: for each pass that may be recomputed, the number of its call; None if the pass has several calls
         self._of_pass: weakref.WeakKeyDictionary[ForwardPass, int | None] = weakref.WeakKeyDictionary()
         self.contexts = [s.ctx for s in sites if s.ctx is not None]
 
     def begin(self) -> int:
-        """Return the number of a new call."""
+        """Begin a call and return its number."""
         if self._step != self._clock.step:
             self._step, self._next = self._clock.step, 0
         self._next += 1
@@ -49,12 +49,12 @@ class CallCounter:
         return 0 if self._next == 1 and self._step == self._clock.step else None
 
     def place(self, call: int | None, leaf: int) -> None:
-        """Set the call and the leaf in all contexts."""
+        """Set the call number and the leaf index in all contexts."""
         for ctx in self.contexts:
             ctx._call, ctx.leaf = call, leaf
 
     def begin_replay(self, forward: ForwardPass, leaf: int) -> None:
-        """Set the call, the leaf and the step of the original forward pass in all contexts."""
+        """Set the call number, the leaf index, and the step of the original forward pass in all contexts."""
         for ctx in self.contexts:
             ctx._call, ctx.leaf, ctx._step = self._of_pass.get(forward), leaf, forward.step
 
@@ -78,7 +78,7 @@ def numbered(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fir
 
 
 class LeafDispatcher:
-    """Fires hooks on the tensor leaves of each call to a target. In a recomputation, repeats only modifications."""
+    """Fires hooks on the tensor leaves of each call to a target. In a recomputation, only repeats modifications."""
 
     def __init__(self, active: Sequence[Site], serving: Sequence[Site], clock: StepClock) -> None:
         self._clock = clock
@@ -88,7 +88,7 @@ class LeafDispatcher:
         self._replays = [(s, make_replay(s)) for s in serving if s.attached.modifies_forward]
         self._may_keep = any(may_keep(s) for s in active)
         self._modifiers = frozenset(s.attached for s in active if s.attached.modifies_forward)
-        #: the function for every call if no action takes a context, else None
+        #: the function to use for every call if no action takes a context, else None
         self.always = None if self._calls.contexts else self._fire
 
     def begin(self) -> Fire | None:
@@ -103,7 +103,7 @@ class LeafDispatcher:
         return self._fire is None
 
     def enter(self) -> int:
-        """Return the number of a new call from compiled code."""
+        """Begin a call from compiled code and return its number."""
         return self._calls.begin() if self._calls.contexts and not self.idle else 0
 
     def at(self, call: int, leaf: int) -> Fire:
@@ -146,9 +146,9 @@ class LeafDispatcher:
         return visit
 
     def changed(self, new: Any) -> None:
-        """Record that hooks changed a value, if this happened inside an activation checkpoint.
+        """Record that the forward pass may be recomputed, if hooks changed a value inside an activation checkpoint.
 
-        A checkpoint disables gradients during the forward pass, or installs hooks for saved tensors.
+        A checkpoint either runs the forward pass with gradients disabled or installs saved-tensor hooks.
         """
         if is_grad_enabled() and private.saved_tensors_hooks(False) is None:
             return
@@ -162,8 +162,8 @@ class LeafDispatcher:
                 tensor.register_hook(KeepAlive(forward))
 
     def fire_on_tree(self, tree: Any, fire: Fire, where: str) -> Any:
-        """Fire on every tensor in a tree. Return the replacement for the tree, or None to keep it."""
-        if is_exporting():  # an export uses fake tensors
+        """Fire the hooks on every tensor in a tree. Return the replacement for the tree, or None to keep it."""
+        if is_exporting():  # torch.export uses fake tensors
             return None
         if not leaves(tree):
             self.skip(no_tensor(tree, where))
@@ -175,7 +175,7 @@ class LeafDispatcher:
         return new
 
     def replay_on_tree(self, tree: Any) -> Any:
-        """Repeat the hooks' modifications on a recomputed tree. Return its replacement, or None to keep the tree."""
+        """Repeat the hooks' modifications on a recomputed tree. Return the new tree, or None to keep the tree."""
         fire = self.recompute()
         return None if fire is None else map_leaves(tree, fire)
 
@@ -200,13 +200,13 @@ def no_tensor(tree: Any, where: str) -> str:
 
 
 def may_keep(site: Site) -> bool:
-    """Return True if the action might keep its argument. Built-in and two-phase actions do not."""
+    """Return True if the action might keep a reference to its argument. Built-in and two-phase actions never do."""
     definition = site.attached.definition
     return not definition.two_phase and BUILTIN.find(definition.name) is not definition
 
 
 class KeepAlive:
-    """Keeps a forward pass alive as long as its graph exists. As a tensor hook, it does nothing else."""
+    """Keeps a `ForwardPass` alive as long as its autograd graph exists. Called as a tensor hook, it does nothing."""
 
     __slots__ = ("forward",)
 

@@ -1,4 +1,4 @@
-"""Defines the base classes for registrations on module calls."""
+"""Defines the base classes for registrations on modules."""
 
 from __future__ import annotations
 

@@ -19,7 +19,10 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class ParameterRegistration(Registration):
-    """Registers hooks on the parameter with a given name. If another tensor takes the name, the hooks move there."""
+    """Registers hooks on the parameter with a given name.
+
+    If the name is assigned to a different tensor, the hooks move to that tensor.
+    """
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
         super().__init__(target, point, clock, rig, touched)
@@ -33,7 +36,7 @@ class ParameterRegistration(Registration):
         return "_backward_hooks" if self.point == "grad" else "_post_accumulate_grad_hooks"
 
     def tensor(self) -> Tensor | None:
-        """Return the tensor that autograd uses."""
+        """Return the tensor that autograd uses for this parameter."""
         return self.target.parameter()
 
     def _hooks(self) -> dict[int, Any] | None:
@@ -89,7 +92,7 @@ class ParameterRegistration(Registration):
         """Move the hooks to the tensor that now has the parameter's name."""
         hooks: dict[int, Any] = private.tensor_hooks(parameter, self._slot) or {}
         parting, self._parting = self._parting, None
-        if parting is not None and parting.id in hooks:  # `functional_call` has put the previous tensor back
+        if parting is not None and parting.id in hooks:  # `functional_call` restored the previous tensor
             parting, self.handle = self.handle, parting
         if parting is not None:
             parting.remove()
@@ -110,8 +113,8 @@ class ParameterRegistration(Registration):
 class GatheredRegistration(ParameterRegistration):
     """Registers hooks on the tensor that FSDP2 gathers for a forward pass.
 
-    The autograd graph contains the gathered tensor, not the shard. The tensor is found when its module is called. It is
-    the same object in every step.
+    The autograd graph contains the gathered tensor, not the shard. The gathered tensor is found when its module is
+    called. It is the same object in every step.
     """
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
@@ -154,7 +157,7 @@ class GatheredRegistration(ParameterRegistration):
             super().install()
 
     def rebind(self, parameter: Tensor) -> None:
-        """Do nothing. Between steps, the shard has the name. The next forward pass finds the gathered tensor."""
+        """Do nothing. Between steps, the name refers to the shard. The next forward pass finds the gathered tensor."""
 
     def remove(self) -> None:
         super().remove()

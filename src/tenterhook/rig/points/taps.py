@@ -20,13 +20,14 @@ _tables: list[Taps] = []
 def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor:
     """Give a tensor a name, so that hooks at `value` and `value_grad` can reach it.
 
-    Continue with the returned tensor. Without a hook on the tap, the call costs almost nothing.
+    Use the returned tensor in place of `tensor`. If no rig has hooks on taps, the call costs almost nothing.
 
     Args:
         tensor: The tensor to name.
         name: Name of the tap within its module.
-        within: The module that the tap belongs to, usually `self`. A tap `probs` in the module `blocks.3` is the target
-            `blocks.3:probs`. Without `within`, it is the target `:probs` of the model whose forward pass is running.
+        within: The module that the tap belongs to, usually `self`. A tap named `probs` in the module `blocks.3` is the
+            target `blocks.3:probs`. Without `within`, the tap belongs to the model whose forward pass is running, and
+            is the target `:probs`.
 
     Returns:
         `tensor` itself, or the tensor that a hook at `value` returned. If a hook at `value_grad` is active, the result
@@ -35,7 +36,7 @@ def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor
     Raises:
         HookError: The action of a hook on this tap raised an error.
         ContractError: The action changed the tensor in place, or returned something that cannot replace it.
-        RefusedError: A checkpoint recomputes the tap, but its hooks or their state have changed since.
+        RefusedError: A checkpoint recomputes the tap, but its hooks or their state have changed since the forward pass.
 
     Example:
         >>> import torch
@@ -72,7 +73,7 @@ class Taps:
         self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapHooks | None]] = weakref.WeakKeyDictionary()
 
     def set_hooks(self, hooks: list[AttachedHook]) -> None:
-        """Keep only the hooks on taps, in plan order. If these hooks have changed, match all taps again."""
+        """Select the hooks on taps, in plan order. If the selection has changed, match all taps again."""
         hooks = [attached for attached in hooks if attached.on_taps]
         active, before = [attached for attached in hooks if attached.active], self._active
         self._active = active

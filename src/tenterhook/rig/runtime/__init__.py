@@ -1,1 +1,1 @@
-"""Holds the objects that an attached hook uses at run time."""
+"""Defines the objects that an attached hook uses at run time."""

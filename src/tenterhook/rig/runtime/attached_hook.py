@@ -22,7 +22,7 @@ from tenterhook.rig.runtime.hook_state import HookState, Partials, SiteState, de
 from tenterhook.rig.runtime.status import HookEvent, HookStatus
 from tenterhook.rig.runtime.step_clock import StepClock
 
-#: if an action fails at a site, the reason for the site's dormancy begins with this word
+#: if an action fails at a site, the site's dormancy reason begins with this word
 MUTED = "muted"
 
 _OTHERWISE = {
@@ -65,7 +65,7 @@ class Site:
         self.ctx: Context | None = None
         #: True while the site is registered with PyTorch (a hook that is not due in this step is not registered)
         self.installed = False
-        #: why the site is dormant, or None if it is not
+        #: why the site is dormant, or None if it is not dormant
         self.dormant: str | None = None
         self.fired = 0
         self.changed = 0
@@ -78,7 +78,7 @@ class Site:
         self.last = -1
         #: position of the last firing in the order of all firings; comparable only within one step
         self.order = -1
-        #: number of steps in which the site was due; while the site is not dormant, reduced by `attached.due_steps`
+        #: number of steps in which the site was due, minus `attached.due_steps` while the site is not dormant
         self._due = -attached.due_steps
 
     @property
@@ -99,7 +99,10 @@ class Site:
         return self._due + (0 if self.dormant else self.attached.due_steps)
 
     def reset(self, due: int = 0) -> None:
-        """Reset all counters, and set the number of due steps to `due`. Wake the site if its action had failed."""
+        """Reset all counters, and set the number of due steps to `due`.
+
+        Wake the site if it is dormant because its action failed.
+        """
         self.fired = self.changed = self.failed = self.rebound = 0
         self.first = self.last = self.order = -1
         self.skipped = None
@@ -158,20 +161,20 @@ class Site:
 class AttachedHook:
     """Represents a hook that is attached to a model.
 
-    Instances are compared by identity, so a revised hook with the same id is not equal.
+    Instances are compared by identity, so a revised hook is not equal to the original, even if both have the same id.
     """
 
     def __init__(self, resolved: ResolvedHook, environment: Environment) -> None:
         self.resolved = resolved
         self.environment = environment
         self.status = HookStatus.IDLE
-        #: copy of `status.acts`, because every firing reads the value
+        #: copy of `status.acts`, for fast access at each firing
         self.active = False
         #: number of steps in which the hook was due, and the last step that was counted
         self.due_steps = 0
         self.counted = -1
         self.sites: list[Site] = []
-        #: how many sites are dormant
+        #: number of dormant sites
         self.asleep = 0
         self._names: list[str] = []
         definition, params = resolved.definition, dict(resolved.params)
@@ -179,9 +182,9 @@ class AttachedHook:
         self.state = HookState(definition, len(resolved.targets))
         observes = definition.two_phase and not definition.modifies
         self.partials = Partials(definition.partials, len(resolved.targets)) if observes else None
-        #: measures all sites in one call; None at points where their tensors are not available together
+        #: measures all sites in one call; None at points where their tensors are not available at the same time
         self.batch: BatchMeasure | None = None
-        #: how many numbers the hook reports for each site; 0 before the first report
+        #: number of values that the hook reports for each site; 0 before the first report
         self.width = 0
         for target in resolved.targets:
             site = self.add_site(target)
@@ -226,7 +229,7 @@ class AttachedHook:
 
     @property
     def has_registrations(self) -> bool:
-        """Return False for step points, which the optimizer's step calls, and for taps, which are found at run time."""
+        """Return False for step points, which run in the optimizer step, and for taps, which are found at run time."""
         return self.hook.point.side != "step" and not self.on_taps
 
     @property
@@ -235,12 +238,12 @@ class AttachedHook:
 
     @property
     def gradient_watch(self) -> GradientWatch | None:
-        """Return the watch that detects abandoned backward passes, or None if this hook does not need it."""
+        """Return the `GradientWatch` that detects abandoned backward passes, or None if this hook needs none."""
         measures = self.partials is not None and self.hook.point.side == "backward"
         return self.environment.gradients if measures and self.environment.model.has_optimizers else None
 
     def make_batch(self, given: Sequence[Tensor | None] = ()) -> BatchMeasure | None:
-        """Prepare to measure all sites at once. Tensors in `given` replace the parameters of their slots."""
+        """Prepare to measure all sites at once. A tensor in `given` replaces the parameter in the same slot."""
         make = self.definition.batched
         if make is None or self.hook.at not in ("grad_final", "update"):
             return None
@@ -255,12 +258,12 @@ class AttachedHook:
     # -- status ------------------------------------------------------------------------------------------------------
 
     def apply(self, event: HookEvent) -> None:
-        """Move to the status that follows the event."""
+        """Update the status after an event."""
         self.status = self.status.after(event)
         self.active = self.status.acts
 
     def mute(self) -> None:
-        """Switch the hook off. A step in which it has already fired still counts as due."""
+        """Switch the hook off. If the hook already fired in this step, the step still counts as due."""
         if any(site.last == self.clock.step for site in self.sites):
             self.count_due()
         self.apply(HookEvent.MUTE)
@@ -274,7 +277,7 @@ class AttachedHook:
                 site.wake()
 
     def reset(self, *, due_steps: int = 0, counted: int = -1, muted: bool = False) -> None:
-        """Reset the hook to its state right after attaching, or to the given saved counters."""
+        """Reset the hook to its initial state, with the given counters."""
         self.due_steps, self.counted = due_steps, counted
         self.apply(HookEvent.MUTE if muted else HookEvent.UNMUTE)
         self.environment.outdated.add(self)
@@ -327,8 +330,8 @@ class AttachedHook:
     def fail(self, site: Site, error: Exception) -> None:
         """Handle an error in an action: mute the site and warn, or raise an error that names the hook and the target.
 
-        With several ranks, an error on one rank would leave the other ranks waiting in a collective. In this case, the
-        value is left unchanged, and all ranks raise the error together before the optimizer's step.
+        If several ranks train together, raising at once would leave the other ranks waiting in a collective. Instead,
+        the value is left unchanged, and all ranks raise the error together before the next optimizer step.
         """
         site.failed += 1
         place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
@@ -402,7 +405,7 @@ class AttachedHook:
 
     @property
     def _seed_owner(self) -> tuple[str | int, ...]:
-        """Return the first parts of the random seed. They include the rank at points where values differ by rank."""
+        """Return the first parts of the random seed: the hook id, plus the rank where values differ between ranks."""
         recorder = self.environment.recorder
         rank = recorder.rank if recorder is not None and self.hook.at not in GLOBAL_POINTS else 0
         return (self.hook.id, rank) if rank else (self.hook.id,)
@@ -410,11 +413,11 @@ class AttachedHook:
     def _forward_generator(self, target: str, seed: int, device: torch.device) -> torch.Generator:
         """Return a generator whose seed depends on the forward pass.
 
-        A recomputation or a resumed run therefore draws the same numbers.
+        A recomputation or a resumed run therefore draws the same random numbers.
         """
         passes = self.clock.passes
         now = passes.replayed or passes.now
-        # A submodule that is called without the root does not begin a new pass, so the step comes from the clock.
+        # A submodule that is called without the root does not begin a new pass, so the clock's step is used.
         step = self.clock.step if passes.replayed is None else now.step
         generator = torch.Generator(device)
         generator.manual_seed(derive_seed(*self._seed_owner, target, seed, step, now.training, now.index))

@@ -55,7 +55,7 @@ class TrainedModel:
 class GradientWatch:
     """Detects whether a backward pass has produced parameter gradients since the last step.
 
-    If it has, but the gradients are gone before the optimizer steps, that backward pass was abandoned.
+    If the gradients are cleared before the next `optimizer.step()`, the backward pass was abandoned.
     """
 
     def __init__(self, model: TrainedModel) -> None:
@@ -65,7 +65,7 @@ class GradientWatch:
         self._waits = False
 
     def measured(self) -> None:
-        """Check for gradients when the running backward pass ends."""
+        """Schedule a check for gradients at the end of the running backward pass."""
         if not self._waits:
             self._waits = True
             private.at_end_of_backward(self._backward_ended)
@@ -75,14 +75,14 @@ class GradientWatch:
         self.accumulated = self.accumulated or self._model.has_gradients()
 
     def begin_forward(self) -> None:
-        """Forget a backward pass that raised an error, because its end callback was never called."""
+        """Reset after a backward pass that raised an error and therefore never called its end callback."""
         self._waits = False
 
 
 class DeferredError:
-    """Stores an error until all ranks can raise it together, before the optimizer's step.
+    """Stores an error until all ranks can raise it together, before the optimizer step.
 
-    If one rank raised the error earlier, the other ranks would wait for it in a collective.
+    If one rank raised the error earlier, the other ranks would wait for that rank in a collective.
     """
 
     def __init__(self, *, shared: bool = False) -> None:

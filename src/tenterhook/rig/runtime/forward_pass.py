@@ -24,7 +24,7 @@ class ForwardPass:
 
 
 class ForwardPasses:
-    """Tracks the current pass, the pass whose backward pass is running, and all passes that may be recomputed."""
+    """Tracks the current forward pass, the one whose backward pass is running, and those that may be recomputed."""
 
     def __init__(self) -> None:
         #: number of forward passes of the root in this step, in evaluation mode and in training mode; counted
@@ -33,9 +33,9 @@ class ForwardPasses:
         #: True while a forward pass of the root is running; updated only if the root has a hook at the end of the pass
         self.under_way = False
         self.now = ForwardPass(0, 0, frozenset(), True)
-        #: the pass whose backward pass is running, if the gradient went through the output of the root
+        #: the forward pass whose backward pass is running, if the gradient went through the output of the root
         self.replayed: ForwardPass | None = None
-        #: graph task id of that backward pass
+        #: graph task id of the backward pass of `replayed`
         self.task = -1
         self._alive: weakref.WeakSet[ForwardPass] = weakref.WeakSet()
 
@@ -45,7 +45,7 @@ class ForwardPasses:
         self._begin(ForwardPass(step, self.counts[training], modifiers, training))
 
     def widen(self, modifiers: frozenset[Hashable]) -> None:
-        """Add modifiers to the current pass, without counting another pass."""
+        """Add modifiers to the current pass without counting a new pass."""
         now = self.now
         self._begin(ForwardPass(now.step, now.index, now.modifiers | modifiers, now.training))
 

@@ -26,7 +26,7 @@ class Partials:
         self.fired = bytearray(sites)
 
     def grow(self, sites: int) -> None:
-        """Add rows for sites that were found after the rig was attached (taps)."""
+        """Add rows for taps that were found after the rig was attached."""
         missing = sites - self._sites
         if missing > 0:
             self.fired.extend(bytes(missing))
@@ -71,7 +71,7 @@ class Partials:
             self.stores[name] = identity(partial, self._sites, device).reshape(self._sites, partial.width)
 
     def part(self, device: torch.device) -> dict[str, Tensor]:
-        """Return the contribution of this rank to a merge over ranks.
+        """Return the contribution of this rank to a merge across ranks.
 
         A site that was not measured on this rank contributes the identity element of the merge.
         """
@@ -82,7 +82,7 @@ class Partials:
         return {n: torch.where(mine, store, first[n]) for n, store in self.stores.items()} | {"fired": fired}
 
     def take_whole(self, whole: Mapping[str, Tensor]) -> None:
-        """Replace all rows with the results that were merged over all ranks."""
+        """Replace all rows with the results that were merged across all ranks."""
         self.fired = bytearray(whole["fired"].to(torch.uint8).tolist())
         self.stores = {n: whole[n] for n in self.declared}
 
@@ -112,7 +112,7 @@ class Partials:
 
 
 def identity(partial: Partial, sites: int, device: torch.device) -> Tensor:
-    """Return the merge's identity element for each site, which leaves any other value unchanged."""
+    """Return, for each site, the identity element of the merge, which leaves any other value unchanged."""
     shape = (sites,) if partial.width == 1 else (sites, partial.width)
     return torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
 
@@ -159,7 +159,7 @@ class HookState:
         self._sites = max(self._sites, sites)
 
     def commit(self) -> None:
-        """Apply the writes that were made at forward points. This happens at the end of a step."""
+        """Apply the writes that were made at forward points. Called at the end of each step."""
         if self.pending:
             self.packed.update(self.pending)
             self.pending = {}
@@ -180,7 +180,7 @@ class HookState:
         self.generators = other.generators
 
     def clear(self) -> None:
-        """Reset to the state before the first firing."""
+        """Reset to the initial state."""
         for table in (self.packed, self.pending, self.free, self.pending_free):
             table.clear()
         self.generators = {}
@@ -195,7 +195,7 @@ class HookState:
 
 
 def derive_seed(*parts: str | int) -> int:
-    """Return a seed that depends on all parts."""
+    """Return a seed derived from all parts."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
@@ -207,9 +207,9 @@ class SiteState(MutableMapping[str, Tensor]):
     def __init__(self, state: HookState, slot: int, *, frozen: bool) -> None:
         self._state = state
         self._slot = slot
-        #: True at forward points, where reads return the values before the step and writes take effect after it
+        #: True at forward points, where reads return values from before the step and writes take effect after the step
         self._frozen = frozen
-        #: False during a recomputation, which must not write
+        #: False during a recomputation, which must not write state
         self.writable = True
         self.device = torch.device("cpu")
 

@@ -29,8 +29,8 @@ else:
 class Dispatch(_Partial):
     """Wraps the function that PyTorch calls.
 
-    As a `partial`, it calls the function from C, without an extra Python frame. A copied or unpickled `Dispatch` does
-    nothing.
+    As a subclass of `partial`, it calls the function from C, without an extra Python frame. A copied or unpickled
+    `Dispatch` does nothing.
     """
 
     #: sort key among tenterhook's own hooks in a PyTorch hook dict
@@ -47,7 +47,7 @@ class Dispatch(_Partial):
 
 
 class Pinnable(Protocol):
-    """Describes an object that is registered on a module. Compiled code may need it permanently."""
+    """Describes an object that is registered on a module, and that compiled code may need permanently."""
 
     def expect(self) -> None:
         """Stay registered from now on, because compiled code calls the module."""
@@ -111,7 +111,7 @@ class Registration:
 
     @property
     def is_registered(self) -> bool:
-        """Return True if PyTorch holds this registration."""
+        """Return True if this registration is installed in PyTorch."""
         return self.handle is not None
 
     @property
@@ -139,7 +139,7 @@ class Registration:
             private.put_in_order(hooks, [key for key in hooks if key not in last] + last)
 
     def suspend(self) -> None:
-        """Stop the calls to the sites. If other hooks were registered later, leave a placeholder to keep the order."""
+        """Stop calling the sites. If other hooks were registered later, leave a placeholder to preserve the order."""
         hooks = self._hooks()
         if self.handle is None or hooks is None or not private.is_before_others(hooks, self.handle.id):
             self.remove()
@@ -169,11 +169,11 @@ class Registration:
         self.apply(RegistrationEvent.EXPECT)
 
     def apply(self, event: RegistrationEvent) -> None:
-        """Move to the status that follows the event."""
+        """Update the status after an event."""
         self.status = self.status.after(event)
 
     def touch(self) -> None:
-        """Record that this registration was added or removed, so that affected code is compiled again."""
+        """Record that this registration was added or removed, so that affected graphs are compiled again."""
         module = self.target.owner()
         if isinstance(module, nn.Module) and self.target.kind == "module":
             self.touched.append((self, module))

@@ -1,4 +1,4 @@
-"""Defines the statuses of hooks and of registrations, and every transition between the statuses."""
+"""Defines the statuses of hooks and registrations, and all transitions between the statuses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HookStatus(Enum):
         return self in _SWITCHED_OFF
 
     def after(self, event: HookEvent) -> HookStatus:
-        """Return the status that follows an event. Events without a transition leave the status unchanged."""
+        """Return the status that follows an event. An event without a transition leaves the status unchanged."""
         return _HOOK.get((self, event), self)
 
 
@@ -80,7 +80,7 @@ class RegistrationEvent(Enum):
     SUSPEND = auto()
     #: the function is removed from PyTorch
     REMOVE = auto()
-    #: the target was replaced by another object
+    #: the target was replaced by a different object
     MOVE = auto()
     #: compiled code calls the module, and the graph includes this registration
     EXPECT = auto()
@@ -106,7 +106,7 @@ class RegistrationStatus(Enum):
         return self in _STAYING
 
     def after(self, event: RegistrationEvent) -> RegistrationStatus:
-        """Return the status that follows an event. Events without a transition leave the status unchanged."""
+        """Return the status that follows an event. An event without a transition leaves the status unchanged."""
         return _REGISTRATION.get((self, event), self)
 
 

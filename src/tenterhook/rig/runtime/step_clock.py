@@ -1,4 +1,4 @@
-"""Counts a rig's steps, and numbers the firings within a step."""
+"""Counts a rig's steps and numbers its firings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tenterhook.rig.runtime.forward_pass import ForwardPasses
 class StepClock:
     """Counts steps.
 
-    A step ends after the optimizer's step. Without an optimizer, it ends with the backward pass, the forward pass, or
-    the `with rig.step():` block.
+    A step ends after `optimizer.step()`. Without an optimizer, a step ends at the end of the `with rig.step():` block,
+    the backward pass, or, if no gradient is needed, the forward pass.
     """
 
     def __init__(self) -> None:

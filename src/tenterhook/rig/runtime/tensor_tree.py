@@ -1,4 +1,4 @@
-"""Finds and replaces tensors in the inputs and outputs of modules: nested tuples, lists, dicts and dataclasses."""
+"""Finds and replaces tensors in the nested tuples, lists, dicts and dataclasses that modules take and return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Visit = Callable[[Tensor], Tensor | None]
 def map_leaves(tree: Any, visit: Visit) -> Any:
     """Return `tree` with each tensor replaced by the result of `visit`.
 
-    `visit` returns None to keep a tensor. If every tensor is kept, the result is the same object as `tree`.
+    `visit` returns None to keep a tensor. If every tensor is kept, the result is `tree` itself.
     """
     new = _mapped(tree, visit)
     return tree if new is None else new
