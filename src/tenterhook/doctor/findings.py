@@ -1,6 +1,6 @@
-"""Define the doctor's findings: the list of codes, and the classes that hold and print findings.
+"""Define the finding codes, and the classes that store and print findings.
 
-A code is never reused. Its title may be reworded, but its meaning stays the same.
+A code is never reused. The title of a code may be reworded, but the meaning of the code does not change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH203", "the parameter was frozen during the backward pass", "error"),
     ("TH204", "the forward pass ran with gradients disabled", "error"),
     ("TH205", "the parameter was replaced, and the hook is still on the old one", "error"),
-    ("TH206", "another model object ran instead of the hooked model", "error"),
+    ("TH206", "a different model object ran instead of the hooked model", "error"),
     ("TH207", "the module's parameters were used, but the module was not called", "error"),
     ("TH208", "the module returns neither a tensor nor a tuple of tensors, so its backward hook cannot fire", "error"),
     ("TH209", "the model was compiled before the hook was registered", "error"),
@@ -83,12 +83,12 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH308", "the gradient was cleared between the hook and the step", "error"),
     ("TH309", "the limit was applied to a gradient that is still multiplied by the loss scale", "warning"),
     ("TH310", "the optimizers that step do not contain the parameter", "warning"),
-    ("TH401", "the hook runs in each backward pass, but the optimizer steps after several of them", "warning"),
+    ("TH401", "the hook runs in every backward pass, but the optimizer steps only after several passes", "warning"),
     ("TH402", "the module was called several times, so its hook fires several times in one backward pass", "note"),
     ("TH403", "the same function is registered more than once on one target", "warning"),
     ("TH404", "an activation checkpoint runs the forward hook a second time", "note"),
     ("TH405", "the tensor has two names, and the hook is registered under both", "warning"),
-    ("TH406", "the hook runs in a pass with create_graph=True and again in the backward pass that follows", "warning"),
+    ("TH406", "the hook runs in a backward pass with create_graph=True and again in the next backward pass", "warning"),
     ("TH407", "no input requires grad, so the hook fires before the parameters have their gradients", "note"),
     ("TH408", "the tensor was changed in place after the hook was registered", "warning"),
     ("TH409", "a hook is registered repeatedly and never removed", "error"),
@@ -98,12 +98,12 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH413", "a global module hook also fires for the wrapper that torch.compile puts around the model", "warning"),
     ("TH501", "the hook changes the gradient in place", "error"),
     ("TH502", "the hook holds a reference to its own tensor, so neither is ever freed", "warning"),
-    ("TH503", "the hook keeps values together with their graphs", "warning"),
+    ("TH503", "the hook keeps values and their graphs alive", "warning"),
     ("TH504", "every backward pass retains its graph", "warning"),
     ("TH505", "the hook waits for the device each time it fires", "note"),
     ("TH506", "the hook keeps a reference to a gradient that was later overwritten", "warning"),
     ("TH507", "the hook raised an error, or does not accept the arguments that PyTorch passes", "error"),
-    ("TH508", "a module backward hook does not work with an in-place operation", "error"),
+    ("TH508", "the module has a backward hook, so its inputs and outputs cannot be changed in place", "error"),
     ("TH509", "a hook that changes the forward pass was removed before a checkpoint recomputed that pass", "error"),
     ("TH510", "the hook failed and was muted", "error"),
     ("TH511", "the hook returned an invalid value", "error"),
@@ -112,7 +112,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH514", "DDP does not reduce gradients of parameters that were added or unfrozen after DDP was created", "error"),
     ("TH515", "the hook causes the model to be recompiled at each call", "warning"),
     ("TH516", "the hook breaks the graph of the compiled model", "warning"),
-    ("TH517", "the hook exhausts the recompilation limit, which is an error with fullgraph=True", "error"),
+    ("TH517", "the hook causes the recompilation limit to be reached, which is an error with fullgraph=True", "error"),
     ("TH518", "the hook on a compiled module is compiled separately, and recompiled at each call", "warning"),
     ("TH601", "the legacy module backward hook receives the gradients of the wrong tensors", "error"),
     ("TH602", "a hook is registered on every module in the process", "note"),
@@ -127,17 +127,17 @@ CODES = {code: Code(code, title, severity) for code, title, severity in _LISTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Describe one problem with a hook: what is wrong, what proves it, and how to fix it.
+    """Describe one problem with a hook: what is wrong, the evidence, and how to fix it.
 
-    `th.check` and `th.examine` create findings. The documentation has a page for every code, which shows a program
-    with the problem and the fixed program. `print` shows a finding as text.
+    `th.check` and `th.examine` create findings. For each code, a page in the documentation shows a program with the
+    problem and the corrected program. Use `print` to show a finding as text.
 
     Args:
         code: Code of the problem, such as `"TH301"`.
-        evidence: Observation that proves the problem.
-        remedy: How to fix the problem. A remedy of several lines is Python code to copy.
+        evidence: Observation that shows the problem.
+        remedy: How to fix the problem. A multi-line remedy is Python code to copy.
         hook: Id of a rig's hook, or function name of a raw hook.
-        target: Name of the parameter, module or tensor that the hook is on.
+        target: Name of the parameter, module or tensor that has the hook.
         point: Point of a rig's hook, such as `"grad_final"`.
         by: PyTorch function that registered a raw hook, such as `"register_hook"`.
         place: `file:line` of the registration, or of the call that failed.
@@ -164,7 +164,7 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """Return the description of the code, which is the same for every finding with this code."""
+        """Return the title of the code, which is the same for all findings with this code."""
         return CODES[self.code].title
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ class Finding:
 
 
 def _from_here(place: str) -> str:
-    """Return a place relative to the working directory if the place is inside that directory."""
+    """Return a place, as a relative path if its file is inside the working directory."""
     try:
         return os.path.relpath(place) if place.startswith(os.getcwd() + os.sep) else place
     except OSError:  # the working directory no longer exists
@@ -188,7 +188,7 @@ def _from_here(place: str) -> str:
 
 
 def _laid_out(head: str, lines: list[str]) -> list[str]:
-    """Put a heading before the first line and indent the other lines by the same width."""
+    """Put a heading before the first line and align the other lines with it."""
     return [f"  {head if not number else '':9} {line}" for number, line in enumerate(lines)]
 
 
@@ -222,10 +222,10 @@ _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 
 class Findings(Sequence[Finding]):
-    """Hold the findings of a check or an exam as a sequence, ordered by severity.
+    """Store the findings of a check or an exam as a sequence, ordered by severity.
 
-    Errors come first, then warnings, then notes. Findings of the same severity keep their order. Equal findings appear
-    only once. `print` shows all findings as text.
+    Errors come first, then warnings, then notes. Findings of the same severity keep their original order.
+    Equal findings appear only once. Use `print` to show all findings as text.
 
     Args:
         found: Findings in the order in which they were created.
@@ -254,7 +254,7 @@ class Findings(Sequence[Finding]):
 
     @property
     def codes(self) -> list[str]:
-        """Return the code of each finding, in the same order."""
+        """Return the codes of the findings, in the order of the findings."""
         return [f.code for f in self._found]
 
     @property
@@ -271,8 +271,8 @@ class Findings(Sequence[Finding]):
         """Convert the findings to JSON.
 
         Returns:
-            A JSON object with the format version under `"tenterhook"` and a list under `"findings"`. Each list
-            entry has the fields of a `Finding`, plus its title.
+            A JSON object with the format version under `"tenterhook"` and the list of findings under `"findings"`.
+            Each entry of the list contains the fields and the title of one `Finding`.
 
         Example:
             >>> import json

@@ -1,4 +1,4 @@
-"""Find hooks that compiled code leaves out, and hooks that cause recompilations or graph breaks."""
+"""Find hooks that are missing from compiled code, and hooks that cause recompilations or graph breaks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOOK_INSIDE = (
 
 @rule("TH112")
 def cost_of_a_hook(about: Subject, cost: Cost | None = None, dropped: int = 0) -> Words | None:
-    """Report the cost of a hook in a compiled model, or how many graphs a rig's hooks invalidated."""
+    """Report the cost of a hook in a compiled model, or the number of graphs that a rig's hooks invalidated."""
     if cost is None:
         were = "graph that was" if dropped == 1 else "graphs that were"
         return Words(f"{dropped} {were} compiled without the rig's hooks had to be compiled again", FIRST)
@@ -72,8 +72,8 @@ def operation_left_out(hook: HookRecord, seen: Recording) -> Words | None:
     if not names:
         return None
     return Words(
-        f"the hook calls {names[0]}, which declares that it changes no argument; the result is unused, "
-        "so the compiler removed the call",
+        f"the hook calls {names[0]}, which declares that it changes none of its arguments; its result is "
+        "unused, so the compiler removed the call",
         '@torch.library.custom_op("my::look", mutates_args=("seen",))  # declare the tensor that it writes to\n'
         "def look(value: Tensor, seen: Tensor) -> None:\n    seen.add_(value.norm())",
     )
@@ -81,7 +81,7 @@ def operation_left_out(hook: HookRecord, seen: Recording) -> Words | None:
 
 @rule("TH226")
 def gradient_not_kept(about: HookRecord | Subject) -> Words:
-    """Explain why a tensor that compiled code returned gets no gradient, in a hook or in `.grad`."""
+    """Explain why a tensor returned by compiled code has no gradient, either in a hook or in `.grad`."""
     if isinstance(about, Subject):
         return Words(
             f"retain_grad() was called on {about.target!r}, which compiled code returned; a backward pass ran through "
@@ -110,7 +110,8 @@ def compiled_again_and_again(hook: HookRecord, seen: Recording) -> Words | None:
         return None
     refused = any(one.refused for one in again)
     return Words(
-        _times(again) + ("; then the compiler reached its limit, so the code now runs uncompiled" if refused else ""),
+        _times(again)
+        + ("; then the compiler reached the recompilation limit, so the code now runs uncompiled" if refused else ""),
         IN_A_TENSOR,
         as_note=not refused,
     )
@@ -140,7 +141,7 @@ def recompilations_used_up(hook: HookRecord, seen: Recording) -> Words | None:
     if not again:
         return None
     return Words(
-        f"{_times(again)}; this is the limit, and fullgraph=True does not allow uncompiled code",
+        f"{_times(again)}; this is the recompilation limit, and fullgraph=True does not allow uncompiled code",
         _disabled(hook) if again[-1].alone else IN_A_TENSOR,
     )
 
@@ -153,7 +154,7 @@ def compiled_by_itself(hook: HookRecord, seen: Recording) -> Words | None:
     refused = any(one.refused for one in again)
     return Words(
         f"the hook runs outside the graph and is compiled separately: {_times(again)}"
-        + ("; then the compiler reached its limit, so the hook now runs uncompiled" if refused else ""),
+        + ("; then the compiler reached the recompilation limit, so the hook now runs uncompiled" if refused else ""),
         _disabled(hook),
         as_note=not refused,
     )
@@ -183,7 +184,7 @@ def limit_reached(seen: Recording) -> Iterator[Finding]:
 
 
 def of_the_program(seen: Recording) -> Iterator[Finding]:
-    """Find problems of a compiled program that do not belong to a single recorded hook."""
+    """Find problems in a compiled program that cannot be attributed to one recorded hook."""
     for one in seen.events.compiler.emptied:
         about = Subject(target=one.name, by="retain_grad", place=one.caller.place, minor=not one.caller.users)
         yield from found(gradient_not_kept(about))

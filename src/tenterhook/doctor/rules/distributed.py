@@ -1,4 +1,4 @@
-"""Find problems with hooks under DDP, FSDP2 and tensor parallelism, and hooks that differ between ranks."""
+"""Find hook problems that are specific to DDP, FSDP2 and tensor parallelism, and differences between ranks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def not_synced(hook: HookRecord) -> Words | None:
     return Words(
         f"the backward pass ran {ran}, each time after set_requires_gradient_sync(False); FSDP2 accumulates unreduced "
         "gradients and does not set .grad",
-        "model.set_requires_gradient_sync(True)  # before the last backward pass of a step; the hook then gets the sum",
+        "model.set_requires_gradient_sync(True)  # before the last backward pass of a step; the hook receives the sum",
     )
 
 
@@ -58,16 +58,16 @@ def not_synced(hook: HookRecord) -> Words | None:
 def before_the_mean(hook: HookRecord) -> Words | None:
     if hook.uneven and limits(hook):
         return Words(
-            f"the hook limited {plural(hook.changed, 'gradient')} on this rank before DDP averaged over the ranks; "
-            "the mean of the limited gradients is not the limited mean",
+            f"the hook limited {plural(hook.changed, 'gradient')} on this rank before DDP averaged them over the "
+            "ranks; averaging limited gradients is not the same as limiting the mean gradient",
             f'th.hook(model, th.clip_norm(1.0), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)\n'
             "clip_grad_norm_(model.parameters(), 1.0)  # or call this between the backward pass and the step",
         )
     if hook.uneven or hook.changed or hook.drifted or hook.dropped:
         return None
     return Words(
-        f"the hook received {plural(hook.fired, 'gradient')} of this rank, not the mean that the optimizer uses",
-        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # gets the mean',
+        f"the hook received this rank's gradient {plural(hook.fired, 'time')}, not the mean that the optimizer uses",
+        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_final", optimizer=optimizer)  # receives the mean',
         as_note=True,
     )
 
@@ -102,12 +102,12 @@ def not_reduced(about: Subject, strangers: dict[str, str]) -> Words:
     return Words(
         f"{name!r} was {how} after DDP was created, so DDP does not reduce its gradient"
         + (f" (the same applies to {plural(more, 'other parameter')})" if more else ""),
-        "model = DistributedDataParallel(net)  # after all parameters are in place and unfrozen",
+        "model = DistributedDataParallel(net)  # after all parameters are added and unfrozen",
     )
 
 
 def across_ranks(seen: Recording, diff: RankDiff | None) -> Iterator[Finding]:
-    """Find unreduced parameters, hooks that only some ranks have, and DTensor results that were read in part."""
+    """Find parameters with unreduced gradients, hooks that only some ranks have, and partly read DTensor results."""
     for replica in seen.events.spread.replicas:
         if replica.strangers:
             about = Subject(target=next(iter(replica.strangers)), place=replica.place)
@@ -126,7 +126,7 @@ def _reader(read: Read) -> Subject:
 
 
 def before_reduction(hook: HookRecord, seen: Recording, diff: RankDiff | None) -> Iterator[Finding]:
-    """Find problems with a tensor hook that runs before DDP reduces the gradient of its parameter."""
+    """Find problems with a tensor hook that runs before DDP reduces the parameter's gradient."""
     if hook.spread != DDP or hook.kind not in TENSOR or not hook.fired:
         return
     if hook.drifted:

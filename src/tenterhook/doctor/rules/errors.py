@@ -158,14 +158,14 @@ _SIGNATURES = {
 }
 
 
-#: the register functions of the hooks to which a rule can apply
+#: for each rule, the register functions of the hooks to which the rule can apply
 _INVOLVED: dict[Rule[...], tuple[str, ...]] = {
     excludes_in_place: BACKWARD,
     torch_func: BACKWARD,
     not_compilable: (*FORWARD, *BACKWARD),
 }
 
-#: the rule that reports each class of tenterhook errors; the first matching class applies
+#: for each class of tenterhook errors, the rule that reports it; the first matching class applies
 _OURS: tuple[tuple[type[TenterhookError], Rule[...]], ...] = (
     (DormantError, frozen_target),
     (ActionError, wrong_plan),
@@ -183,7 +183,7 @@ _OURS: tuple[tuple[type[TenterhookError], Rule[...]], ...] = (
 
 
 def failures(seen: Recording) -> Iterator[Finding]:
-    """Explain the registrations that PyTorch refused, and the error that ended the program."""
+    """Explain why PyTorch rejected registrations and why the program failed."""
     for refusal in seen.refusals:
         yield from found(_refusal(refusal, handled=seen.failure is None or refusal.fact not in seen.failure.text))
     if seen.failure is not None:
@@ -226,7 +226,7 @@ def _failure(seen: Recording, error: BaseException, text: str, place: str) -> It
 
 
 def _with_target(remedy: str, hook: HookRecord) -> str:
-    """Put the hook's target into the selectors of a remedy."""
+    """Insert the name of the hook's target into the selectors of a remedy."""
     return remedy.replace('on="layer.*"', f'on="{hook.below}"').replace('on="layer"', f'on="{hook.owner.name}"')
 
 

@@ -1,4 +1,4 @@
-"""Implement the TH5xx and TH6xx rules: hazards, and legacy, global and foreign hooks."""
+"""Implement the TH5xx and TH6xx rules: hazards (TH5xx), and legacy, global or foreign hooks (TH6xx)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def kept_gradients_changed(hook: HookRecord) -> Words | None:
 
 @rule("TH507")
 def raised(hook: HookRecord, error: str, signature: str | None) -> Words:
-    """Report a hook that raised an error. `signature` is given if the hook does not accept PyTorch's arguments."""
+    """Report a hook that raised an error.
+
+    If the hook does not accept PyTorch's arguments, `signature` is the signature that it needs.
+    """
     if signature is None:
         return Words(error, "# fix the hook's function, or catch the error inside it")
     return Words(f"{error}; PyTorch calls the hook as {signature[4:-5]}", signature)
@@ -149,13 +152,13 @@ def took_the_place_of_another(hook: HookRecord) -> Words | None:
     if not hook.overwrote:
         return None
     return Words(
-        f"the new hook has the same id as one of the loaded model's hooks, which it replaced on {hook.owner.name!r}",
-        "model.load_state_dict(torch.load(path))  # load weights only, then register every hook again",
+        f"the new hook has the same id as a hook of the loaded model, and replaced that hook on {hook.owner.name!r}",
+        "model.load_state_dict(torch.load(path))  # load only the weights, then register the hooks again",
     )
 
 
 def leaks(seen: Recording) -> Iterator[Finding]:
-    """Find memory that hooks keep alive, grouped by the line that registered the hooks."""
+    """Find the tensors that hooks keep alive, separately for each line that registered hooks."""
     groups: dict[str, list[HookRecord]] = {}
     for hook in seen.hooks:
         groups.setdefault(hook.caller.place, []).append(hook)

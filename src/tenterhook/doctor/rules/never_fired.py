@@ -30,7 +30,7 @@ def registered_too_late(hook: HookRecord) -> Words | None:
     if not hook.missed_backwards[-1].late or len(hook.missed_backwards) != 1:
         return None
     return Words(
-        "the module was called before the hook was registered, but not after",
+        "the module was called before the hook was registered, but not afterwards",
         f"handle = module.{hook.kind}(fn)\nout = module(x)  # after the registration",
     )
 
@@ -52,7 +52,8 @@ def not_on_the_way_to_the_loss(about: HookRecord | SilentSites) -> Words:
         )
     if owner.is_parameter:
         return Words(
-            f"{_ran(about)}; no loss depends on the parameter, because its module was not used or ran without grad",
+            f"{_ran(about)}; no loss depends on the parameter, because its module was not used or ran "
+            "with gradients disabled",
             "h = self.encoder(x)  # in forward(): compute the loss from h, with grad enabled and without detach()",
         )
     return Words(
@@ -74,7 +75,10 @@ def frozen(hook: HookRecord) -> Words | None:
 
 
 def _parameter_path(hook: HookRecord) -> str:
-    """Return the name that `get_parameter` accepts. For a parametrized weight, the hook's target has another name."""
+    """Return the parameter name that `get_parameter` accepts.
+
+    If the weight is parametrized, this name differs from the name of the hook's target.
+    """
     place = hook.owner.place
     root, module = (place.root(), place.module()) if place is not None else (None, None)
     for prefix, candidate in root.named_modules() if root is not None else ():
@@ -126,8 +130,8 @@ def another_model_ran(about: HookRecord | SilentSites, model: str, steps: int = 
         )
     point = "grad" if about.kind in TENSOR else "output" if about.kind in FORWARD else "grad_output"
     return Words(
-        f"the loss was computed by another {model} object; the graph contained no parameter of the hooked model",
-        f'th.hook(model, fn, on="{about.owner.name}", at="{point}")  # the model that computes the loss',
+        f"the loss was computed by a different {model} object; the graph contained no parameter of the hooked model",
+        f'th.hook(model, fn, on="{about.owner.name}", at="{point}")  # hook the model that computes the loss',
     )
 
 
@@ -145,7 +149,7 @@ def used_without_a_call(about: HookRecord | SilentSites) -> Words | None:
     if not about.missed_backwards or not about.missed_backwards[-1].used:
         return None
     return Words(
-        f"{_ran(about)} and reached the module's parameters, but the module was called 0 times; "
+        f"{_ran(about)} and reached the module's parameters, but the module was never called; "
         "the program calls .forward() or uses the weights directly",
         "out = module(x)  # not module.forward(x)\n"
         f'th.hook(model, fn, on="{about.below}", at="grad")  # or hook the parameters',
@@ -159,7 +163,7 @@ def output_without_tensors(hook: HookRecord) -> Words | None:
         return None
     return Words(
         f"{plural(calls.count, 'call')}; PyTorch does not find all tensors in the output (type: {calls.odd})",
-        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_output")  # finds the tensors in any output',
+        f'th.hook(model, fn, on="{hook.owner.name}", at="grad_output")  # finds tensors in outputs of any structure',
     )
 
 
@@ -175,13 +179,13 @@ def compiled_before(hook: HookRecord, seen: Recording) -> Words | None:
 
 
 def compile_again(hook: HookRecord) -> str:
-    """Return Python code that compiles the model again, with the hook."""
+    """Return Python code that registers the hook and compiles the model again."""
     forget = "torch._dynamo.reset()         # discard the compiled code without the hook"
     return f"{expression_of(hook)}.{hook.kind}(fn)\n{forget}\nmodel = torch.compile(model)"
 
 
 def expression_of(hook: HookRecord) -> str:
-    """Return a Python expression for the module that a hook is on."""
+    """Return a Python expression for the module that a hook is registered on."""
     return "model" if hook.owner.name == "." else f'model.get_submodule("{hook.owner.name}")'
 
 
@@ -236,11 +240,11 @@ def never_called(about: HookRecord | SilentSites) -> Words:
         if about.first.point in ("step_pre", "step_post"):
             return Words(f"{about.evidence}; the optimizer did not step", "optimizer.step()  # after loss.backward()")
         if about.first.target.kind != "module":
-            return Words(about.evidence, 'th.tap(t, "name", within=self)  # in the forward() of the module')
+            return Words(about.evidence, 'th.tap(t, "name", within=self)  # in forward() of the module')
         evidence = f"{about.evidence}; the model's forward() does not call the module"
-        return Words(evidence, "print(rig)  # shows which targets fire", about.some)
+        return Words(evidence, "print(rig)  # shows on which targets each hook fires", about.some)
     return Words(
-        f"this {about.owner.kind} module was called 0 times",
+        f"this {about.owner.kind} module was never called",
         f"{_call_of(about.owner.name)}  # in the model's forward(); or hook a module that runs",
         isinstance(about.owner.now(), nn.ModuleList | nn.ModuleDict),
     )
@@ -261,7 +265,7 @@ def no_backward(hook: HookRecord) -> Words:
 
 @rule("TH215")
 def not_due(about: SilentSites | Subject, why: str, steps: int = 0) -> Words:
-    """Report a rig's hook that was not due. `why` is the reason that its sites recorded, or its schedule."""
+    """Report a rig's hook that was not due. `why` is the reason that the sites recorded, or the hook's schedule."""
     if isinstance(about, SilentSites):
         return Words(f"{about.evidence}; {why}", 'th.When(phase="any")')
     return Words(
@@ -271,11 +275,11 @@ def not_due(about: SilentSites | Subject, why: str, steps: int = 0) -> Words:
 
 @rule("TH216")
 def gradient_was_none(about: HookRecord | SilentSites, why: str = "") -> Words:
-    """Report a gradient of None. `why` is the error that a raw hook raised, or the reason that a site recorded."""
+    """Report a None gradient. `why` is the error that a raw hook raised, or the reason that a site recorded."""
     if isinstance(about, SilentSites):
         return Words(
             f"{about.evidence}; {why}",
-            f'print(rig.ledger["{about.first.hook}"])  # shows how often it was skipped, and why',
+            f'print(rig.ledger["{about.first.hook}"])  # shows how often and why the hook was skipped',
         )
     if why:
         return Words(
@@ -320,8 +324,8 @@ def called_functionally(hook: HookRecord, functional: set[int]) -> Words | None:
 torch_func = quoting("TH219")
 not_compilable = quoting("TH221")
 
-#: rules whose findings are only notes if the same line registered other hooks that fired; a line that hooks many
-#: targets may hook some that this run does not use
+#: rules whose findings are only notes if other hooks that the same line registered fired; a line that hooks many
+#: targets may hook targets that this run does not use
 OF_ONE_AMONG_MANY = (
     registered_too_late,
     not_on_the_way_to_the_loss,

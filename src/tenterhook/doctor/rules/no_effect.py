@@ -1,4 +1,4 @@
-"""Implement the TH3xx rules: a hook fired but had no effect, or an unintended effect."""
+"""Implement the TH3xx rules: a hook fired but had no effect, or had an unintended effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def limits(hook: HookRecord) -> bool:
 def returned_nothing(
     about: HookRecord | Subject, reading: Reading | None = None, function: str = "", fired: int = 0
 ) -> Words | None:
-    """Find a function that computes a new value but returns None. For a rig's hook, `reading` describes its source."""
+    """Find a function that computes a new value but returns None.
+
+    For a rig's hook, `reading` describes the source code of the function.
+    """
     if isinstance(about, Subject):
         if reading is None or reading.lost is None:
             return None
@@ -67,7 +70,7 @@ def returned_what_it_was_given(about: HookRecord | Subject, fired: int = 0) -> W
 
 @rule("TH303")
 def changes_the_layers_before(hook: HookRecord) -> Words | None:
-    """Find a backward hook that changes the gradient for the preceding layers, but not for the module's parameters."""
+    """Find a backward hook that changes the gradients of the preceding layers but not of the module's parameters."""
     module = hook.owner.now()
     if hook.kind != BACKWARD[1] or not hook.changed or not isinstance(module, nn.Module):
         return None
@@ -75,17 +78,17 @@ def changes_the_layers_before(hook: HookRecord) -> Words | None:
     if not own:
         return None
     return Words(
-        f"{hook.changed} of {hook.fired} firings returned a new grad_input, which goes to the preceding layers; the "
-        f"gradients of {', '.join(own)} are computed from grad_output and did not change",
-        f'th.hook(model, fn, on="{hook.below}", at="grad")  # fn(grad) gets the parameters\' gradients\n'
+        f"{hook.changed} of {hook.fired} firings returned a new grad_input, which is passed to the preceding layers; "
+        f"the gradients of {', '.join(own)} are computed from grad_output and did not change",
+        f'th.hook(model, fn, on="{hook.below}", at="grad")  # fn(grad) receives the parameters\' gradients\n'
         f'th.hook(model, fn, on="{hook.below}", at="grad_final", optimizer=optimizer)  '
-        "# or the gradients that the step uses",
+        "# or receives the gradients that the step uses",
     )
 
 
 @rule("TH304")
 def moved_all_the_same(hook: HookRecord) -> Words | None:
-    """Find elements that the step changed although the hook had set their gradients to zero."""
+    """Find elements that the optimizer step changed although the hook had set their gradients to zero."""
     moved = [(delta, why) for delta, why in hook.moved if delta]
     if not moved or not _same_mask(hook):
         return None
@@ -98,7 +101,10 @@ def moved_all_the_same(hook: HookRecord) -> Words | None:
 
 
 def _same_mask(hook: HookRecord) -> bool:
-    """Return True if each firing zeroed the same elements. Otherwise, as with dropout, no element should stay fixed."""
+    """Return True if each firing zeroed the same elements.
+
+    If the elements vary, as with dropout, the hook is not meant to keep any of them fixed.
+    """
     masks = [look.zeroed for look in hook.samples if look.zeroed is not None]
     return not any(look.returned for look in hook.samples) or all(torch.equal(masks[0], mask) for mask in masks)
 
@@ -140,7 +146,7 @@ def _constant_factor(hook: HookRecord) -> float | None:
 
 
 def _clipped_again(hook: HookRecord) -> float | None:
-    """Return the factor of the last norm clipping, if every clipping cancelled the hooks' common factor."""
+    """Return the factor that norm clipping last applied, if every clipping cancelled the factor of the hooks."""
     clips = [factor for factor, alike in hook.clipped if alike]
     taken_out = hook.clipped and len(clips) == len(hook.clipped) and max(clips) < 1
     return clips[-1] if taken_out else None
@@ -148,10 +154,10 @@ def _clipped_again(hook: HookRecord) -> float | None:
 
 @rule("TH307")
 def grad_of_no_leaf(hook: HookRecord, place: str) -> Words:
-    """Explain why the .grad of a non-leaf tensor is None. PyTorch's warning is easy to miss."""
+    """Explain why the `.grad` of a non-leaf tensor is None. The warning that PyTorch prints is easy to miss."""
     return Words(
-        f".grad was read at {place}; an operation created the tensor, so its gradient was passed on to the inputs of "
-        f"that operation (the hook fired {plural(hook.fired, 'time')} and changed {plural(hook.changed, 'gradient')})",
+        f".grad was read at {place}; an operation created the tensor, so PyTorch did not store its gradient in "
+        f".grad (the hook fired {plural(hook.fired, 'time')} and changed {plural(hook.changed, 'gradient')})",
         "x = (torch.randn(2, 2) * 10).requires_grad_()  # a leaf, because requires_grad_() comes last\n"
         "x.retain_grad()                                # or keep the gradient of a non-leaf tensor",
     )
@@ -159,9 +165,9 @@ def grad_of_no_leaf(hook: HookRecord, place: str) -> Words:
 
 @rule("TH308")
 def cleared_before_the_step(hook: HookRecord, *, by_itself: bool = False) -> Words | None:
-    """Find a gradient that was cleared before the step.
+    """Find a gradient that was cleared before the optimizer step.
 
-    `by_itself` means that the hook itself set the gradient to None, before DDP reduced it.
+    If `by_itself` is true, the hook itself set the gradient to None before DDP reduced it.
     """
     if by_itself:
         return Words(

@@ -43,7 +43,7 @@ def handle_was_loaded(about: Subject) -> Words:
 
 @rule("TH108")
 def model_was_copied(hook: HookRecord, model: str | None = None) -> Words | None:
-    """Report a hook that was copied. `model` is the class of the model if the copy ran instead of the original."""
+    """Report a copied hook. `model` is the name of the model's class if the copy ran instead of the original."""
     if not hook.copies_fired:
         return None
     times = plural(hook.copies_fired, "time")

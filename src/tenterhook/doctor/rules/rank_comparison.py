@@ -1,4 +1,4 @@
-"""Compare the exams of all ranks through the process group's store, without a collective and with a short timeout."""
+"""Compare the exams of all ranks through the process group's store, with a short timeout and without collectives."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tenterhook.doctor.patch.recording import Recording
 PATIENCE = 5.0
 
 
-#: for each line that opens an exam, the index of its last compared exam
+#: for each source line that opens exams, the index of the last exam that was compared
 _compared: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class RankDiff:
-    """Describe another rank whose hooks differ from this rank's hooks."""
+    """Describe a rank whose hooks differ from the hooks on this rank."""
 
     here: int
     by: int
-    #: lines that registered hooks on the other rank
+    #: source lines that registered hooks on the other rank
     lines: frozenset[str]
-    #: for each line, a summary of each parameter that its hooks changed, taken after the change
+    #: for each source line, summaries of the parameters that its hooks changed, taken after the change
     drifts: dict[str, list[str]]
 
 
@@ -45,11 +45,11 @@ def compared(exam: Recording) -> RankDiff | None:
 
 
 def line_of(hook: HookRecord) -> str:
-    """Return a name for the line that registered a hook, without the folder, which may differ between machines."""
+    """Return a name for the line that registered a hook. It omits the folder, which may differ between machines."""
     return f"{hook.kind} {os.path.basename(hook.caller.place)}"
 
 
 def drift_of(hook: HookRecord, hooks: list[HookRecord]) -> list[str]:
-    """List the changes to parameters by all hooks that the same line registered."""
+    """List the parameter changes made by all hooks that were registered by the same line as `hook`."""
     line = line_of(hook)
     return [one.drift for one in hooks if one.drifted and line_of(one) == line]

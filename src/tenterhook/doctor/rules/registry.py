@@ -14,7 +14,7 @@ A = TypeVar("A", bound="About")
 
 
 class Subject(NamedTuple):
-    """Describe the hook or the place that a finding refers to."""
+    """Identify the hook or the source line that a finding refers to."""
 
     hook: str | None = None
     target: str | None = None
@@ -22,7 +22,7 @@ class Subject(NamedTuple):
     #: PyTorch function that registered a raw hook
     by: str | None = None
     place: str | None = None
-    #: report the finding as a note, because the hook belongs to a library or the program caught the error
+    #: True if the finding is only a note, because the hook belongs to a library or the program caught the error
     minor: bool = False
 
 
@@ -42,7 +42,7 @@ class SilentSites(NamedTuple):
 
     @property
     def some(self) -> bool:
-        """Return True if other sites of the hook fired, which makes the finding only a note."""
+        """Return True if the hook fired at other sites; the finding is then only a note."""
         return self.silent < self.targets
 
 
@@ -51,10 +51,10 @@ About = HookRecord | SilentSites | Subject
 
 
 class Words(NamedTuple):
-    """Hold the texts of one finding."""
+    """Store the evidence and the remedy of one finding."""
 
     evidence: str
-    #: an instruction, or code to copy; a remedy of several lines is always Python code
+    #: an instruction, or code to copy; a multi-line remedy is always Python code
     remedy: str
     as_note: bool = False
 
@@ -64,7 +64,7 @@ RULES: dict[str, Rule[...]] = {}
 
 
 class Rule(Generic[P]):
-    """Produce the findings with one code."""
+    """Produce the findings for one code."""
 
     def __init__(self, code: str, words: Callable[P, Words | None]) -> None:
         if code not in CODES:
@@ -102,7 +102,10 @@ class Rule(Generic[P]):
 
 
 def rule(code: str) -> Callable[[Callable[Concatenate[A, P], Words | None]], Rule[Concatenate[A, P]]]:
-    """Register a function as the rule for a code. The function takes the subject first and returns `Words` or None."""
+    """Register a function as the rule for a code.
+
+    The function takes the subject as its first argument and returns `Words` or None.
+    """
 
     def register(words: Callable[Concatenate[A, P], Words | None]) -> Rule[Concatenate[A, P]]:
         return Rule(code, words)
@@ -111,16 +114,16 @@ def rule(code: str) -> Callable[[Callable[Concatenate[A, P], Words | None]], Rul
 
 
 def quoting(code: str) -> Rule[[About]]:
-    """Register a rule whose findings only quote errors, through `Rule.quote`."""
+    """Register a rule that only quotes errors: `Rule.quote` creates its findings."""
 
     def nothing(about: About) -> None:
-        """Return None, because the rule has no texts of its own."""
+        """Return None, because the rule only quotes errors."""
 
     return Rule(code, nothing)
 
 
 def subject_of(about: About) -> Subject:
-    """Return the subject that the first argument of a rule describes."""
+    """Convert the first argument of a rule to a `Subject`."""
     if isinstance(about, HookRecord):
         return Subject(about.function, about.owner.name, None, about.kind, about.caller.place, about.foreign)
     if isinstance(about, SilentSites):
@@ -134,5 +137,5 @@ def found(*findings: Finding | None) -> Iterator[Finding]:
 
 
 def plural(count: int, thing: str) -> str:
-    """Return a count with its noun: `1 step`, `2 steps`."""
+    """Return a count followed by its noun, such as `1 step` or `2 steps`."""
     return f"{count} {thing}" + ("" if count == 1 else "s")

@@ -1,4 +1,4 @@
-"""Find out why a hook never fired, by trying the possible reasons for its kind in order until one applies."""
+"""Find out why a hook never fired: check the possible reasons for its kind of hook until one applies."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _reasons(hook: HookRecord, seen: Recording) -> Reasons:
 def _is_traced(hook: HookRecord, seen: Recording) -> bool:
     """Return True if compiled code contains the hook or a hook with the same function.
 
-    Modules of one class can share compiled code.
+    Modules of the same class can share compiled code.
     """
     alike = (h for h in seen.hooks if h.code is hook.code and h.kind == hook.kind) if hook.code is not None else (hook,)
     return any(h.serial in traced for h in alike)

@@ -14,7 +14,7 @@ from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 
 @rule("TH401")
 def acts_on_each_backward(hook: HookRecord) -> Words | None:
-    """Find a limit that holds in each backward pass of a step, but not for the sum of the gradients."""
+    """Find a hook that limits the gradient of each backward pass, but not the sum that the optimizer uses."""
     used = hook.summed if hook.reached else hook.accumulating
     if not used or not hook.changed or not hook.owner.leaf or not limits(hook) or _in_both_passes(hook):
         return None
@@ -67,7 +67,7 @@ def in_both_passes(hook: HookRecord) -> Words | None:
     if not _in_both_passes(hook):
         return None
     return Words(
-        f"the hook changed {plural(hook.changed, 'gradient')}, in passes with and without create_graph=True",
+        f"the hook changed {plural(hook.changed, 'gradient')}, in backward passes with and without create_graph=True",
         "handle = w.register_hook(fn)\n(g,) = torch.autograd.grad(loss, w, create_graph=True)\n"
         "handle.remove()\ng.sum().backward()",
     )
@@ -92,7 +92,7 @@ def changed_in_place_since(hook: HookRecord) -> Words | None:
     if not hook.rebased:
         return None
     return Words(
-        "the hook received the gradient with respect to the value before the in-place operation",
+        "the hook received the gradient with respect to the tensor's value before the in-place operation",
         "y = y * 2            # instead of y.mul_(2)\ny.register_hook(fn)  # register the hook after the operation",
     )
 
@@ -110,8 +110,8 @@ def fires_after_its_removal(hook: HookRecord) -> Words | None:
     if not hook.late_firings or hook.kind not in BACKWARD:
         return None
     return Words(
-        f"the hook fired {plural(hook.late_firings, 'time')} after handle.remove(), because the forward pass had put "
-        "it into the graph",
+        f"the hook fired {plural(hook.late_firings, 'time')} after handle.remove(), because the forward pass had "
+        "added it to the graph",
         "loss.backward()\nhandle.remove()  # after the backward pass",
     )
 
@@ -119,7 +119,7 @@ def fires_after_its_removal(hook: HookRecord) -> Words | None:
 @rule("TH411")
 def steps_inside_the_backward(about: Subject, steps: int, clips: int) -> Words:
     return Words(
-        f"{plural(steps, 'step')} ran inside the backward pass; clipping found no gradients in {plural(clips, 'call')}",
+        f"{plural(steps, 'step')} ran inside the backward pass; {plural(clips, 'clipping call')} found no gradients",
         "clip_grad_norm_([p], 1.0)  # in the hook, before the step\n"
         "loss.backward()            # or clip and step after the backward pass\n"
         "clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
@@ -150,7 +150,7 @@ def repeated(seen: Recording) -> Iterator[Finding]:
 
 
 def _alike(seen: Recording) -> list[list[HookRecord]]:
-    """Group the hooks on each target by function, and also by code object if the same line registered them."""
+    """Group the hooks on each target by function, and also by code object and registering line."""
     groups: dict[tuple[object, ...], list[HookRecord]] = {}
     for hook in seen.hooks:
         now = hook.owner.now()
