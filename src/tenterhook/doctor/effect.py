@@ -54,10 +54,12 @@ class Stage:
 
 
 class Effect(Mapping[str, dict[str, Stage]]):
-    """Map each parameter name to the stages of the parameter, with and without a rig's hooks. `th.effect` returns an `Effect`.
+    """Map each parameter name to the parameter's stages. `th.effect` returns an `Effect`.
 
-    `effect[parameter][stage]` holds the tensors of one stage. The stages are `"grad"` (after the backward pass),
-    `"grad_final"` (right before the step) and `"update"` (the change that the step made to the parameter). Without an optimizer, the last two stages are missing. Print the effect to see a table of norms and a verdict for each parameter.
+    `effect[parameter][stage]` holds the tensors of one stage, with and without the hooks. The stages are `"grad"`
+    (after the backward pass), `"grad_final"` (right before the step) and `"update"` (the change that the step made to
+    the parameter). Without an optimizer, the last two stages are missing. Print the effect to see a table of norms and
+    a verdict for each parameter.
 
     Args:
         stages: The stages of each parameter, by parameter name and stage name.

@@ -73,7 +73,7 @@ class StepTable:
         return self._collected
 
     def read_from(self, host: Callable[[], Tensor]) -> None:
-        """From now on, read the numbers from a copy on the host. `host` waits until the copy is complete and returns it."""
+        """Switch to reading numbers from a copy on the host. `host` waits for the copy to complete and returns it."""
         widths, _ = self.collect()
 
         def columns() -> dict[str, Tensor]:

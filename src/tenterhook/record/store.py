@@ -123,7 +123,7 @@ class Store:
                 merge_parts(self._folder, self._attempt, self._ranks)
 
     def _supersede(self, rank: int, step: int) -> None:
-        """From the parts of earlier attempts, delete the steps that are about to be recorded again."""
+        """Remove steps from the parts of earlier attempts if they are about to be recorded again."""
         import pyarrow.compute as pc
 
         self._superseded = True

@@ -65,7 +65,7 @@ def _at(
 
 
 def _counts(step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str) -> list[tuple[int, str, float, bool]]:
-    """For each target in firing order, return its position, its name, its non-finite count and whether it has NaN."""
+    """Return the position, name, non-finite count and presence of NaN for each target, in firing order."""
     found: dict[str, tuple[int, str, float, bool]] = {}
     for order, target, row in _at(step, snapshot, point):
         if "nonfinite" in row:

@@ -97,7 +97,7 @@ class Distribution:
         self.replicas = [Replica.of(m, None) for m in modules if isinstance(m, nn.parallel.DistributedDataParallel)]
 
     def look(self) -> None:
-        """Patch DTensor once a process group exists. This method runs before each backward pass and each registration."""
+        """Patch DTensor once a process group exists. This runs before each backward pass and each registration."""
         if self.board is not None or self._undo is None or not dist.is_available() or not dist.is_initialized():
             return
         if dist.get_world_size() == 1 or dist.get_backend() == "fake":

@@ -20,7 +20,7 @@ class FiringSample:
     given: float
     returned: float
     equal: bool
-    #: the factor between the received and the returned tensor; None if one is not a multiple of the other
+    #: the factor by which the hook multiplied the tensor; None if the returned tensor is not a multiple
     factor: float | None
     #: the largest absolute element of each tensor
     peaks: tuple[float, float]

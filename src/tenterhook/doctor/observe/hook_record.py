@@ -159,7 +159,7 @@ class HookRecord:
     #: firings on a copy of the owner
     copies_fired: int = 0
     most_in_backward: int = 0
-    #: contains the value of create_graph of each backward pass in which the hook fired
+    #: the values of create_graph in the backward passes in which the hook fired
     graphs: set[bool] = field(default_factory=set)
     #: True if the tensor was modified in place after the registration and before a firing
     rebased: bool = False

@@ -1,4 +1,4 @@
-"""Watch what torch.compile does with hooks. This module uses dynamo's own records and adds no code to compiled graphs."""
+"""Watch what torch.compile does with hooks. The module uses dynamo's records and adds no code to compiled graphs."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Compiler:
         self._before.setdefault(hook.number, _uses(hook))
 
     def without(self, hook: HookRecord) -> int:
-        """If newer compiled code contains the hook, count the backward passes through older code without the hook."""
+        """Count the backward passes through code compiled without the hook, if code compiled later contains it."""
         if not self.late.get(hook.number):
             return 0
         broken = hook.kind in FULL and hook.fired and self.breaks_for_backward
