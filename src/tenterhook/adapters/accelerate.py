@@ -26,7 +26,7 @@ def keep(accelerator: Accelerator, rig: Rig) -> Callable[[], None]:
         rig: The rig whose state is saved and loaded.
 
     Returns:
-        A function without arguments. Call it to exclude the rig from the accelerator's checkpoints again.
+        A function without arguments that removes the rig from the accelerator's checkpoints.
 
     Example:
         >>> import os, tempfile

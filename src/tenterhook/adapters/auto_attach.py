@@ -29,8 +29,8 @@ PLAN_VARIABLE = "TENTERHOOK_PLAN"
 def default_plan() -> Plan:
     """Return the plan that is used if the user does not provide one.
 
-    The plan records gradient statistics in every step, output and update statistics in one step in ten, and gradient
-    histograms in one step in fifty. Two triggers watch the gradients. After a trip, output statistics are recorded in
+    The plan records gradient statistics in every step, output and update statistics in every tenth step, and gradient
+    histograms in every fiftieth step. Two triggers watch the gradients. After a trip, output statistics are recorded in
     each of the next ten steps.
     """
     seldom, everything = When(every=10, start=1), (".", "**")
@@ -76,8 +76,8 @@ class ModelRun:
 class AutoAttach:
     """Attach to every model that a program trains inside the `with` block, and list the models in `models`.
 
-    A given plan is attached completely or not at all. If the default plan is used, hooks that do not fit a model are
-    left out and reported.
+    A plan from the user is attached completely or not at all. If the default plan is used, hooks that do not fit a
+    model are left out and reported.
     """
 
     def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None) -> None:
@@ -100,14 +100,14 @@ class AutoAttach:
             model.end(kind, error, tb)
 
     def _on_model(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        """Attach during the optimizer's step. An error becomes a warning, so that the script continues."""
+        """Attach to a model when an optimizer steps. Report an error as a warning, so that the script continues."""
         try:
             self._follow(model, optimizers)
         except Exception as error:
             warnings.warn(f"tenterhook run could not attach to {type(model).__name__}: {error}", stacklevel=2)
 
     def _follow(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
-        """Attach to a model, or attach again if it has a new optimizer. The new rig continues the step count."""
+        """Attach to a model, or reattach if the model has a new optimizer. The new rig continues the step count."""
         run = self._known.get(model) or self._run_named(class_name(type(unwrapped(model))))
         self._known[model] = run
         run.optimizers = [type(o).__name__ for o in optimizers]
@@ -125,7 +125,7 @@ class AutoAttach:
                 run.rig.load_state_dict(state, strict=False)
 
     def _attach(self, model: nn.Module, optimizers: list[Optimizer], run: ModelRun) -> Rig | None:
-        """Attach the given plan, or the default plan without the hooks that cannot be attached."""
+        """Attach the given plan, or else the default plan without the hooks that cannot be attached."""
         plan = self.plan or default_plan()
         optimizer = optimizers if len(optimizers) > 1 else optimizers[0]
         while len(plan):
@@ -134,7 +134,7 @@ class AutoAttach:
             except TenterhookError as error:
                 run.refused[error.hook or "plan"] = str(error)
                 if self.plan is not None or error.hook is None:
-                    # Warn now and not at the end, because the script may run for days without the plan.
+                    # Warn now instead of at the end, because the script may run for days without the plan.
                     warnings.warn(f"tenterhook run: {run.name} continues without the plan: {error}", stacklevel=2)
                     return None
                 plan = Plan(hook for hook in plan if hook.id != error.hook)
@@ -183,7 +183,7 @@ def _summary(model: ModelRun) -> list[str]:
 
 
 def _first_step(path: Path, optimizers: list[Optimizer]) -> int:
-    """Return the script's first step: its optimizer's step count, or else the step after the last recorded step."""
+    """Return the number of the first step: the optimizers' step count, or one more than the last recorded step."""
     return _steps_counted(optimizers) or last_step(path) + 1
 
 

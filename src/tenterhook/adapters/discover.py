@@ -1,4 +1,4 @@
-"""Find the optimizers that step in a script, and the models whose parameters they hold."""
+"""Find the optimizers that a script uses, and the models that they train."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-#: called with a model and its optimizers, in the order in which they step
+#: called with a model and its optimizers, sorted by their first steps
 OnModel = Callable[[nn.Module, list[Optimizer]], None]
 
 
@@ -20,8 +20,8 @@ class Discovery:
     """Call `on_model` for each model that is trained, at the beginning of an optimizer step.
 
     The first call for a model happens when all optimizers that hold its parameters have started their first step. If
-    one of them steps a second time before that, the call happens then. Each optimizer that starts later causes another
-    call.
+    one of these optimizers starts its second step before that, the call happens then. Each optimizer that first steps
+    later triggers another call.
     """
 
     def __init__(self, on_model: OnModel) -> None:
@@ -62,7 +62,7 @@ class Discovery:
                 self._waiting.add(model)
 
     def _stepping(self, model: nn.Module) -> list[Optimizer]:
-        """Return the optimizers of a model that have stepped, in the order of their first steps."""
+        """Return those optimizers of a model that have stepped, in the order of their first steps."""
         return [o for ref in self._models[model] if (o := ref()) is not None]
 
     def _report(self, model: nn.Module) -> None:
@@ -86,7 +86,7 @@ def roots(modules: Iterable[nn.Module], optimizer: Optimizer) -> Iterator[nn.Mod
 
 
 def _in_use(optimizers: list[Optimizer], trained: set[int]) -> Iterator[Optimizer]:
-    """Yield the optimizers that hold parameters that no later optimizer holds."""
+    """Yield each optimizer with at least one parameter that no later optimizer holds."""
     for place, optimizer in enumerate(optimizers):
         mine = _held_by([optimizer]) & trained
         if mine and not mine <= _held_by(optimizers[place + 1 :]):

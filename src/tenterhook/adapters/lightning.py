@@ -21,7 +21,7 @@ class RigCallback(Callback):  # type: ignore[misc]
     """Attach a plan when Lightning training starts, and detach it when training ends.
 
     Pass the callback to the trainer: `Trainer(callbacks=[RigCallback(plan)])`. Target names are relative to the
-    LightningModule. The trainer's checkpoints hold the state of the hooks.
+    LightningModule. The state of the hooks is saved in the trainer's checkpoints.
 
     Args:
         plan: A plan, a hook or several hooks.
@@ -70,7 +70,7 @@ class RigCallback(Callback):  # type: ignore[misc]
             pl_module: The module being trained.
 
         Raises:
-            TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit.
+            TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit the rig.
         """
         # By this point, every strategy has wrapped the module and restored the checkpoint.
         optimizers = trainer.optimizers
@@ -98,7 +98,7 @@ class RigCallback(Callback):  # type: ignore[misc]
         self._state = state_dict
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Detach the plan after an error. Flight recorders write a report. Lightning calls this method.
+        """Detach the plan after an error, and let the flight recorders write a report. Lightning calls this method.
 
         Args:
             trainer: The trainer.

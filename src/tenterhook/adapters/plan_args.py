@@ -1,4 +1,4 @@
-"""Convert a callback's plan argument, and check that a checkpoint can hold the plan."""
+"""Convert a callback's plan argument, and check that the plan can be saved in a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def as_plan(given: PlanLike) -> Plan:
 
 
 def check_saveable(plan: Plan) -> bool:
-    """Return True if a checkpoint can hold the plan. Otherwise, warn and return False.
+    """Return True if the plan can be saved in a checkpoint. Otherwise, warn and return False.
 
     The warning is issued before training starts instead of at the first checkpoint.
     """

@@ -76,10 +76,10 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             control: The trainer's control object.
             model: The model being trained.
             optimizer: The optimizer, which may be wrapped by Accelerate.
-            **kwargs: Other objects from the trainer, which are not used.
+            **kwargs: Other arguments from the trainer. They are ignored.
 
         Raises:
-            TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit.
+            TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit the rig.
         """
         if self.rig is not None:  # if an error ends training, the Trainer does not call on_train_end
             self.rig.detach()
@@ -123,7 +123,7 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             args: The training arguments.
             state: The trainer's state.
             control: The trainer's control object.
-            **kwargs: Other objects from the trainer, which are not used.
+            **kwargs: Other arguments from the trainer. They are ignored.
         """
         if self.rig is not None:
             self.rig.detach()

@@ -47,20 +47,20 @@ def check(what: nn.Module, plan: Plan | Hook, *, optimizer: Optimizers = None, a
 def check(
     what: Rig | nn.Module, plan: Plan | Hook | None = None, *, optimizer: Optimizers = None, actions: Registry = DEFAULT
 ) -> Findings:
-    """Report faults in a rig, or faults that a plan would have on a model.
+    """Report faults in a rig, or in a plan for a given model.
 
     For a rig, the findings come from its ledger, so run at least one step first. For a model and a plan, `check`
-    resolves each hook without attaching it, so the model stays unchanged. A hook that `th.attach` would refuse becomes
-    a finding.
+    resolves each hook without attaching it, so the model stays unchanged. A hook that `th.attach` would refuse is
+    reported as a finding.
 
     Args:
-        what: A rig, or the model that the plan is for.
+        what: A rig, or the model to which the plan would be attached.
         plan: The plan or the hook to check against the model. It is not used with a rig.
         optimizer: The optimizer or optimizers that would be passed to `th.attach`. It is not used with a rig.
         actions: The registry in which action names are looked up.
 
     Returns:
-        The findings, most severe first. They are empty if nothing is wrong.
+        The findings, most severe first. Empty if no faults were found.
 
     Example:
         >>> import torch
@@ -119,7 +119,7 @@ def _check_firings(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
     if not rig.step_count or attached.status.is_muted:
         return
     if POINTS[account.hook.at].side == "state":
-        return  # a training run may never save or load
+        return  # a training run may never save or load a checkpoint
     silent = [site for site in sites if not site.fired and not site.dormant and site.due]
     if silent:
         yield from found(_why_silent(rig, SilentSites(silent[0], len(silent), len(sites))))

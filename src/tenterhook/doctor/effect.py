@@ -21,7 +21,7 @@ from tenterhook.text_table import TextTable
 
 #: the stages at which the two runs are compared, in the order in which a change passes through them
 STAGES = ("grad", "grad_final", "update")
-#: two updates count as the same if their relative difference is at most this
+#: two updates count as the same if their relative difference is at most this value
 SAME = 1e-4
 
 
@@ -54,11 +54,12 @@ class Stage:
 
 
 class Effect(Mapping[str, dict[str, Stage]]):
-    """Map each parameter name to its stages, with and without a rig's hooks. `th.effect` returns an `Effect`.
+    """Map each parameter name to the parameter's stages. `th.effect` returns an `Effect`.
 
-    `effect[parameter][stage]` holds the tensors of one stage. The stages are `"grad"` (after the backward pass),
-    `"grad_final"` (right before the step) and `"update"` (the change that the step made to the parameter). Without an
-    optimizer, the last two are missing. Print the effect to see a table of norms and a verdict for each parameter.
+    `effect[parameter][stage]` holds the tensors of one stage, with and without the hooks. The stages are `"grad"`
+    (after the backward pass), `"grad_final"` (right before the step) and `"update"` (the change that the step made to
+    the parameter). Without an optimizer, the last two stages are missing. Print the effect to see a table of norms and
+    a verdict for each parameter.
 
     Args:
         stages: The stages of each parameter, by parameter name and stage name.
@@ -146,8 +147,8 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
     generators, and the state of the optimizers and hooks. The graph is retained, so you can call `loss.backward()`
     afterwards.
 
-    The two runs share one forward pass, so both contain the changes that hooks made in it. Hooks that do not belong to
-    the rig fire in both runs. If a non-leaf tensor retains its gradient, both runs write to its `.grad`.
+    The two runs share one forward pass, so both include the changes that hooks made in that pass. Hooks that do not
+    belong to the rig fire in both runs. If a non-leaf tensor retains its gradient, both runs write to its `.grad`.
 
     Args:
         rig: A rig that is attached to a model in a single process.

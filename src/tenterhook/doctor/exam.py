@@ -72,11 +72,11 @@ class Exam(Recording):
     `th.examine` creates an exam. Print the exam to see a table of all watched hooks and the findings.
 
     Args:
-        model: A model whose existing hooks are watched too. Hooks that are registered inside the block are always
+        model: A model whose existing hooks are also watched. Hooks that are registered inside the block are always
             watched, on any model.
 
     Attributes:
-        findings: The findings of the exam, most severe first. They are empty until the block has ended.
+        findings: The findings of the exam, most severe first. Empty until the block has ended.
 
     Example:
         >>> import torch
@@ -126,7 +126,7 @@ def examine(model: nn.Module | None = None) -> Exam:
     without the exam. When the block ends, even after an error, every patched PyTorch function is restored.
 
     Args:
-        model: A model whose existing hooks are watched too. Without it, only hooks that are registered inside the
+        model: A model whose existing hooks are also watched. Without a model, only hooks that are registered inside the
             block are watched.
 
     Returns:
@@ -156,7 +156,7 @@ def _fate(hook: HookRecord) -> str:
     return "registered"
 
 
-#: rules that apply to a hook that fired, in the order of their findings
+#: rules that apply to a hook that fired, in the order in which their findings are listed
 FIRED = (
     returned_nothing,
     cleared_before_the_step,
@@ -175,7 +175,7 @@ WRONG_MOMENT = (
     model_was_copied,
     fires_after_its_removal,
 )
-#: rules that apply to every hook, in the order of their findings
+#: rules that apply to every hook, in the order in which their findings are listed
 EVERY = (
     changes_in_place,
     gone_at_its_recomputation,

@@ -59,7 +59,7 @@ def step(optimizer: Optimizer, look: Callable[[], None]) -> None:
 
 @contextmanager
 def silenced(rig: Rig) -> Iterator[None]:
-    """Mute every hook of the rig while the block runs."""
+    """Disable all hooks of the rig while the block runs."""
     switched = [hook for hook in rig._installer.hooks.values() if not hook.status.is_muted]
     for hook in switched:
         hook.apply(HookEvent.MUTE)
@@ -74,7 +74,7 @@ def silenced(rig: Rig) -> Iterator[None]:
 
 
 def _leaves(loss: Tensor) -> list[Tensor]:
-    """Find every leaf in the loss's graph, because inputs and parameters of other models also receive gradients."""
+    """Find every leaf in the loss's graph, because parameters of other models and inputs also receive gradients."""
     waiting = [loss.grad_fn]
     seen, found = {loss.grad_fn}, [loss] if loss.is_leaf else []
     while waiting:

@@ -23,16 +23,16 @@ class DcpState:
     """Read a rig's state with `dcp.load`.
 
     `dcp.load` fills only the tensors that it is given, but a rig that has not run yet does not have all of them. A
-    `DcpState` has an empty tensor for each of the rig's entries in the checkpoint. Pass it to `dcp.load` instead of the
-    rig. If `rig` is given, the state is loaded into that rig. Otherwise, pass `state_dict()` to `th.restore`
-    afterwards.
+    `DcpState` provides an empty tensor for each of the rig's entries in the checkpoint. Pass the `DcpState` to
+    `dcp.load` instead of the rig. If `rig` is given, the state is loaded into that rig. Otherwise, pass `state_dict()`
+    to `th.restore` afterwards.
 
     Args:
         checkpoint: The checkpoint folder, or a DCP storage reader.
         rig: The rig that receives the state, or None.
-        under: The key under which the rig was saved. It is needed only if the checkpoint holds several rigs.
+        under: The key under which the rig was saved. Required only if the checkpoint contains several rigs.
         rename: Rules that map saved names to names on this model, as in `Rig.load_state_dict`.
-        strict: True raises an error if the state does not fit the rig. False loads the part that fits.
+        strict: True raises an error if the state does not fit the rig. False loads only the state that fits.
 
     Raises:
         StateError: The checkpoint is damaged or holds no hooks, or it holds several rigs and `under` is None.
@@ -80,7 +80,7 @@ class DcpState:
             state: Tensors by key.
 
         Raises:
-            MismatchError: The state does not fit the rig and `strict` is True. Nothing is loaded.
+            MismatchError: The state does not fit the rig, and `strict` is True. Nothing is loaded.
             StateError: The state is damaged.
         """
         self._tensors = dict(state)

@@ -43,28 +43,29 @@ def restore(
     strict: bool = True,
     replace: bool = False,
 ) -> Rig:
-    """Attach the plan that `rig.state_dict()` saved, with its running state.
+    """Attach a plan saved by `rig.state_dict()`, and restore its running state.
 
-    Everything is checked before anything is installed. Nothing is imported, so the program must have defined the
+    The whole state is checked before any hook is installed. Nothing is imported, so the program must have defined the
     actions that the plan names. In a distributed run, call this function on every rank.
 
     Args:
         model: The model.
         state: A state from `rig.state_dict()`. Keys of other objects in the same mapping are ignored.
         optimizer: The optimizer that trains the model, or a list or dict of several optimizers, as in `attach`.
-        clock: The optimizer whose steps are counted, or its name. The default is the saved one.
+        clock: The optimizer whose steps are counted, or its name. The default is the saved clock.
         sinks: Sinks for the recorded values, as in `attach`.
         actions: The registry in which named actions are looked up.
-        tensors: Tensor parameters of actions, by name. They replace the saved ones.
+        tensors: Tensor parameters of actions, by name. They replace the saved tensors.
         rename: Rules that map saved names to names on this model, such as `{"encoder": "backbone"}`.
-        strict: True raises an error if the state does not fit. False restores the part that fits and warns.
-        replace: True replaces hooks with the same ids that are already on the model.
+        strict: True raises an error if the state does not fit the model. False restores only the state that fits and
+            issues a warning.
+        replace: True replaces hooks that are already on the model and have the same ids.
 
     Returns:
         The rig. `rig.loaded` reports all differences.
 
     Raises:
-        MismatchError: The state does not fit and `strict` is True. Nothing is installed.
+        MismatchError: The state does not fit the model, and `strict` is True. Nothing is installed.
         StateError: The state is damaged, or the mapping holds no hook state.
         ResolveError: `model` is not a module, or `optimizer` or `clock` is invalid.
         PlanError: A rule in `rename` is malformed.
@@ -148,7 +149,7 @@ def _compared(
 
 
 def _ordered(one: ResolvedHook, kept: HookSnapshot | None) -> ResolvedHook:
-    """Put the targets in the saved order, because targets draw random numbers one after another."""
+    """Put the targets in the saved order, because random numbers are drawn for the targets in this order."""
     place = {name: i for i, name in enumerate(kept.moves.values())} if kept is not None else {}
     return dataclasses.replace(one, targets=tuple(sorted(one.targets, key=lambda t: place.get(t.name, len(place)))))
 

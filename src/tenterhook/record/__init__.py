@@ -1,4 +1,4 @@
-"""Record the numbers that hooks measure as rows, and pass the rows to sinks, run folders and flight recorders.
+"""Convert the numbers that hooks measure to rows, and pass the rows to sinks, run folders and flight recorders.
 
 This package does not access the model.
 """

@@ -13,7 +13,7 @@ from tenterhook.record.rows import Batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: sort order of a part; it places the rows of a curve next to each other
+#: sort order of the rows in a part; the rows of a curve are adjacent
 ORDER = ("hook", "target", "name", "rank", "step")
 
 
@@ -37,7 +37,7 @@ def schema() -> pa.Schema:
 
 
 def sort_rows(table: pa.Table) -> pa.Table:
-    """Sort rows by ORDER. Dictionary-encoded text is sorted by its rank in the dictionary."""
+    """Sort rows by ORDER. Dictionary-encoded text is sorted alphabetically, not by dictionary index."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -72,7 +72,7 @@ def as_arrow(batches: Sequence[Batch]) -> pa.Table:
 
 
 def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
-    """Yield the emitted rows, then one row per batch that dropped rows. The columns are in schema order."""
+    """Yield the emitted rows, then a row for each batch that counted dropped rows. The columns are in schema order."""
     for batch in batches:
         for r in batch.emitted:
             yield r.step, r.rank, r.hook, r.target, r.name, r.value, None, r.call, r.leaf

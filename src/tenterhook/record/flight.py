@@ -26,7 +26,7 @@ REPORT = "flight.json"
 
 @dataclass(frozen=True, slots=True)
 class FlightReport:
-    """Describe a flight recorder report: its folder, its reason, and the suspects with the most likely one first."""
+    """Describe a flight recorder report: its folder, its reason, and its suspects (most likely first)."""
 
     path: str
     step: int
@@ -43,18 +43,19 @@ class Flight:
     """Keep the most recent steps in memory, and write them to a folder when something goes wrong.
 
     A flight recorder is a sink. It writes a report when a trigger trips, when an error ends the program or the rig's
-    `with` block, and when the process receives SIGTERM. Each report is a new run folder below `path` that contains the
-    file `flight.json`. The report is also added to `reports`. It lists the suspects: the targets that probably caused
-    the problem.
+    `with` block, and when the process receives SIGTERM. Each report is a new run folder inside `path`. Its file
+    `flight.json` lists the suspects: the targets that probably caused the problem. The report is also added to
+    `reports`.
 
     Args:
         path: Folder that will contain the run folders. It may be a URI that Arrow supports.
-        steps: Number of steps to keep. After a trip, further trips within `steps` steps do not write a report.
+        steps: Number of recent steps to keep. After a trip, no report is written for further trips within `steps`
+            steps.
 
     Attributes:
         path: The folder, as text.
-        steps: Number of steps to keep.
-        reports: The reports so far, each with `path`, `step`, `reason` and `suspects`.
+        steps: Number of recent steps to keep.
+        reports: The reports written so far, each with `path`, `step`, `reason` and `suspects`.
 
     Raises:
         StoreError: pyarrow is not installed.
@@ -81,7 +82,7 @@ class Flight:
         #: the step of the last report
         self._written = -1
         self._writing: list[threading.Thread] = []
-        Folder(path)  # raises here instead of at the first report if pyarrow is missing
+        Folder(path)  # if pyarrow is missing, raises here instead of at the first report
         self._process = os.getpid()
 
     # -- called by the rig -------------------------------------------------------------------------------------------
@@ -90,7 +91,8 @@ class Flight:
         """Start recording for a rig, and discard the steps of an earlier rig. The rig calls this method.
 
         Args:
-            snapshot: Function that returns facts about the model and its hooks. It must not keep the rig alive.
+            snapshot: Function that returns facts about the model and its hooks. The function must not keep the rig
+                alive.
         """
         self._snapshot = snapshot
         self._batches.clear()
@@ -100,7 +102,7 @@ class Flight:
         weakref.finalize(self, _restore_handler_if_unused)
 
     def record(self, batch: Batch) -> None:
-        """Keep the rows of a step, and drop the oldest step if there are too many steps. The rig calls this method.
+        """Keep the rows of a step, and drop the oldest step if the limit is exceeded. The rig calls this method.
 
         Args:
             batch: The rows of the step.
@@ -125,7 +127,7 @@ class Flight:
         thread.start()
 
     def fail(self, reason: str) -> None:
-        """Write a report and wait until it is written, because the process may end soon.
+        """Write a report before returning, because the process may end soon.
 
         Args:
             reason: Text for the report.
@@ -136,13 +138,13 @@ class Flight:
             self._write(*self._evidence(reason))
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until all reports that were started are written.
+        """Wait until all reports in progress are written.
 
         Args:
             timeout: Seconds to wait for each report.
 
         Returns:
-            True if all reports are written.
+            True if all reports have been written.
         """
         for thread in self._writing:
             thread.join(timeout)
@@ -226,7 +228,7 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
 
 
 def _at_exit() -> None:
-    """Write a report if an uncaught error ended the program. Python stores that error in `sys.last_value`."""
+    """Write a report if an uncaught error ended the program. Python stores an uncaught error in `sys.last_value`."""
     error = getattr(sys, "last_value", None)
     for flight in list(_flights) if error is not None else ():
         flight.fail(f"the program ended with {type(error).__name__}: {error}")

@@ -27,7 +27,7 @@ LEDGER = "ledger.json"
 FINDINGS = "findings.json"
 #: rows per row group; reading one curve loads whole row groups
 GROUP_ROWS = 2**17
-#: attempt, rank and number; a merged part has the first and last numbers of the parts that it replaces
+#: attempt, rank and number; a merged part's name contains the first and last numbers of the parts that it replaces
 PART_NAME = re.compile(r"part-(\d{4,})-(\d+)-(\d{6,})(?:-(\d{6,}))?\.parquet")
 
 
@@ -75,8 +75,8 @@ class Folder:
         return pq.read_schema(self.full(name), filesystem=self._fs).metadata or {}
 
     def write(self, name: str, data: bytes, *, new: bool = False) -> None:
-        """Write a file completely or not at all. On a local filesystem, do not replace a file if `new` is True."""
-        if not self._local:  # an object store shows an object only when it is complete
+        """Write a file completely or not at all. If `new` is True, an existing local file is an error."""
+        if not self._local:  # in an object store, an object is visible only when it is complete
             with self._fs.open_output_stream(self.full(name)) as stream:
                 stream.write(data)
             return
@@ -120,13 +120,13 @@ class Folder:
         raise StoreError(f"the parts in {self.path} changed while they were being listed", remedy="try again later")
 
     def sweep(self) -> None:
-        """Delete the parts that an interrupted merge left behind, before the merged part that lists them changes."""
+        """Delete the replaced parts that an interrupted merge did not delete."""
         there = self._all_parts()
         for name in sorted({old for part in there for old in part.replaces} & {part.name for part in there}):
             self.delete(name)
 
     def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
-        """Sort and write a part. Its metadata holds the format, the first and last steps, and the replaced parts."""
+        """Sort and write a part. Its metadata lists the format, the first and last steps, and the replaced parts."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -173,7 +173,7 @@ class Part:
 
 
 def superseded_from(parts: Iterable[Part]) -> dict[str, int | None]:
-    """Map the name of each part to the first step that a later attempt rewrote, or to None."""
+    """Map the name of each part to the first step that later attempts of its rank recorded, or to None."""
     parts = list(parts)
     first: dict[tuple[int, int], int] = {}
     for part in parts:

@@ -84,7 +84,7 @@ class Recorder:
     def flush(self, step: int) -> None:
         """End a step and pass its rows to the sinks.
 
-        Only emitted numbers are read here. The sinks read the tables on their own threads.
+        This method reads only the emitted numbers. The sinks read the tables on their own threads.
         """
         rows: list[Row] = []
         if self._emitted:
@@ -114,7 +114,7 @@ class Recorder:
                     warnings.warn(f"tenterhook: {name} could not be written: {error!r}", stacklevel=2)
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until all rows and flight reports are written. Return True if that happens within the timeout."""
+        """Wait until all rows and flight reports are written. Return False if the timeout expires first."""
         until = time.monotonic() + timeout
         waits = [*(flight.catch_up for flight in self.flights), *(worker.catch_up for worker in self.workers)]
         # Call every sink, even after a timeout, because the call makes the sink write at once.

@@ -64,7 +64,7 @@ class StepTable:
 
     @torch.no_grad()
     def collect(self) -> tuple[dict[str, int], Tensor]:
-        """Return the width of each name (0 for a single number), and all numbers with one row per site."""
+        """Return the width of each name (0 for a single number), and a tensor of all numbers with one row per site."""
         if self._collected is None:
             columns = self._columns()
             widths = {name: c.shape[1] if c.dim() == 2 else 0 for name, c in columns.items()}
@@ -73,7 +73,7 @@ class StepTable:
         return self._collected
 
     def read_from(self, host: Callable[[], Tensor]) -> None:
-        """Read the numbers from a host copy from now on. `host` waits until the copy is complete and returns it."""
+        """Switch to reading numbers from a copy on the host. `host` waits for the copy to complete and returns it."""
         widths, _ = self.collect()
 
         def columns() -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ class StepTable:
 
 
 def copy_to_host(tables: list[StepTable]) -> None:
-    """Start copying all numbers that are on another device to the host, without waiting for the copy."""
+    """Start to copy all numbers on other devices to the host, without waiting for the copy to finish."""
     there = [(t, t.collect()[1]) for t in tables if t.device.type != "cpu"]
     if not there:
         return
@@ -119,7 +119,7 @@ def _wait_for(sent: torch.Event, values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Hold the rows of one step for the sinks."""
+    """Hold the rows of one step, which are passed to the sinks."""
 
     step: int
     rank: int

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Curve(NamedTuple):
-    """Hold the values of one recorded number over the steps."""
+    """Hold the values of one recorded number across steps."""
 
     steps: list[int]
     values: list[float]
@@ -100,8 +100,8 @@ class Run:
         `leaf`. `value` holds a single number, and `values` holds a list of numbers.
 
         Args:
-            query: Query in DuckDB SQL. Use `?` for parameters.
-            *parameters: Values for the parameters.
+            query: Query in DuckDB SQL. Use `?` as the placeholder for each parameter.
+            *parameters: Values for the placeholders, in order.
 
         Returns:
             The result as a DuckDB relation, with methods such as `fetchall()` and `df()`.
@@ -109,9 +109,9 @@ class Run:
         return self._connection.sql(query, params=list(parameters) or None)
 
     def curve(self, hook: str, target: str, name: str, *, rank: int = 0) -> Curve:
-        """Return the values of one number over the steps, for one target.
+        """Return the values of one number across steps, for one target.
 
-        If several runs contain the same step, the value comes from any one of these runs.
+        If several runs contain the same step, the value is taken from an arbitrary one of them.
 
         Args:
             hook: Id of the hook.
@@ -241,7 +241,7 @@ def open_run(*paths: str | os.PathLike[str]) -> Run:
         *paths: Run folders, as paths or as URIs that Arrow supports.
 
     Returns:
-        A `Run`, whose queries read all the folders.
+        A `Run` that reads all the folders.
 
     Raises:
         StoreError: DuckDB or pyarrow is not installed, a folder contains no recorded run, or a part cannot be read.

@@ -22,11 +22,11 @@ from tenterhook.record.flight import Flight
 from tenterhook.record.rows import Batch
 from tenterhook.record.sinks import adapt_tracker
 
-#: maximum number of rows that wait for a sink; if there are more, the newest step is dropped and counted
+#: maximum number of rows that can wait for a sink; if there are more, the newest step is dropped and counted
 MAX_WAITING = 2**20
-#: seconds that a tracker has to take the last rows when it is closed
+#: time limit in seconds for passing the last rows to a tracker when it is closed
 CLOSE_TIMEOUT = 2.0
-#: the same for a Writer, whose files are the recording itself: on a slow machine, the first write alone takes seconds
+#: time limit in seconds for closing a Writer; on a slow machine, the first write alone takes seconds
 WRITER_CLOSE_TIMEOUT = 30.0
 
 
@@ -34,12 +34,12 @@ WRITER_CLOSE_TIMEOUT = 30.0
 class Writer(Protocol):
     """Define the interface of a sink that accepts batches.
 
-    When `write` returns, the batches are stored safely. A separate thread calls the methods.
+    When `write` returns, the batches are stored safely. The methods are called on a separate thread.
     """
 
     @property
     def linger(self) -> float:
-        """Return how many seconds to collect batches before they are written together."""
+        """Return the number of seconds for which batches are collected before they are written together."""
 
     def write(self, batches: Sequence[Batch]) -> None: ...
     def close(self) -> None: ...
@@ -52,7 +52,7 @@ Sinks = Any
 
 
 def as_sinks(given: Sinks) -> list[Sink | Flight]:
-    """Return a list of sinks, with tracker objects wrapped.
+    """Return the given sinks as a list, and wrap tracker objects.
 
     Raise a StoreError for an object that is not a sink.
     """
@@ -105,7 +105,7 @@ class SinkWorker:
     # -- on the training thread --------------------------------------------------------------------------------------
 
     def enqueue(self, batch: Batch) -> None:
-        """Queue a step for the sink, or drop the step if too many rows are waiting."""
+        """Queue the rows of a step for the sink, or drop them if too many rows are waiting."""
         rows = len(batch)
         with self._changed:
             self.emitted += rows
@@ -128,7 +128,7 @@ class SinkWorker:
         self._thread = thread
 
     def catch_up(self, timeout: float) -> bool:
-        """Wait until no rows are queued. Return True if that happens within the timeout."""
+        """Wait until no rows are queued. Return False if the timeout expires first."""
         with self._changed:
             self._flushing = True
             self._changed.notify_all()
@@ -143,7 +143,7 @@ class SinkWorker:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Close the sink within its timeout, and drop the rows that are not written by then."""
+        """Close the sink within its timeout, and drop the rows that have not been written by then."""
         if not self._finishing:
             self.finish()
         if self._thread is None and isinstance(self.sink, Writer) and self in _open:

@@ -13,7 +13,7 @@ from typing import Any
 from tenterhook.plan.histogram import LOWEST_EXPONENT
 from tenterhook.record.rows import Batch, Row
 
-#: how many seconds to collect batches before they are written
+#: number of seconds for which batches are collected before they are written
 LINGER = 1.0
 #: maximum number of metrics in one request to an MLflow server
 MAX_METRICS = 1000
@@ -81,7 +81,7 @@ class TensorBoard(_Tracker):
 class WandB(_Tracker):
     """Log history rows to a W&B run.
 
-    The rows have their own axis, because a sink thread cannot follow the run's step counter.
+    The rows have a separate step axis, because a sink thread cannot follow the run's step counter.
     """
 
     axis = "tenterhook/step"
@@ -100,8 +100,8 @@ class WandB(_Tracker):
 class MLflow(_Tracker):
     """Log metrics to an MLflow run.
 
-    A client logs the metrics, because each thread has its own active run. MLflow does not support histograms, so lists
-    are left out.
+    Metrics are logged through an `MlflowClient`, because each thread has its own active run. MLflow does not support
+    histograms, so lists are left out.
     """
 
     def __init__(self, run: Any) -> None:

@@ -18,12 +18,12 @@ MERGED_ROWS = 2**20
 class Store:
     """Write the rows of a run into a folder of Parquet files.
 
-    A store is a sink. If the folder already holds a run, the store continues that run. Steps that are recorded again
-    replace the earlier records. `th.open_run` reads the folder. Any Parquet reader can read the files.
+    A store is a sink. If the folder already contains a run, that run is resumed. Steps that are recorded again replace
+    the earlier records. `th.open_run` reads the folder. Any Parquet reader can read the files.
 
     Args:
         path: Run folder. It may be a URI that Arrow supports, such as `s3://...`.
-        linger: How many seconds to collect rows before a file is written. The time increases with the number of
+        linger: Seconds for which rows are collected before a file is written. This time increases with the number of
             files.
 
     Raises:
@@ -65,7 +65,7 @@ class Store:
     def linger(self) -> float:
         """Return the time between two parts, in seconds.
 
-        The time increases during the run, so that a week of training writes only a few thousand parts.
+        The time increases during the run, so that a week of training produces only a few thousand parts.
         """
         return self._linger * (1.0 + self._number / 128)
 
@@ -79,7 +79,7 @@ class Store:
         self._folder.write(name, text.encode())
 
     def write(self, batches: Sequence[Batch]) -> None:
-        """Write the rows of some steps as new parts. The sink's thread calls this method.
+        """Write the rows of one or more steps as new parts. The sink's thread calls this method.
 
         Args:
             batches: The rows of each step.
@@ -123,7 +123,7 @@ class Store:
                 merge_parts(self._folder, self._attempt, self._ranks)
 
     def _supersede(self, rank: int, step: int) -> None:
-        """Delete, from the parts of earlier attempts, the steps that are about to be recorded again."""
+        """Remove steps from the parts of earlier attempts if they are about to be recorded again."""
         import pyarrow.compute as pc
 
         self._superseded = True

@@ -57,7 +57,7 @@ def rank_suspects(batches: Sequence[Batch], snapshot: ModelSnapshot) -> list[Sus
 def _at(
     step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str
 ) -> Iterator[tuple[int, str, Mapping[str, float]]]:
-    """Yield the order, target and numbers of every site at a point."""
+    """Yield the position in firing order, the target and the numbers of each site at one point."""
     for hook, numbers in step.items():
         if snapshot.points.get(hook) == point:
             for target, row in numbers.items():
@@ -65,7 +65,7 @@ def _at(
 
 
 def _counts(step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str) -> list[tuple[int, str, float, bool]]:
-    """Return the order, the target, the non-finite count and the presence of NaN for each target, in firing order."""
+    """Return the position, name, non-finite count and presence of NaN for each target, in firing order."""
     found: dict[str, tuple[int, str, float, bool]] = {}
     for order, target, row in _at(step, snapshot, point):
         if "nonfinite" in row:
@@ -81,7 +81,7 @@ def _producers(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) 
     intended = {t for step in steps[:-1] for _, t, count, _ in _counts(step, snapshot, "output") if count}
     forward = [one for one in _counts(now, snapshot, "output") if one[1] not in intended]
     for place, (_, target, count, nan) in enumerate(forward):
-        # An infinity that does not reach the next output is intended, such as a mask before a softmax.
+        # An infinity that does not reach the next output is intended, for example in a mask before a softmax.
         later = forward[place + 1 :]
         if count and (nan or not later or later[0][2]):
             return [Suspect("nonfinite", target, "output", count, "the first output that is not finite")]

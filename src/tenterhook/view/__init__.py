@@ -1,3 +1,3 @@
-"""Show a recorded run as one HTML file."""
+"""Show recorded runs in a single HTML file."""
 
 from tenterhook.view.report import report as report

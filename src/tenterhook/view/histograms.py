@@ -11,7 +11,7 @@ from tenterhook.view.series import Contents, natural_key
 MAX_BLOCKS = 64
 
 
-#: sum of the counts over the targets in a block, for each step; a block's name is the beginning of its targets' names
+#: for each step, the counts summed over the targets in a block; a block's name is a prefix of its targets' names
 _QUERY = """
 with flat as (
   select step, array_to_string(string_split(target, '.')[1:?], '.') as block,

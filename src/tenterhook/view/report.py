@@ -1,4 +1,4 @@
-"""Write the contents of a run folder to one HTML file that needs no other files and no network access."""
+"""Write the contents of a run folder to a self-contained HTML file that needs no network access."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def choose_bins(contents: Contents, max_cells: int = MAX_CELLS) -> StepBins:
 
 
 def matrices(run: Run, contents: Contents, bins: StepBins, *, max_cells: int = MAX_CELLS) -> Iterator[Matrix]:
-    """Yield a matrix for each hook and name with single numbers, as far as the cell limit allows."""
+    """Yield a matrix for each hook and name that recorded single numbers, until the cell limit is reached."""
     cells = max_cells
     for (hook, name), targets in contents.single.items():
         cells -= len(targets) * bins.columns

@@ -1,1 +1,1 @@
-"""Hold an exam's observations of hooks, models and the program. The rules make findings from these observations."""
+"""Hold an exam's observations of hooks, models and the program. The rules derive findings from these observations."""

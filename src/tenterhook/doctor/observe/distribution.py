@@ -29,7 +29,7 @@ _READS = ("item", "tolist", "__float__", "__int__", "__bool__")
 
 @dataclass(slots=True)
 class Replica:
-    """Describe one DDP module and the parameters that it had at creation."""
+    """Describe one DDP module and the parameters that it had when it was created."""
 
     ddp: weakref.ref[nn.Module]
     parameters: frozenset[int]
@@ -38,7 +38,7 @@ class Replica:
     place: str | None
     ranks: int
     ignored: frozenset[str]
-    #: ids of the parameters that were frozen at creation
+    #: ids of the parameters that were frozen when the DDP module was created
     frozen: frozenset[int]
     #: parameters whose gradient DDP does not reduce, by name; the value is "unfrozen" or "added"
     strangers: dict[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Describe a Python number that the program read from a partial DTensor, where each rank holds one summand."""
+    """Describe a Python number that the program read from a partial DTensor, in which each rank holds one summand."""
 
     place: str
     how: str
@@ -86,7 +86,7 @@ class Distribution:
         self.replicas: list[Replica] = []
         self.reads: dict[str, Read] = {}
         self.board: Board | None = None
-        #: the hook whose function is running
+        #: the hook whose function is currently running
         self.firing: HookLabel | None = None
         self._groups: dict[int, weakref.ref[Any]] = {}
         self._undo: ExitStack | None = None
@@ -97,7 +97,7 @@ class Distribution:
         self.replicas = [Replica.of(m, None) for m in modules if isinstance(m, nn.parallel.DistributedDataParallel)]
 
     def look(self) -> None:
-        """Patch DTensor as soon as a process group exists. Called before each backward pass and each registration."""
+        """Patch DTensor once a process group exists. This runs before each backward pass and each registration."""
         if self.board is not None or self._undo is None or not dist.is_available() or not dist.is_initialized():
             return
         if dist.get_world_size() == 1 or dist.get_backend() == "fake":
@@ -165,7 +165,7 @@ class Distribution:
 
     @staticmethod
     def shards(owner: Owner) -> bool:
-        """Return True if FSDP2 shards the model of a hook's owner."""
+        """Return True if FSDP2 shards the model that contains a hook's owner."""
         root = owner.place.root() if owner.place is not None else None
         return root is not None and "torch.distributed.fsdp" in sys.modules and is_fsdp2(root)
 

@@ -20,7 +20,7 @@ class FiringSample:
     given: float
     returned: float
     equal: bool
-    #: returned / given, or None if the returned tensor is not a multiple of the given one
+    #: the factor by which the hook multiplied the tensor; None if the returned tensor is not a multiple
     factor: float | None
     #: the largest absolute element of each tensor
     peaks: tuple[float, float]
@@ -28,7 +28,7 @@ class FiringSample:
     scale: float
     #: the number of optimizer steps before the firing
     steps: int
-    #: mask of the elements that the hook set to zero; None if there are none
+    #: mask of the elements that the hook set to zero; None if the hook set no elements to zero
     zeroed: Tensor | None
 
     @classmethod
@@ -53,7 +53,7 @@ class FiringSample:
         )
 
 
-#: the number of elements that are compared to find out whether one tensor is a multiple of another
+#: the number of elements that are compared to determine whether one tensor is a multiple of another
 _SAMPLE = 4096
 
 
@@ -74,7 +74,7 @@ def quotients(made: Tensor, given: Tensor) -> Tensor:
 
 
 def summary(tensor: Tensor) -> str:
-    """Return a text that is equal on two ranks if their tensors are equal."""
+    """Return a text that is the same on two ranks if their tensors are equal."""
     numbers = tensor.detach().double()
     return f"{float(numbers.sum()).hex()} {float(numbers.norm()).hex()}"
 

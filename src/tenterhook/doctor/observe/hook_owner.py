@@ -1,4 +1,4 @@
-"""Describe the object that a raw hook is registered on, and its place in the model."""
+"""Describe the object on which a raw hook is registered, and the place of that object in the model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenterhook.resolve.targets import is_sharded
 
 
 def is_dtensor(value: Any) -> bool:
-    """Return True for a DTensor. This does not import DTensor, because no DTensor exists before its import."""
+    """Return True for a DTensor. The class is not imported, because no DTensor can exist before its import."""
     return "torch.distributed.tensor" in sys.modules and isinstance(value, Tensor) and is_sharded(value)
 
 
 @dataclass(frozen=True, slots=True)
 class HookLabel:
-    """Name a hook by its function, its target and the PyTorch function that registered it."""
+    """Identify a hook by its function, its target and the PyTorch function that registered it."""
 
     function: str
     target: str
@@ -29,7 +29,7 @@ class HookLabel:
 
 
 class Owner:
-    """Identify the tensor, module or optimizer that a hook is registered on.
+    """Identify the tensor, module or optimizer on which a hook is registered.
 
     A parameter is identified by its place in the model, because a weak reference would prevent
     `torch.utils.swap_tensors`.
@@ -52,7 +52,7 @@ class Owner:
         self.ref = None if placed else weakref.ref(owner)
 
     def now(self) -> Any:
-        """Return the object, or None if it was freed. For a parameter, return the tensor that is now at its place."""
+        """Return the object, or None if it was freed. For a parameter, return the tensor now in its place."""
         if self.ref is not None:
             return self.ref()
         module = self.place.module() if self.place is not None else None
@@ -64,12 +64,12 @@ class Owner:
 
     @property
     def replaced(self) -> bool:
-        """Return True if another tensor is now at the place of the hooked parameter."""
+        """Return True if a different tensor has replaced the hooked parameter in the model."""
         if not self.is_parameter:
             return False
         now = self.now()
         if self.group is not None and isinstance(now, Tensor) and not is_dtensor(now):
-            return False  # FSDP2 puts the unsharded parameter there until the backward pass
+            return False  # until the backward pass, FSDP2 uses the unsharded parameter
         return now is None or id(now) != self.id or private.implementation(now) != self.address
 
     @property

@@ -20,7 +20,7 @@ from tenterhook.doctor.observe.model_index import Caller
 from tenterhook.doctor.observe.source import Reading
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 
-#: for each hook, how many firings are compared, and how many kept tensors are followed
+#: for each hook, the maximum number of firings to compare and of kept tensors to track
 SAMPLES = 4
 
 
@@ -42,7 +42,7 @@ STEP = ("register_step_pre_hook", "register_step_post_hook")
 
 @dataclass(slots=True)
 class MissedBackward:
-    """Describe a backward pass in which a hook did not fire, with the facts that may explain why."""
+    """Describe a backward pass in which a hook did not fire, with facts that may explain why."""
 
     #: how the program started the backward pass: `backward`, `backward(inputs=...)` or `autograd.grad`
     backward: str
@@ -89,13 +89,13 @@ class FiringLog:
 
     #: the `number` of each hook that fired since the last step
     since_step: set[int] = field(default_factory=set)
-    #: hooks that have not fired yet, by `number`; the next backward passes may show why
+    #: hooks that have not fired yet, by `number`; later backward passes may show why
     waiting: dict[int, HookRecord] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class HookRecord:
-    """Record the identity of a hook, and the exam's observations of it."""
+    """Record the identity of a hook, and the exam's observations of the hook."""
 
     #: the index among the hooks of the exam
     number: int
@@ -119,7 +119,7 @@ class HookRecord:
     handle: Any = None
     #: the name of the closure variable or default that refers to the hooked tensor
     holder: str | None = None
-    #: True if the function has a closure or defaults; another function with the same code may then behave differently
+    #: True if the function has a closure or defaults, so another function with the same code may behave differently
     bound: bool = False
     #: True if the registration overwrote another hook with the same handle id
     overwrote: bool = False
@@ -133,7 +133,7 @@ class HookRecord:
     uneven: int = 0
     #: firings that set the gradient to None
     dropped: int = 0
-    #: firings that changed the parameter, and a summary of the parameter after the first of them
+    #: firings that changed the parameter, and a summary of the parameter after the first such firing
     drifted: int = 0
     drift: str = ""
 
@@ -159,9 +159,9 @@ class HookRecord:
     #: firings on a copy of the owner
     copies_fired: int = 0
     most_in_backward: int = 0
-    #: contains True if the hook fired in a backward pass with create_graph, and False if it fired in one without
+    #: the values of create_graph in the backward passes in which the hook fired
     graphs: set[bool] = field(default_factory=set)
-    #: True if the tensor was changed in place between the registration and a firing
+    #: True if the tensor was modified in place after the registration and before a firing
     rebased: bool = False
     #: tensors that the hook received and may have kept, and when it received them
     kept: list[tuple[Moment, weakref.ref[Tensor]]] = field(default_factory=list)
@@ -195,7 +195,7 @@ class HookRecord:
 
     @property
     def foreign(self) -> bool:
-        """Return True if a library registered the hook, rather than the user's code."""
+        """Return True if a library, and not the user's code, registered the hook."""
         return not self.caller.users
 
     @property
@@ -211,7 +211,7 @@ class HookRecord:
 
     @property
     def taken_off(self) -> bool:
-        """Return True if the owner still exists, but the hook was deleted from it without its handle."""
+        """Return True if the owner still exists, but the hook was removed without using its handle."""
         there = not self.owner.replaced if self.owner.is_parameter else self.owner.now() is not None
         return self.removed is None and not self.alive and there
 
@@ -366,7 +366,7 @@ class HookRecord:
         return out
 
     def _follow(self, args: tuple[Any, ...]) -> None:
-        """Follow the tensor that the hook received, to find out later whether the hook kept it alive."""
+        """Track the tensor that the hook received, to determine later whether the hook kept it alive."""
         shown = next((t for t in _tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
         if shown is not None and torch.is_grad_enabled():
             self.kept.append((self.timeline.now(), weakref.ref(shown)))

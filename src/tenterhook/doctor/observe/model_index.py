@@ -57,7 +57,7 @@ class Place:
     #: the module, or the module that owns the parameter
     module: weakref.ref[nn.Module]
     root: weakref.ref[nn.Module]
-    #: the class of the root, which is still needed after the root was deleted
+    #: the class of the root, which is still needed after the root has been deleted
     model: type = nn.Module
     #: the name of the parameter in its module; empty for a module
     key: str = ""
@@ -82,7 +82,7 @@ class ModelIndex:
     def begin(self) -> None:
         """Find the modules that already exist.
 
-        This must happen before hooks fire in other threads. `gc.get_objects` adds references to tuples that PyTorch is
+        Call this method before hooks fire in other threads. `gc.get_objects` adds references to tuples that PyTorch is
         still filling, which makes PyTorch fail.
         """
         self._made = {id(m): weakref.ref(m) for m in gc.get_objects() if issubclass(type(m), nn.Module)}
@@ -124,11 +124,11 @@ class ModelIndex:
         return None
 
     def of_id(self, tensor_id: int) -> Place | None:
-        """Return the place of a living parameter by its id, without rebuilding the index."""
+        """Look up the place of an existing parameter by id, without rebuilding the index."""
         return self._parameters.get(tensor_id)
 
     def modules(self) -> list[nn.Module]:
-        """List the living modules, except TorchScript modules, which store their submodules elsewhere."""
+        """List the modules that still exist, except TorchScript modules, which store their submodules elsewhere."""
         found = [m for ref in list(self._made.values()) if (m := ref()) is not None and "_modules" in m.__dict__]
         return [m for m in found if not isinstance(m, torch.jit.ScriptModule)]
 

@@ -43,7 +43,7 @@ _CHANGES = frozenset(
 )
 
 
-#: tensor methods that wait for the device
+#: tensor methods that synchronize with the device
 _WAITS = frozenset(["item", "tolist", "cpu", "numpy"])
 
 
@@ -66,20 +66,20 @@ _LIMITS = frozenset(
 )
 
 
-#: methods with which an observer stores the value that it received
+#: methods that an observer uses to store the value that it received
 _KEEPS = frozenset(["append", "extend", "add", "update", "put", "write", "log", "add_scalar", "add_histogram"])
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Describe what the bytecode of a function shows."""
+    """Hold the facts that were read from a function's bytecode."""
 
     #: True if the function returns a value that is not None
     returns: bool
-    #: the variable to which a discarded new gradient was assigned; "" if the gradient was not assigned; None if no new
-    #: gradient is discarded
+    #: the variable that holds a new gradient that the function discards; "" if the gradient is not assigned to a
+    #: variable; None if no new gradient is discarded
     lost: str | None
-    #: the methods that wait for the device
+    #: the called methods that synchronize with the device
     waits: tuple[str, ...]
     #: True if the function clamps values or computes a norm
     limits: bool
@@ -88,7 +88,7 @@ class Reading:
 
 
 def read(fn: Callable[..., Any]) -> Reading | None:
-    """Read a function. Return None if it has no bytecode, as is the case for a builtin."""
+    """Read a function. Return None if the function has no bytecode (for example, a builtin)."""
     code = getattr(bare(fn), "__code__", None)
     if code is None:
         return None
@@ -128,7 +128,7 @@ class Step(NamedTuple):
 
 
 def _steps(code: types.CodeType) -> list[Step]:
-    """List the instructions, except those that do not matter here."""
+    """List the instructions, except those without meaning for the analysis."""
     found = []
     for one in dis.get_instructions(code):
         if one.opname in ("CACHE", "RESUME", "PRECALL", "NOP", "PUSH_NULL", "COPY_FREE_VARS"):
@@ -172,7 +172,7 @@ def _lost(steps: list[Step], given: tuple[str, ...]) -> str | None:
 
 
 def _edited(steps: list[Step], given: tuple[str, ...]) -> str | None:
-    """Find a clone of an argument whose elements are assigned and that is never read afterwards."""
+    """Find a variable that holds a clone of an argument, is changed by item assignment and is never read afterwards."""
     copies = {
         steps[n].value
         for n in range(1, len(steps))
@@ -198,7 +198,7 @@ def _keeps(steps: list[Step]) -> bool:
 
 
 def _expression(steps: list[Step], end: int) -> list[Step]:
-    """Return the instructions of the statement that ends at `end`. It begins after the last store, pop or return."""
+    """Return the statement's instructions before index `end`, back to the previous store, pop or return."""
     first = end
     while first > 0 and steps[first - 1].op not in ("STORE_FAST", "POP_TOP", "RETURN_VALUE", "STORE_SUBSCR"):
         first -= 1
@@ -230,7 +230,7 @@ def _begins_chain(before: Step, given: tuple[str, ...]) -> bool:
     return (before.op == "LOAD_FAST" and before.value in given) or before.op.startswith("CALL")
 
 
-#: names under which torch is usually imported
+#: names under which `torch` is usually imported
 _TORCH = ("torch", "F", "functional", "nn")
 
 

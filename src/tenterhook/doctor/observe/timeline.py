@@ -11,7 +11,7 @@ from tenterhook import torch_internals as private
 class Moment:
     """Mark a point in time."""
 
-    #: how many backward passes and steps came before
+    #: the number of backward passes and of steps before this moment
     backwards: int
     steps: int
     #: the sequence number that autograd will give to the next node
@@ -29,7 +29,7 @@ class RunningBackward:
 
 @dataclass(slots=True)
 class Timeline:
-    """Count the backward passes and steps in one exam, and hold the loss scale and the running backward pass."""
+    """Count the backward passes and steps in one exam, and track the loss scale and the current backward pass."""
 
     #: True while the exam is open; nothing is recorded while the exam is closed
     open: bool = False

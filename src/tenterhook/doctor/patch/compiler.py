@@ -1,4 +1,4 @@
-"""Watch what torch.compile does with hooks. This uses dynamo's own records and adds no code to compiled graphs."""
+"""Watch what torch.compile does with hooks. The module uses dynamo's records and adds no code to compiled graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenterhook.doctor.observe.model_index import Caller, caller
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.torch_internals import compiler as dynamo
 
-#: the name of the node that stands for a whole compiled graph in the autograd graph
+#: the name of the autograd node that represents an entire compiled graph
 COMPILED_NODE = "CompiledFunctionBackward"
 
 
@@ -36,9 +36,9 @@ class Recompiled:
 
     #: the line of the hook's code on which a guard failed
     place: str
-    #: the name of the frame that was compiled again
+    #: the name of the recompiled frame
     frame: str
-    #: True if the hook itself is that frame
+    #: True if that frame is the hook itself
     alone: bool
     #: True if the compiler did not recompile because its limit was reached
     refused: bool
@@ -54,7 +54,7 @@ class Retained:
 
 
 def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that dynamo compiles neither it nor its callees on their own. Compiled callers inline it."""
+    """Wrap a function so that dynamo does not compile it or its callees separately. Compiled callers inline it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -70,7 +70,7 @@ def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Compiler:
-    """Watch dynamo, without importing it."""
+    """Watch dynamo without importing it."""
 
     def __init__(self, hooks: list[HookRecord], timeline: Timeline) -> None:
         self._hooks = hooks
@@ -91,7 +91,7 @@ class Compiler:
         self.late: dict[int, bool] = {}
         #: by hook number: how many backward passes missed the hook before the hook was compiled
         self._before: dict[int, int] = {}
-        #: number of graph breaks caused by backward hooks; dynamo does not report their modules
+        #: number of graph breaks caused by backward hooks; dynamo does not report the modules of these hooks
         self.breaks_for_backward = 0
         self._retained: list[Retained] = []
         #: the tensors in `_retained` that have no gradient after a backward pass
@@ -132,7 +132,7 @@ class Compiler:
         self._before.setdefault(hook.number, _uses(hook))
 
     def without(self, hook: HookRecord) -> int:
-        """Count the backward passes through code compiled before the hook, if newer code contains the hook."""
+        """Count the backward passes through code compiled without the hook, if code compiled later contains it."""
         if not self.late.get(hook.number):
             return 0
         broken = hook.kind in FULL and hook.fired and self.breaks_for_backward
@@ -204,7 +204,7 @@ class Compiler:
         return uncompiled(retained)
 
     def waiting_in(self, nodes: Callable[[], set[Any]]) -> list[tuple[Retained, Tensor]]:
-        """List the tensors with `retain_grad` in the graph of the next backward pass."""
+        """List the retained tensors that are in the graph of the next backward pass and have no gradient yet."""
         alive = [(one, t) for one in self._retained if (t := one.tensor()) is not None and t.grad is None]
         return [(one, t) for one, t in alive if t.grad_fn in nodes()] if alive else []
 
@@ -214,7 +214,7 @@ class Compiler:
 
 
 def _uses(hook: HookRecord) -> int:
-    """Count the backward passes that used the module after the hook was registered, but did not fire the hook."""
+    """Count the backward passes that used the module after the hook was registered but did not fire the hook."""
     return sum(meeting.used and not meeting.late for meeting in hook.missed_backwards)
 
 

@@ -31,20 +31,20 @@ from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
 from tenterhook.doctor.patch.compiler import Compiler, uncompiled
 from tenterhook.torch_internals import compiler as dynamo
 
-#: the maximum number of graph nodes that are visited to find out what a loss depends on
+#: the maximum number of graph nodes to visit when determining what a loss depends on
 MOST_NODES = 200_000
 
 
 @dataclass(slots=True)
 class Graph:
-    """Describe what a loss depends on."""
+    """Describe the autograd graph of a loss."""
 
     nodes: set[Any]
     #: by leaf id: the sequence number of the last node that uses the leaf
     leaves: dict[int, int]
     #: the highest sequence number in the graph
     latest: int = -1
-    #: False if the graph was too large to visit all nodes
+    #: False if the graph has too many nodes to visit all of them
     whole: bool = True
 
 
@@ -87,7 +87,7 @@ class ProgramEvents:
         self.hooks: list[HookRecord] = []
         self.firings = FiringLog()
         self.compiler = Compiler(self.hooks, self.timeline)
-        #: the number of backward passes with `retain_graph=True`, and the place of the last one
+        #: the number of backward passes with `retain_graph=True`, and the place in the code that started the last one
         self.retained = 0
         self.retained_at: str | None = None
         #: optimizer steps that ran inside a backward pass
@@ -118,7 +118,7 @@ class ProgramEvents:
     def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             outer = self.timeline.running
-            # A reentrant checkpoint runs inside a backward pass that is already counted, and the compiler only traces.
+            # Skip backward passes inside a counted one (reentrant checkpoints) and those that the compiler only traces.
             if outer is not None or dynamo.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()
@@ -193,7 +193,7 @@ class ProgramEvents:
         return MissedBackward(entry, inside or not graph.whole, True, owner.leaf and not now.requires_grad)
 
     def _other(self, hook: HookRecord, graph: Graph) -> str | None:
-        """Return the class name of the hooked model if another model of the same class ran instead, else None."""
+        """Return the class name of the hooked model if another model of the same class ran instead, or None."""
         mine = hook.owner.place
         if mine is None or (hook.calls is not None and hook.calls.count):
             return None

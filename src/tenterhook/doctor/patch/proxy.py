@@ -90,7 +90,7 @@ class HookProxy:
         return getattr(self.fn, name)
 
     def __eq__(self, other: object) -> bool:
-        """Compare the functions, because a program may search the hooks for its own function."""
+        """Compare the wrapped functions, because a program may search the hooks for its own function."""
         return bool(self.fn == (other.fn if type(other) is HookProxy else other))
 
     def __hash__(self) -> int:

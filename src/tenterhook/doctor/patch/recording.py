@@ -118,7 +118,7 @@ class Recording:
     """Watch every hook that is registered while the recording is open, and keep a record of each in `hooks`."""
 
     def __init__(self, model: nn.Module | None = None) -> None:
-        #: the place where the exam was created, by which ranks recognize the same exam
+        #: the place in the code that created the exam; the ranks use it to match their exams
         self.opened_at = caller().place
         self._model = weakref.ref(model) if model is not None else None
         self.places = ModelIndex()
@@ -138,7 +138,7 @@ class Recording:
         self._global_handles: list[Any] = []
         #: indices of the hooks in `everywhere` that were registered during a call in `wrapped_calls`
         self.fired_around: set[int] = set()
-        #: the user's files that register hooks
+        #: files of the user's code that register hooks
         self.files: set[str] = set()
         self._seats: dict[int, HookRecord] = {}
         self._undo = ExitStack()
@@ -253,7 +253,7 @@ class Recording:
                 return register(owner, hook, *args, **kwargs)
             by = caller()
             if by.ours or (not by.users and not isinstance(hook, FUNCTIONS)):
-                # A library may search the hooks for objects of its own class.
+                # A library may search the registered hooks for objects of its own class.
                 return register(owner, hook, *args, **kwargs)
             stand_in = self._stand_in(hook, kind, owner, by)
             before = private.count_hooks(owner, kind)
@@ -387,7 +387,7 @@ class Recording:
 
     @staticmethod
     def _listen() -> Callable[[], None]:
-        """Show the two relevant PyTorch warnings every time, even in a second exam. Return a function to undo this."""
+        """Show the two relevant PyTorch warnings every time, even in a second exam. Return an undo function."""
         filtered = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
         if next(filtered, "default") == "error":
             return lambda: None
