@@ -155,7 +155,7 @@ def table(name: str, size: Size, rounds: int) -> str:
         f"## {name}",
         "",
         f"The model has {numbers}, and a batch has {size.batch} x {size.length} tokens.",
-        f"A bare step takes {step * 1e3:.0f} ms, and one read of all gradients takes {one_read * 1e3:.2f} ms.",
+        f"A step without hooks takes {step * 1e3:.0f} ms; reading all gradients once takes {one_read * 1e3:.2f} ms.",
         "",
         "| variant | relative to bare | quartiles | extra (ms) | bare plus extra | extra / one read |",
         "|---|---|---|---|---|---|",

@@ -31,9 +31,9 @@ def section(outcomes: dict[tuple[str, str], str]) -> str:
         "",
         "## On several ranks",
         "",
-        "- *exact*: on every rank, each signal equals the signal in a single process that runs this rank's batch.",
-        "  `grad_final` and `update` equal those in a single process that runs all batches. They are compared as whole",
-        "  tensors or as this rank's shards. Weights and `stats` are equal within 1e-12 (1e-6 with mixed precision).",
+        "- *exact*: on every rank, each signal equals the signal in a single process that trains on this rank's batch.",
+        "  `grad_final` and `update` equal those in a single process that trains on all batches. Signals are compared",
+        "  as whole tensors or this rank's shards. Weights and `stats` agree within 1e-12 (1e-6 in mixed precision).",
         "- *elementwise*: elementwise actions are exact, and other actions are refused.",
         "",
         f"{len(words)} cells: {words.count('exact')} exact, {words.count('elementwise')} elementwise, "

@@ -209,16 +209,16 @@ def table(outcomes: dict[tuple[str, str], Outcome]) -> str:
 
 
 INTRODUCTION = """\
-`scripts/matrix` runs every cell of these tables and writes this page. Each row is a regime, which is a way to train.
-Each column is a point.
+`scripts/matrix` runs every cell of these tables and writes this page. Each row is a *regime*: one way to train a
+model. Each column is a point.
 
 - *exact*: the hook gives the same result as a handwritten hook in plain PyTorch. All signals, parameters, gradients and
-  optimizer states are equal bit for bit, for observers and for modifiers. With a registered observer, the run also
-  equals a run without hooks, bit for bit.
+  optimizer states are equal bit for bit, both for observers and for modifiers. With a registered observer, the run
+  also equals a run without hooks, bit for bit.
 - *refused*: `attach` raises an error that gives the reason.
 - – (*unaffected*): a declared rule states that the point does not depend on the regime.
 
-A *silent* cell would be a wrong result without an error."""
+A *silent* cell would mean a wrong result without an error."""
 
 COMPILED_INTRODUCTION = """\
 In this table, *exact* means that all signals, parameters, gradients and optimizer states equal those of a handwritten
