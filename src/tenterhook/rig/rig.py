@@ -568,7 +568,7 @@ class Rig:
         Args:
             state: A state from `state_dict()`. Other keys in the mapping are ignored.
             rename: Rules that map saved names to names on this model, such as `{"encoder": "backbone"}`.
-            strict: If True, raises an error if saved state would be lost or a hook would lack state. If False, loads
+            strict: If True, raises an error when saved state would be lost or a hook would lack state. If False, loads
                 the part that fits.
 
         Returns:

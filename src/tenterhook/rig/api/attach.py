@@ -96,7 +96,7 @@ def check_module(model: object) -> None:
 
 
 def free_ids(model: nn.Module, plan: Plan, *, replace: bool) -> None:
-    """Remove hooks that have the plan's ids from the model, or raise an error if there are any and `replace` is False."""
+    """Remove any hooks with the plan's ids from the model. Raise an error instead if `replace` is False."""
     wanted = {hook.id for hook in plan}
     for rig in rigs_on(model):
         for id in wanted.intersection(rig.ledger):
