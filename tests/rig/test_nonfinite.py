@@ -58,7 +58,7 @@ def found(model: nn.Module, run: Callable[[], object]) -> th.NonFiniteError:
     return caught.value
 
 
-REMEDY = "\n  remedy: check .inputs of this error, and the parameters of the target"
+REMEDY = "\n  remedy: check the .inputs of this error, and the parameters of the target"
 
 
 def test_forward_in_a_module():

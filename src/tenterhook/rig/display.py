@@ -10,7 +10,7 @@ from tenterhook.text_table import MOST, TextTable
 
 
 def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool) -> list[TextTable]:
-    """Return a table of all hooks, followed by a table of each hook's last numbers."""
+    """Return a table of all hooks, followed by a table for each hook with the numbers that it last measured."""
     rows = []
     for id, account in ledger.items():
         asleep = len(account.dormant)
@@ -39,7 +39,7 @@ def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool
 
 
 def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, Any]]:
-    """Return the numbers of the last step in which a hook was due: `{target: {name: number}}`."""
+    """Return the numbers from the last step in which a hook was due: `{target: {name: number}}`."""
     table = recorder.last.get(id)
     found = table.values() if table is not None else {}
     for row in recorder.last_emitted.get(id, ()):

@@ -19,7 +19,7 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Schedule(NamedTuple):
-    """List the hooks that fire until the next change. The hot paths read this object."""
+    """List the hooks that fire until the schedule next changes. The hot paths read this object."""
 
     active: tuple[AttachedHook, ...] = ()
     #: active hooks that may change a value in the forward pass
@@ -40,14 +40,14 @@ class Installer:
     def __init__(self, environment: Environment, registrations: Registrations) -> None:
         self.environment = environment
         self.registrations = registrations
-        #: by id, in plan order
+        #: the plan's hooks by id, in plan order
         self.hooks: dict[str, AttachedHook] = {}
         #: removed hooks that stay registered because a live graph may recompute its forward pass with them
         self.retired: list[AttachedHook] = []
         self.schedule = Schedule()
         #: True while a pipeline runs its stage with empty tensors to infer shapes; no hook fires then
         self.paused = False
-        #: hooks that a live graph could use, at the last update, to recompute its forward pass
+        #: hooks that, at the last update, a live graph might have needed to recompute its forward pass
         self._kept: set[AttachedHook] = set()
 
     @property
@@ -60,7 +60,7 @@ class Installer:
         return bool(self.environment.outdated or self._kept or self.retired)
 
     def add(self, resolved: ResolvedHook, before: AttachedHook | None = None) -> None:
-        """Attach a hook. It inherits the state of `before`, the old hook with this id, if the action is the same."""
+        """Attach a hook. If its action is unchanged, it inherits the state of `before`, the old hook with this id."""
         hook = AttachedHook(resolved, self.environment)
         if before is not None and before.definition.fingerprint == hook.definition.fingerprint:
             hook.inherit(before)
@@ -84,11 +84,11 @@ class Installer:
         self.registrations.sort({hook: i for i, hook in enumerate(self.hooks.values())})
 
     def _retire(self, hook: AttachedHook) -> None:
-        """Remove a hook. It stays registered but inactive as long as a live graph may recompute with it."""
+        """Remove a hook, but keep it registered and inactive as long as a live graph may recompute with it."""
         hook.apply(HookEvent.RETIRE)
         self._forget(hook)
         if hook.modifies_forward and self._passes.under_way:
-            self.retired.append(hook)  # the running forward pass keeps the hooks that it began with
+            self.retired.append(hook)  # the running forward pass keeps the hooks that it started with
             return
         hook.apply(HookEvent.STOP)
         kept = self._passes.replayable()
@@ -107,7 +107,7 @@ class Installer:
         if not self.retired:
             return
         kept = self._passes.replayable()
-        for hook in self.retired:  # some were removed during the previous forward pass and fired until it ended
+        for hook in self.retired:  # some were retired during the previous forward pass and fired until it ended
             hook.apply(HookEvent.STOP)
             self.registrations.refresh(hook, kept)
         for hook in [r for r in self.retired if r not in kept]:
@@ -123,7 +123,7 @@ class Installer:
             if unchanged and hook not in outdated:
                 continue
             if hook.modifies_forward and hook.active != due and self._passes.under_way:
-                outdated.add(hook)  # the running forward pass keeps the hooks that it began with
+                outdated.add(hook)  # the running forward pass keeps the hooks that it started with
                 continue
             hook.apply(HookEvent.DUE if due else HookEvent.NOT_DUE)
             self._forget(hook)
@@ -136,7 +136,7 @@ class Installer:
         self.update_schedule()
 
     def update_schedule(self) -> None:
-        """Build the schedule, in which the hot paths look up the hooks that fire."""
+        """Build the schedule, from which the hot paths read the hooks that fire."""
         hooks = self.hooks.values()
         active = tuple(hook for hook in hooks if hook.active)
         step = self.environment.clock.step
@@ -155,8 +155,8 @@ class Installer:
     def leave(self, taps: Taps) -> None:
         """Remove all hooks from the model.
 
-        If a live activation checkpoint may recompute with a hook, that hook stays registered but inactive until the
-        graph is freed.
+        A hook that a live activation checkpoint may recompute with stays registered, but inactive, until the graph is
+        freed.
         """
         everything = [*self.hooks.values(), *self.retired]
         for hook in everything:

@@ -14,8 +14,8 @@ from tenterhook.text_table import MOST, TextTable
 class Account(Mapping[str, Site]):
     """Map the target names of one hook to its sites.
 
-    `rig.ledger[id]` returns an account. A site represents the hook at one target and holds its counts there. If a
-    tensor or module has several names, you can use any of them.
+    `rig.ledger[id]` returns an account. A site represents the hook at one target and stores the counts for that target.
+    For a tensor or module with several names, any of the names can be used.
 
     Args:
         attached: The attached hook.
@@ -149,7 +149,7 @@ class Ledger(Mapping[str, Account]):
 
     @property
     def graphs(self) -> Graphs:
-        """Count the compiled graphs that call these hooks, and the graphs dropped because the hooks changed."""
+        """Return how many compiled graphs call these hooks, and how many were dropped because the hooks changed."""
         return self._graphs()
 
     def __getitem__(self, id: str) -> Account:

@@ -80,7 +80,7 @@ class ModelSync:
             partials.clear()
 
     def _follow(self, registration: ParameterRegistration) -> None:
-        """Bind a registration to its current parameter if the old one was replaced, swapped, frozen or parametrized."""
+        """Update a registration if its parameter was replaced, swapped, frozen or parametrized."""
         parameter = registration.target.parameter()
         if parameter is None:
             self.resolve_again()

@@ -1,4 +1,4 @@
-"""Hold a rig's registrations. All hooks at the same target and point share one registration."""
+"""Store a rig's registrations. All hooks at the same target and point share one registration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 
 class Registrations:
-    """Store one rig's registrations by place and by hook."""
+    """Store one rig's registrations by place (target and point) and by hook."""
 
     def __init__(self, view: ModelView, clock: StepClock, rig: int) -> None:
-        #: the model as it was last resolved
+        #: the model's targets as they were last resolved
         self.targets: ModelTargets = view.targets
         self.graphs = GraphTracker()
         self._clock = clock
@@ -37,11 +37,14 @@ class Registrations:
         return len(self._by_place)
 
     def of_hook(self, hook: AttachedHook) -> list[Registration]:
-        """Return a hook's registrations in the order of its sites. Hooks at step points or on taps have none."""
+        """Return a hook's registrations in the order of its sites.
+
+        Hooks at step points or on taps have no registrations.
+        """
         return self._by_hook.get(hook, [])
 
     def add(self, hook: AttachedHook) -> None:
-        """Add each site of a hook to the registration at its place. Create missing registrations."""
+        """Add each site of a hook to the registration for its target and point. Create missing registrations."""
         if hook.has_registrations:
             self._by_hook[hook] = [self._join(site) for site in hook.sites]
 
@@ -50,7 +53,7 @@ class Registrations:
             self._by_hook[site.attached].append(self._join(site))
 
     def _join(self, site: Site) -> Registration:
-        """Add a site to the registration at its place. Create the registration if it does not exist."""
+        """Add a site to the registration for its target and point. Create the registration if it does not exist."""
         target = site.target
         place = (target.kind, target.name, site.point)
         found = self._by_place.get(place)
@@ -96,7 +99,7 @@ class Registrations:
             one.sites.sort(key=lambda site: order.get(site.attached, -1))
 
     def remove_all(self, kept: frozenset[Hashable]) -> list[Registration]:
-        """Remove all registrations except those that a live graph may recompute with, and return the exceptions."""
+        """Remove all registrations, except those that a live graph may recompute with, and return the kept ones."""
         lingering = [one for one in self if any(s.attached in kept for s in one.sites)]
         for one in self:
             if one in lingering:
@@ -110,5 +113,5 @@ class Registrations:
         self._by_hook.clear()
 
     def graph_report(self) -> Graphs:
-        """Count the compiled graphs that contain these registrations, and the graphs that were dropped."""
+        """Return how many compiled graphs contain these registrations, and how many graphs were dropped."""
         return self.graphs.report(list(self))

@@ -78,9 +78,9 @@ class RigStatus(Enum):
 class Rig:
     """Represent a plan that is installed on a model.
 
-    `attach`, `watch`, `flight` and `restore` return a rig. Do not create one yourself. The model keeps its rig alive,
+    `attach`, `watch`, `flight` and `restore` return a rig. Do not create a rig directly. The model keeps its rig alive,
     but a rig does not keep its model alive. `detach()` removes the rig's hooks from the model. A rig is also a context
-    manager that detaches at the end of the block.
+    manager: it is detached at the end of the block.
 
     Args:
         model: The model that the plan is installed on.
@@ -92,9 +92,9 @@ class Rig:
         tensors: Tensor parameters of actions, by name.
 
     Attributes:
-        plan (Plan): The plan that is installed now.
-        attached (bool): True until the rig has left the model.
-        loaded (LoadReport | None): The report of the last `restore` or `load_state_dict`, or None.
+        plan (Plan): The currently installed plan.
+        attached (bool): True until the rig is detached.
+        loaded (LoadReport | None): The report of the last `restore` or `load_state_dict` call, or None.
 
     Example:
         >>> import torch
@@ -118,7 +118,7 @@ class Rig:
         tensors: Mapping[str, Tensor] | None,
     ) -> None:
         self.plan = plan
-        #: True until the rig has left the model
+        #: True until the rig is detached
         self.attached = True
         self._status = RigStatus.ATTACHED
         self._actions = actions
@@ -133,7 +133,7 @@ class Rig:
         #: the name of the optimizer whose steps are counted
         self._clock_name = clock
         self._steps: list[OptimizerStep] = []
-        #: the report of the last `restore` or `load_state_dict`
+        #: the report of the last `restore` or `load_state_dict` call
         self.loaded: LoadReport | None = None
         events = RootEvents(
             self._begin_forward, self._end_forward, self._finalizer.backward_began, self._finalizer.no_optimizer_steps
@@ -265,7 +265,7 @@ class Rig:
         """Return the reports that the rig's flight recorders have written.
 
         Returns:
-            One report for each time that a flight recorder wrote its steps. The list is empty if there is no flight
+            One report for each run folder that a flight recorder wrote. The list is empty if there is no flight
             recorder.
         """
         return [report for flight in self._recorder.flights for report in flight.reports]
@@ -296,7 +296,7 @@ class Rig:
             hook: The hook.
 
         Raises:
-            AttachedError: The id is in use on this model, or the rig is detached.
+            AttachedError: The id is already in use on this model, or the rig is detached.
             ResolveError: The hook does not fit the model. Nothing is changed.
             ActionError: The action is unknown or its parameters are invalid. Nothing is changed.
 
@@ -337,8 +337,8 @@ class Rig:
     def mute(self, id: str) -> None:
         """Disable a hook until `unmute` is called. The hook keeps its state and its counts.
 
-        If the hook modifies a forward pass that is running, it fires until that pass ends. In a distributed run, call
-        this method on every rank.
+        If the hook modifies a forward pass that is running, it continues to fire until that pass ends. In a distributed
+        run, call this method on every rank.
 
         Args:
             id: Id of the hook.
@@ -389,14 +389,14 @@ class Rig:
     def revise(self, plan: Plan) -> None:
         """Replace the plan.
 
-        Hooks are matched by id. An unchanged hook stays as it is. A changed hook keeps its state if its action is the
-        same. In a distributed run, call this method on every rank.
+        Hooks are matched by id. An unchanged hook is left as it is. A changed hook keeps its state if its action is
+        unchanged. In a distributed run, call this method on every rank.
 
         Args:
             plan: The new plan.
 
         Raises:
-            AttachedError: An id is in use in another rig on this model, or this rig is detached.
+            AttachedError: Another rig on this model uses one of the ids, or this rig is detached.
             ResolveError: The new plan does not fit the model. Nothing is changed.
             ActionError: An action is unknown or its parameters are invalid. Nothing is changed.
 
@@ -420,7 +420,7 @@ class Rig:
             taken = {h.id for h in fresh}.intersection(other.ledger) if other is not self else set()
             if taken:
                 raise AttachedError(
-                    "the model already has a hook with this id", hook=min(taken), remedy="give the new hook another id"
+                    "the model already has a hook with this id", hook=min(taken), remedy="use a different id"
                 )
         self._installer.replace_all({h.id: kept.get(h.id) or found[h.id] for h in plan})
         for id in before.keys() - self._installer.hooks.keys():
@@ -433,8 +433,8 @@ class Rig:
     def detach(self) -> None:
         """Remove the rig's hooks from the model and its optimizers, and close the sinks.
 
-        Hooks that other code registered stay. A second call does nothing. If the rig modifies a forward pass that is
-        running, the rig is detached when that pass ends.
+        Hooks registered by other code are not removed. A second call does nothing. If the rig modifies a forward pass
+        that is running, the rig is detached when that pass ends.
 
         Example:
             >>> import torch
@@ -500,9 +500,10 @@ class Rig:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Mark one step of your own loop. The step ends when the block ends without an error.
+        """Mark one step of a custom training loop. The step ends when the block ends without an error.
 
-        After the first use, only these blocks end a step. Optimizer steps and backward passes no longer do.
+        After the first use, only `with rig.step():` blocks end steps. Optimizer steps and backward passes no longer end
+        them.
 
         Yields:
             None.
@@ -527,8 +528,8 @@ class Rig:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the plan and all running state as plain tensors.
 
-        The tensors are copies. You can pass them to `torch.save`, safetensors or distributed checkpointing (DCP). Every
-        rank saves its own state. If the ranks have different targets, all ranks must call this method together.
+        The tensors are copies. You can save them with `torch.save`, safetensors or distributed checkpointing (DCP).
+        Every rank saves its own state. If the ranks have different targets, every rank must call this method.
 
         Returns:
             Tensors by key. Every key begins with `tenterhook/`.
@@ -565,16 +566,17 @@ class Rig:
         `restore`. In a distributed run, call this method on every rank.
 
         Args:
-            state: A state from `state_dict()`. Keys of other objects in the same mapping are ignored.
+            state: A state from `state_dict()`. Other keys in the mapping are ignored.
             rename: Rules that map saved names to names on this model, such as `{"encoder": "backbone"}`.
-            strict: True raises an error if saved state would be lost, or if a hook would lack state. False loads the
-                part that fits.
+            strict: If True, raises an error when saved state would be lost or a hook would lack state. If False, loads
+                the part that fits.
 
         Returns:
-            A report of every difference between the saved state and this rig. It is falsy if there is no difference.
+            A report of every difference between the saved state and this rig. The report is falsy if there are no
+            differences.
 
         Raises:
-            MismatchError: The state does not fit and `strict` is True. Nothing is loaded.
+            MismatchError: The state does not fit this rig, and `strict` is True. Nothing is loaded.
             StateError: The state is damaged or cannot be read.
             PlanError: A rule in `rename` is malformed.
             AttachedError: The rig is detached.
@@ -627,7 +629,7 @@ class Rig:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _apply_schedule(self) -> None:
-        """Install the hooks that are due and suspend the others, including hooks at optimizer steps and on taps."""
+        """Install the hooks that are due and suspend the others, including hooks at step points and on taps."""
         installer = self._installer
         installer.apply_schedule()
         hooks = list(installer.hooks.values())
@@ -664,7 +666,7 @@ class Rig:
             self.detach()
 
     def _begin_at(self, step: int) -> None:
-        """Continue counting from `step`, because the rig was attached during an optimizer step in a running script."""
+        """Start counting at `step`, because the rig was attached during an optimizer step of a running script."""
         self._clock.step = step
         for hook in self._installer.hooks.values():
             if hook.hook.point.side != "step":

@@ -24,7 +24,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class RootEvents(NamedTuple):
-    """Hold the functions that the root's hooks call."""
+    """List the functions that the root's hooks call."""
 
     #: called when a forward pass begins; returns True if parts of the model were replaced
     begin_forward: Callable[[], bool]
@@ -32,7 +32,7 @@ class RootEvents(NamedTuple):
     end_forward: Callable[[], None]
     #: called when a backward pass through the root's output begins
     begin_backward: Callable[[], None]
-    #: called when a forward pass without a backward pass has ended
+    #: called when a forward pass has ended whose output requires no gradient
     no_backward: Callable[[], None]
 
 
@@ -46,7 +46,7 @@ class RootHooks:
         self.owner = owner
         self.events = events
         self.passes = passes
-        #: True if the rig is detached; the hooks may still be registered, but do nothing
+        #: True if the rig is detached; the hooks may still be registered, but they do nothing
         self.silent = False
         self._model = weakref.ref(model)
         self._graphs = graphs
@@ -63,9 +63,9 @@ class RootHooks:
         self._end_is_pinned = True
 
     def watch_end(self, wanted: bool) -> None:
-        """Watch the end of the forward pass, or stop watching it.
+        """Start or stop watching the end of the root's forward pass.
 
-        Hooks that modify the forward pass, hooks on taps and rigs without an optimizer need the end.
+        Hooks that modify the forward pass, hooks on taps and rigs without an optimizer need to know when the pass ends.
         """
         if wanted and self._end is None:
             model = self._model()
@@ -102,7 +102,7 @@ class RootHooks:
             self.events.begin_forward()
 
     def _begin_in_graph(self) -> None:
-        """Begin a forward pass in compiled code, which PyTorch selected before the rig could check the model."""
+        """Begin a forward pass in compiled code that PyTorch selected before the rig could check the model."""
         if self.events.begin_forward():
             warnings.warn(
                 "tenterhook: a part of the model was replaced, and this forward pass was compiled without its hooks. "
@@ -151,7 +151,7 @@ class RootEndCallback(EntryCallback):
         self._root = weakref.ref(root)
 
     def traced(self, output: Any) -> None:
-        """Put the callback into the compiled graph instead of the dispatch."""
+        """Insert the callback, instead of the dispatch, into the compiled graph."""
         ticket = operations.enter(self.token)
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         for tensor in tensors:
@@ -177,7 +177,7 @@ class RootEndCallback(EntryCallback):
 
 
 class RootDispatch(Dispatch):
-    """Call the rig before the root's forward pass. A model's rigs are found through this forward pre-hook."""
+    """Call the rig before the root's forward pass. `roots_on` finds a model's rigs through this hook."""
 
     root: RootHooks | None
 
@@ -197,13 +197,13 @@ class RootDispatch(Dispatch):
 
 
 def _nothing(*args: Any) -> None:
-    """Do nothing, because the copy of a model does not have a rig."""
+    """Do nothing, because a copied model has no rig."""
 
 
 class BackwardStart:
-    """Report that a backward pass through the root's output begins.
+    """Report the beginning of a backward pass through the root's output.
 
-    This object is a tensor hook, so it keeps the `ForwardPass` alive as long as the graph.
+    This object is a tensor hook, so it keeps the `ForwardPass` alive as long as the graph exists.
     """
 
     def __init__(self, root: RootHooks) -> None:
@@ -244,7 +244,7 @@ def remove_inert_hooks(model: nn.Module) -> None:
         for slot in private.MODULE_SLOTS:
             hooks = private.hooks_in(module, slot)
             for key, fn in list(hooks.items()):
-                inner = getattr(fn, "hook", fn)  # PyTorch wraps some hooks
+                inner = getattr(fn, "hook", fn)  # PyTorch wraps some hooks in an object
                 ours = isinstance(inner, Dispatch) and inner.func in (inert, _nothing)
                 if ours and not hasattr(inner, "place"):
                     private.forget_hook(module, slot, key)

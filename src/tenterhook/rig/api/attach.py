@@ -33,26 +33,26 @@ def attach(
 ) -> Rig:
     """Install a plan on a model.
 
-    Everything is checked before anything is installed. If one hook does not fit the model, nothing is installed. In a
-    distributed run, call this function on every rank with the same plan.
+    The whole plan is checked before anything is installed. If any hook does not fit the model, nothing is installed. In
+    a distributed run, call this function on every rank with the same plan.
 
     Args:
         model: The model.
         plan: A plan, a hook, or several hooks.
         optimizer: The optimizer that trains the model, or a list or dict of several optimizers. The points
             `grad_final`, `update`, `step_pre` and `step_post` require an optimizer.
-        clock: The optimizer whose steps are counted, or its name. The default is the last optimizer given.
+        clock: The optimizer whose steps are counted, or its name. The default is the last of the given optimizers.
         sinks: Sinks for the recorded values: a function `log(dict, step)`, a tracker, a `Store`, a `Flight`, or several
             of these.
         actions: The registry in which named actions are looked up.
-        tensors: Tensor parameters of actions, by the names that the plan uses.
-        replace: True replaces hooks with the same ids that are already on the model. False raises an error.
+        tensors: Tensor parameters of actions, by their names in the plan.
+        replace: If True, replaces hooks on the model that have the same ids. If False, such hooks cause an error.
 
     Returns:
-        The rig, which stays on the model until `rig.detach()`.
+        The rig, which stays on the model until `rig.detach()` is called.
 
     Raises:
-        ResolveError: The plan does not fit the model. Subclasses of this error indicate the reason.
+        ResolveError: The plan does not fit the model. The subclass of the error indicates the reason.
         ActionError: An action is unknown or its parameters are invalid.
         AttachedError: The model already has a hook with the same id, and `replace` is False.
         RanksError: The ranks have different plans, or a rank is missing.
@@ -96,7 +96,7 @@ def check_module(model: object) -> None:
 
 
 def free_ids(model: nn.Module, plan: Plan, *, replace: bool) -> None:
-    """Remove hooks with the same ids from the model's rigs if `replace` is True. Otherwise, raise if there are any."""
+    """Remove any hooks with the plan's ids from the model. Raise an error instead if `replace` is False."""
     wanted = {hook.id for hook in plan}
     for rig in rigs_on(model):
         for id in wanted.intersection(rig.ledger):

@@ -28,7 +28,7 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Handle:
-    """Count the firings of a hook that `hook` registered, and remove that hook on request.
+    """Represent a hook that was registered with `hook`, count its firings, and remove it on request.
 
     As a context manager, a handle removes the hook at the end of the block.
 
@@ -95,15 +95,15 @@ def hook(
 ) -> Handle:
     """Register one hook on a tensor or on a model.
 
-    On a tensor, the hook receives the tensor's gradient, as with `tensor.register_hook`. On a model, the hook can be at
-    any point. The default is the model's output.
+    On a tensor, the hook receives the tensor's gradient, as with `tensor.register_hook`. On a model, the hook can fire
+    at any point. By default, it fires at the model's output.
 
     Args:
         where: A tensor that requires a gradient, or a model.
         do: An action, or a function of the value. If the function returns a tensor, that tensor replaces the value.
         on: Names or patterns of the targets. The default is the model itself. Models only.
-        at: The point. The default is `"output"`. Models only.
-        optimizer: The optimizer that trains the model, or several. Models only.
+        at: The point at which the hook fires. The default is `"output"`. Models only.
+        optimizer: The optimizer or optimizers that train the model. Models only.
         when: The steps in which the hook is due. The default is every step. Models only.
         id: Id of the hook. The default is derived from the name of the action. Models only.
         expect: Number of targets that `on` must match. Models only.
@@ -111,7 +111,7 @@ def hook(
         actions: The registry in which a named action is looked up.
 
     Returns:
-        A handle that counts the firings and removes the hook.
+        A handle that counts how often the hook fires, and can remove the hook.
 
     Raises:
         RefusedError: The tensor or the point cannot be hooked in this way.
@@ -192,7 +192,7 @@ def _hook_tensor(
 
 
 def _with_value(ctx: Context, value: Tensor, fire: Fire) -> Fire:
-    """Set `ctx.value` only while the function runs, so that the graph keeps the value alive and the handle does not."""
+    """Set `ctx.value` only while the function runs, so that the handle does not keep the value alive."""
 
     def on_gradient(grad: Tensor | None) -> Any:
         ctx._value = value
@@ -219,12 +219,12 @@ def watch(
 
     Args:
         model: The model.
-        optimizer: The optimizer that trains the model, or several. Without an optimizer, updates are not measured, and
-            gradients are measured when they have accumulated.
+        optimizer: The optimizer or optimizers that train the model. Without an optimizer, updates are not measured, and
+            gradients are measured at the point `grad_accumulated`.
         every: Interval in steps. Gradients are measured once every `every` steps, and outputs and updates once every
             `10 * every` steps.
         sinks: Sinks for the recorded values, as in `attach`.
-        replace: True replaces hooks with the same ids that are already on the model.
+        replace: If True, replaces hooks on the model that have the same ids.
 
     Returns:
         A rig with the hooks `grads` and `outputs`, and `updates` if an optimizer is given.
@@ -255,18 +255,18 @@ def watch(
 def flight(
     model: nn.Module, optimizer: Optimizers, path: str | os.PathLike[str], *, steps: int = 64, replace: bool = False
 ) -> Rig:
-    """Attach a flight recorder, which keeps the statistics of recent steps in memory and writes them when a run fails.
+    """Attach a flight recorder, which keeps statistics of recent steps in memory and saves them when a run fails.
 
-    The recorder writes a run folder with a list of suspects below `path`. It does so when a gradient is not finite,
-    when a gradient norm jumps far above its running mean, when an error ends a `with rig:` block, and on SIGTERM. It
-    requires pyarrow.
+    The recorder writes a run folder, which includes a list of suspects, under `path`. It does so when a gradient is not
+    finite, when a gradient norm jumps far above its running mean, when an error ends a `with rig:` block, or on
+    SIGTERM. The recorder requires pyarrow.
 
     Args:
         model: The model.
-        optimizer: The optimizer that trains the model, or several.
+        optimizer: The optimizer or optimizers that train the model.
         path: Folder for the reports.
         steps: Number of steps to keep in memory.
-        replace: True replaces hooks with the same ids that are already on the model.
+        replace: If True, replaces hooks on the model that have the same ids.
 
     Returns:
         The rig. `rig.reports` lists the written reports.
@@ -306,7 +306,7 @@ def flight(
 def detach(model: nn.Module) -> int:
     """Detach every rig from a model.
 
-    A copy of an attached model contains inert hooks. This function removes them, too.
+    If the model is a copy of an attached model, also remove the inert hooks that the copy contains.
 
     Args:
         model: The model.

@@ -30,7 +30,7 @@ class Found:
         place: File and line of the function.
         owner: The library that registered the hook (DDP, FSDP, accelerate, wandb, ...), or the program.
         ours: Ids of the tenterhook hooks that the function calls, or the function's purpose, such as `the rig's root`.
-            Empty if tenterhook did not register the function.
+            The tuple is empty if tenterhook did not register the function.
     """
 
     target: str
@@ -84,7 +84,7 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
         A sequence that prints as a table. Its `foreign` property lists the hooks that tenterhook did not register.
 
     Raises:
-        ResolveError: An object given as an optimizer is not an optimizer.
+        ResolveError: `optimizer` contains an object that is not an optimizer.
 
     Example:
         >>> import torch

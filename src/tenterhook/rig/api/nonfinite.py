@@ -26,8 +26,8 @@ def _in_place(model: nn.Module) -> list[str]:
 def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
     """Raise an error where the first NaN or infinity occurs, in the forward pass or in the backward pass.
 
-    An infinity is reported only if it spreads, because it may be intended, such as in a mask before a softmax. The
-    search waits for the device at every value, so use it only to find a fault and not in normal training.
+    An infinity is reported only if it spreads, because it may be intentional, as in a mask before a softmax. The search
+    waits for the device at every value, so use it only for debugging, not in normal training.
 
     Args:
         model: The model.
@@ -36,8 +36,8 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         A rig that is detached at the end of the block.
 
     Raises:
-        NonFiniteError: A value is not finite. The error names the module or parameter. Its `.inputs` attribute holds
-            the inputs.
+        NonFiniteError: A value is not finite. The error names the module or parameter. Its `inputs` attribute contains
+            the module's inputs.
         ResolveError: The model cannot be hooked.
 
     Example:
@@ -119,8 +119,8 @@ def _nonfinite(fact: str, ctx: Context, x: Tensor, inputs: tuple[Tensor, ...]) -
     largest = max((float(i.abs().max()) for i in inputs if i.numel() and i.is_floating_point()), default=None)
     went_in = f". The largest magnitude of its inputs is {largest:.3g}" if largest is not None else ""
     remedies = {
-        "input": "check the code that calls this module, and .inputs of this error",
-        "output": "check .inputs of this error, and the parameters of the target",
+        "input": "check the code that calls this module, and the .inputs of this error",
+        "output": "check the .inputs of this error, and the parameters of the target",
         "grad_output": "check the loss, and the code that follows this module",
     }
     return NonFiniteError(
@@ -128,5 +128,5 @@ def _nonfinite(fact: str, ctx: Context, x: Tensor, inputs: tuple[Tensor, ...]) -
         inputs=inputs,
         target=ctx.target,
         point=ctx.point,
-        remedy=remedies.get(ctx.point, "check this module for a square root, a logarithm or a division at zero"),
+        remedy=remedies.get(ctx.point, "check for a division by zero, or for a square root or logarithm of zero"),
     )

@@ -1,7 +1,8 @@
 """Define format 1 of a saved state: plain tensors by key, and a header in canonical JSON with a digest of each tensor.
 
-The input is not trusted. Sizes are checked before memory is allocated. The header must be equal, byte for byte, to the
-header that this module would write for the same content. Nothing that the header names is imported or run.
+The input is treated as untrusted. Sizes are checked before memory is allocated. The header must be byte-for-byte
+identical to the header that this module would write for the same content. Nothing that the header names is imported or
+run.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class _Version(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Reject a state that is far larger than its model before the state is read."""
+    """Reject a state that is far too large for its model, before it is read."""
 
-    #: maximum number of targets per hook
+    #: expected maximum number of targets per hook
     targets: int
     model: nn.Module
 
@@ -83,12 +84,12 @@ class SizeLimits:
                 kind, targets * MAX_FOR_A_TARGET
             ):
                 raise StateError(
-                    f"the entry {_shown(key)} has {size} bytes, which is too large for this model",
+                    f"the entry {_shown(key)} has {size} bytes, which is too many for this model",
                     remedy="pass the state that was saved with this model",
                 )
         if free > FEW_BYTES and free > (most := 16 * _size_of(self.model)):
             raise StateError(
-                f"the tensors that hooks store have {free} bytes, but the limit is 16 times the model, {most} bytes",
+                f"the tensors that hooks store have {free} bytes, but the limit is {most} bytes (16 times the model)",
                 remedy="store such large tensors in a separate file",
             )
 
@@ -99,32 +100,32 @@ def _size_of(model: nn.Module) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """Hold a state that has been read and verified."""
+    """Store a saved state that has been read and verified."""
 
     header: Header
     plan: Plan
     #: tensor parameters by name
     tensors: Mapping[str, Tensor]
-    #: tensors by hook and kind, then by the rest of the key
+    #: tensors by hook and kind, then by the remaining part of the key
     parts: Mapping[tuple[str, str], Mapping[str, Tensor]]
 
     def entries(self, hook: str, kind: str) -> Mapping[str, Tensor]:
-        """Return a hook's tensors of one kind, by the rest of the key."""
+        """Return a hook's tensors of one kind, by the remaining part of the key."""
         return self.parts.get((hook, kind), {})
 
 
 def prefix(rank: int) -> str:
-    """Return the prefix of a rank's keys. Ranks have different keys, because a container may merge equal keys."""
+    """Return the prefix of a rank's keys. Each rank has its own prefix, because a container may merge equal keys."""
     return f"{PREFIX}rank{rank}/"
 
 
 def key_of(kind: str, *parts: str) -> str:
-    """Join the parts of a key. Only a name may contain slashes, so it comes last."""
+    """Join the parts of a key. Only a name may contain slashes, so the name must be the last part."""
     return "/".join((kind, *parts))
 
 
 def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: SizeLimits) -> dict[str, Tensor]:
-    """Return a state dict with these tensors and with a header that contains a digest of each tensor."""
+    """Return a state dict that contains these tensors and a header with a digest of each tensor."""
     entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
     limits.check(entries)
     made = Header(**header, entries=entries)
@@ -140,7 +141,7 @@ def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: Size
 
 
 def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
-    """Return the state in a mapping that may have other entries, or None if the mapping has no state.
+    """Read the state from a mapping that may contain other entries. Return None if there is no state.
 
     Raises:
         StateError: The state is damaged.
@@ -282,7 +283,7 @@ def _words(header: Header) -> Iterator[str]:
 
 
 def _check(key: str, tensor: Any, entry: Entry) -> None:
-    """Raise if the type, dtype or shape of an entry differs from the header. The values are not read."""
+    """Raise an error if the type, dtype or shape of an entry differs from the header. The values are not read."""
     _check_plain(key, tensor)
     dtype = DTYPES.get(entry.dtype)
     if dtype is None:
@@ -296,19 +297,19 @@ def _check(key: str, tensor: Any, entry: Entry) -> None:
 def _check_plain(key: str, tensor: Any) -> None:
     if type(tensor) not in (Tensor, nn.Parameter):
         raise _damaged(f"the entry {_shown(key)} must be a tensor, but its type is {type(tensor).__name__}")
-    # An expanded tensor may report far more elements than it has in memory.
+    # An expanded tensor may report far more elements than it stores in memory.
     if not is_plain(tensor) or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
         raise _damaged(f"the entry {_shown(key)} is not a plain, contiguous tensor")
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Return True if a tensor is dense, strided and not a subclass."""
+    """Return True if a tensor is dense and strided, and its type is `Tensor` or `Parameter`."""
     strided = tensor.layout is torch.strided and not tensor.is_quantized
     return strided and tensor.device.type != "meta" and type(tensor) in (Tensor, nn.Parameter)
 
 
 def _find_elsewhere(given: Mapping[str, Any], path: str = "") -> None:
-    """Raise an error that shows where the hooks are if their keys have a prefix or are in a nested mapping."""
+    """Raise an error that shows the place of the hook state if its keys have a prefix or are in a nested mapping."""
     for key, value in given.items():
         if isinstance(value, Mapping) and path.count("[") < 3:
             _find_elsewhere(value, f"{path}[{_shown(key)}]")
@@ -331,7 +332,7 @@ def _entry(key: str, tensor: Tensor) -> Entry:
 
 
 def digest(data: Tensor | bytes) -> str:
-    """Compute the 128-bit BLAKE2b digest of the bytes. It detects damage, but does not prevent forgery."""
+    """Compute the 128-bit BLAKE2b digest of the bytes. The digest detects damage, but does not prevent forgery."""
     made = hashlib.blake2b(digest_size=16)
     for part in _parts(data) if isinstance(data, Tensor) else (data,):
         made.update(part)
@@ -340,7 +341,7 @@ def digest(data: Tensor | bytes) -> str:
 
 def _parts(tensor: Tensor) -> Iterator[bytearray]:
     flat = tensor.detach().reshape(-1)
-    if flat.numel() < 2:  # `view` rejects some strides that `is_contiguous` accepts here
+    if flat.numel() < 2:  # `view` rejects some strides that `is_contiguous` accepts for such tensors
         flat = torch.empty_like(flat.cpu(), memory_format=torch.contiguous_format).copy_(flat)
     flat = flat.view(torch.uint8)
     for part in flat.split(CHUNK) if flat.numel() else ():

@@ -29,10 +29,10 @@ class Difference:
 
     Args:
         kind: What differs: `"hook"`, `"action"`, `"target"`, `"tensor"`, `"state"` or `"clock"`.
-        fact: The difference, as text.
+        fact: A description of the difference.
         hook: Id of the hook, or None.
         target: Name of the target, or None.
-        remedy: An instruction for removing the difference, or None if there is no specific instruction.
+        remedy: How to resolve the difference, or None if there is no specific remedy.
     """
 
     kind: Kind
@@ -52,14 +52,15 @@ class Difference:
 class LoadReport:
     """List the differences between a saved state and the rig that loads it.
 
-    A report is truthy if it contains a difference. `rig.load_state_dict()` returns the report, `rig.loaded` stores it,
-    and a `MismatchError` has it in the attribute `report`.
+    A report is truthy if it contains a difference. `rig.load_state_dict()` returns the report. It is also available as
+    `rig.loaded` and as the `report` attribute of a `MismatchError`.
 
     Args:
-        differences: Differences that cause state to be lost or missing. With `strict=True`, they raise an error.
+        differences: Differences that cause state to be lost or missing. With `strict=True`, any difference raises an
+            error.
         notes: Other changes that do not prevent loading, such as changed plan parameters or versions.
-        found: False if the checkpoint held no hook state.
-        renaming: A `rename=` argument, as code, that would match the missing targets, or None if there is none.
+        found: False if the checkpoint contains no hook state.
+        renaming: A suggested `rename=` argument, as code, that would match the missing targets, or None.
 
     Example:
         >>> import torch
@@ -83,10 +84,10 @@ class LoadReport:
 
         Args:
             kind: What differs.
-            fact: The difference, as text.
+            fact: A description of the difference.
             hook: Id of the hook.
             target: Name of the target.
-            remedy: An instruction for removing the difference.
+            remedy: How to resolve the difference.
         """
         self.differences.append(Difference(kind, fact, hook, target, remedy))
 
@@ -119,7 +120,7 @@ class LoadReport:
         return lines
 
     def missing(self, hook: str, lost: Sequence[tuple[str, str]], new: Sequence[str], fits: Sequence[str] = ()) -> None:
-        """Add a hook's targets that are only in the saved state or only on the model, and propose a renaming.
+        """Report a hook's targets that are only in the saved state or only on the model, and propose a renaming.
 
         Args:
             hook: Id of the hook.
@@ -156,7 +157,7 @@ class LoadReport:
 def _renaming(
     pairs: Sequence[tuple[str, str]], lost: Sequence[str], new: Sequence[str], fits: Sequence[str]
 ) -> str | None:
-    """Suggest a few rules that map every lost name to a name on the model, or return None if there are no such rules.
+    """Return a few rules that map every lost name to a name on the model, or None if no such rules are found.
 
     The rules must not change names that already fit.
     """
@@ -173,7 +174,7 @@ def _renaming(
 def _rule(old: str, new: str) -> tuple[str, str]:
     """Return the shortest rule that maps one name to the other.
 
-    A common ending is left out, and a number that both names share becomes a `*`.
+    The rule omits an ending that both names share, and replaces a shared number with `*`.
     """
     if new.endswith(f".{old}"):
         return "*", new.removesuffix(old) + "*"

@@ -1,4 +1,4 @@
-"""Load a saved state into a rig: read the state hook by hook, compare it with the rig, and then set it."""
+"""Load a saved state into a rig: read the state hook by hook, compare it with the rig, and then apply it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from tenterhook.rig.saved.renaming import Renaming
 from tenterhook.rig.saved.schema import Header, SavedClock, SavedHook
 from tenterhook.rig.saved.writer import ROWS, fingerprint_of, surroundings
 
-#: a hook is not read if the number of its saved targets exceeds both FEW and TIMES its number of targets on the model
+#: maximum number of a hook's saved targets: FEW, or TIMES the number of its targets on the model if that is larger
 FEW, TIMES = 4096, 4
-#: kinds of entries that hold state and not only counts
+#: kinds of entries that contain state, not just counts
 STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
 
 
 @dataclass(frozen=True, slots=True)
 class HookSnapshot:
-    """Hold one hook's saved state after it has been read and compared."""
+    """Store the saved state of one hook after it has been read and compared with the rig."""
 
     said: SavedHook
-    #: for each target that is loaded, its name on the model by its saved slot
+    #: maps the saved slot of each loaded target to the target's name on the model
     moves: Mapping[int, str]
     ledger: list[list[int]]
     state: HookState
@@ -65,7 +65,7 @@ def compare(
 def compare_hooks(saved: SavedState, here: Here, report: LoadReport) -> None:
     """Report hooks that are only in the saved state or only in the rig.
 
-    Such a hook is a difference if state would be lost or missing, and a note otherwise.
+    The report lists such a hook as a difference if state would be lost or missing, and as a note otherwise.
     """
     new = [id for id in here if id not in saved.header.hooks]
     for id in saved.header.hooks:
@@ -86,7 +86,7 @@ def compare_hooks(saved: SavedState, here: Here, report: LoadReport) -> None:
 
 
 def compare_tensors(saved: SavedState, tensors: Mapping[str, Tensor], told: Callable[[str], None]) -> None:
-    """Report tensor parameters that differ from the saved ones."""
+    """Report tensor parameters that differ from their saved values."""
     for name, tensor in tensors.items():
         kept = saved.tensors.get(name)
         if kept is not None and (kind_of(kept) != kind_of(tensor) or digest(kept) != digest(tensor.contiguous())):
@@ -94,7 +94,7 @@ def compare_tensors(saved: SavedState, tensors: Mapping[str, Tensor], told: Call
 
 
 def compare_clocks(saved: SavedState, optimizers: Sequence[str], clock: str | None, report: LoadReport) -> None:
-    """Report optimizers that differ from the saved ones, or a different optimizer whose steps are counted."""
+    """Report a difference in the optimizers, or in the choice of the optimizer whose steps are counted."""
     then = saved.header.optimizers
     if then != list(optimizers):
         report.add(
@@ -151,7 +151,7 @@ def _keep(
 
 
 def _of_other_ranks(header: Header, hook: Hook, kept: HookSnapshot, report: LoadReport) -> HookSnapshot:
-    """Keep the state that is valid for a different number of ranks, and report the state that is dropped."""
+    """Keep the state that is still valid although the number of ranks changed, and report the state that is dropped."""
     then, now, mine, state = header.ranks, ranks.world_size(), ranks.rank(), kept.state
     if kept.fired:
         report.notes.append(
@@ -203,7 +203,7 @@ def _moves(
     *,
     several: bool,
 ) -> dict[int, str]:
-    """Return the target on the model for each saved slot, and report targets that do not fit."""
+    """Map each saved slot to a target on the model, and report targets that do not fit."""
     here = {name: i for i, target in enumerate(targets) for name in (target.name, *target.aliases)}
     kinds_here, taps = kinds_of(targets), hook.point.on == ("tap",)
     moves: dict[int, str] = {}

@@ -122,7 +122,7 @@ def _unjoined(
         raise unreadable("free state", id)
     try:
         parts = [part.reshape(shape) for (_, *shape), part in zip(listed, flat.split(sizes), strict=True)]
-    except RuntimeError:  # a shape without elements may have more dimensions or larger sizes than PyTorch can handle
+    except RuntimeError:  # the shape of an empty tensor may exceed PyTorch's limits
         raise unreadable("free state", id) from None
     return {(slot, name): part.to(device, copy=True) for (slot, *_), part in zip(listed, parts, strict=True)}
 

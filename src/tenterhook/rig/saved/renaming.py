@@ -9,11 +9,11 @@ from tenterhook.plan import ROOT, Hook
 
 
 class Renaming:
-    """Rename the first parts of names. The rest of each name does not change.
+    """Rename the leading parts of names. The rest of each name does not change.
 
-    `"encoder": "backbone"` renames the module and everything inside it. A `*` matches one part, which is copied to the
-    new name: `"blocks.*.attn": "layers.*.attention"`. The rule `"*": "model.*"` moves every name one level down. The
-    first rule that matches is used. The root keeps its name.
+    The rule `"encoder": "backbone"` renames the module `encoder` and everything inside it. A `*` matches one part of a
+    name and copies it to the new name: `"blocks.*.attn": "layers.*.attention"`. The rule `"*": "model.*"` adds `model.`
+    to the beginning of every name. Only the first matching rule applies. The root keeps its name.
     """
 
     def __init__(self, rules: Mapping[str, str] | None) -> None:
@@ -47,7 +47,7 @@ class Renaming:
         return name
 
     def hook(self, hook: Hook) -> Hook:
-        """Return the hook with its patterns renamed as if they were names."""
+        """Return the hook with the rules applied to its patterns."""
         if not self._rules or hook.point.on == ("optimizer",):
             return hook
         return Hook(

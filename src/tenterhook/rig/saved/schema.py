@@ -1,4 +1,4 @@
-"""Define the types and limits of the header of a saved state in format 1."""
+"""Define the header types and the size limits of saved states in format 1."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_INTEGER = 1 << 53
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 #: a step, or -1 for none
 Step = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INTEGER)]
-#: kinds of entries: TENSOR is a tensor parameter of the whole state; OF_A_HOOK lists the kinds that belong to a hook
+#: kinds of entries: TENSOR is a tensor parameter, which several hooks may use; the others belong to one hook each
 TENSOR = "tensor"
 
 OF_A_HOOK = (
@@ -55,21 +55,21 @@ OF_A_HOOK = (
     "generator",
 )
 
-#: kinds for which a hook has only one entry, without a name
+#: kinds of which a hook has only one entry, without a name
 UNNAMED = ("targets", "ledger", "fired")
 #: maximum length, in characters, of a word in the header and of a target's name
 MOST_WORD, LONGEST_NAME = 256, 8192
 MAX_KINDS, MAX_REASONS = 4096, 64
 #: maximum number of keys that are searched in a mapping, and of entries in a state
 MAX_KEYS, MAX_ENTRIES = 1 << 19, 2048
-#: maximum size, in bytes, of a generator, of a hook's other data per target, and of a target's name on average
+#: maximum size, in bytes, of a generator's state, of a hook's other data per target, and of an average target name
 MAX_GENERATOR, MAX_FOR_A_TARGET, MAX_NAME = 1 << 16, 2048, 1024
-#: sizes that are allowed for every model: targets per hook, and bytes of stored tensors
+#: sizes that are allowed for any model: number of targets per hook, and bytes of stored tensors
 FEW_TARGETS, FEW_BYTES = 4096, 8 << 20
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Describe one of the state's tensors in the header."""
+    """Represent the header entry of one saved tensor."""
 
     dtype: str
     shape: list[Count]
@@ -77,14 +77,14 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SavedClock(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Describe the step clock in the header."""
+    """Represent the step clock in the header of a saved state."""
 
     step: Count
     #: the step in which a trigger last tripped
     tripped: Step
     #: True if parameters had received gradients since the last step
     accumulated: bool
-    #: number of forward passes of the root in the step, in evaluation mode and in training mode
+    #: number of the root's forward passes in the current step, in evaluation mode and in training mode
     forwards: tuple[Count, Count]
     #: the last forward pass: its step, its index, and True if it ran in training mode
     last: tuple[Count, Count, bool]
@@ -95,7 +95,7 @@ class SavedClock(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Describe a hook in the header."""
+    """Represent a hook in the header of a saved state."""
 
     action: str
     version: Count
@@ -105,17 +105,17 @@ class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     due: Count
     counted: Step
     muted: bool
-    #: kinds of targets, such as "float32[4, 8]" for a parameter or the class of a module; the row `kind` in the ledger
-    #: holds indices into this list
+    #: kinds of targets, such as "float32[4, 8]" for a parameter, or the class of a module; the row `kind` in the ledger
+    #: contains indices into this list
     kinds: Annotated[list[str], msgspec.Meta(max_length=MAX_KINDS)]
-    #: reasons why sites were muted after an error; the row `muted` in the ledger holds indices into this list
+    #: reasons why sites were muted after an error; the row `muted` in the ledger contains indices into this list
     reasons: Annotated[list[str], msgspec.Meta(max_length=MAX_REASONS)]
-    #: reasons why firings were skipped; the ledger has one more row for each reason
+    #: reasons why firings were skipped; the ledger has an additional row for each reason
     skipped: Annotated[list[str], msgspec.Meta(max_length=MAX_REASONS)]
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Describe the whole state."""
+    """Represent the header of a saved state."""
 
     torch: str
     python: str

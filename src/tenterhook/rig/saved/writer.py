@@ -40,7 +40,7 @@ def pack(
     entries: dict[str, Tensor] = {}
     saved = {id: _pack_hook(hook, entries) for id, hook in hooks.items()}
     entries = {key: tensor for key, tensor in entries.items() if tensor.numel()}
-    # A trained tensor belongs to the program, which keeps it in its optimizer and in its own checkpoint.
+    # The program owns the tensors that it trains, and saves them in its own checkpoint.
     entries |= {key_of(TENSOR, name): _plain(name, t) for name, t in tensors.items() if not t.requires_grad}
     header = {
         **surroundings(),
@@ -70,9 +70,9 @@ def clock_as_saved(environment: Environment, *, optimizer: str | None, manual: b
 
 @torch.no_grad()
 def gather_state(hooks: Iterable[AttachedHook]) -> None:
-    """Collect the declared state of targets that only some ranks have, each from the first rank that has the target.
+    """Collect the declared state of targets that exist only on some ranks.
 
-    Every rank must call this function.
+    The state of each target comes from the first rank that has the target. Every rank must call this function.
     """
     spread = [hook for hook in hooks if hook.resolved.owners and hook.definition.state]
     mine = ranks.rank()
@@ -197,7 +197,7 @@ def _pack_hook(attached: AttachedHook, entries: dict[str, Tensor]) -> SavedHook:
 def _table(rows: list[list[int]]) -> Tensor:
     table = torch.empty(len(rows), len(rows[0]), dtype=torch.int64, device="cpu")
     for numbers, row in zip(rows, table, strict=True):
-        if numbers and numbers.count(numbers[0]) == len(numbers):  # faster; most rows repeat one number
+        if numbers and numbers.count(numbers[0]) == len(numbers):  # faster; in most rows, all numbers are equal
             row.fill_(numbers[0])
         else:
             row.copy_(torch.tensor(numbers, device="cpu"))
@@ -209,9 +209,9 @@ def _kept(tensor: Tensor, slots: Tensor | None) -> Tensor:
 
 
 def _reason(site: Site, reasons: dict[str, int]) -> int:
-    """Return the index of the reason why a site was muted after an error, or -1.
+    """Return the index of the reason why a site was muted after an error, or -1 if it was not muted.
 
-    Other reasons for dormancy are not saved, because they are determined again from the model.
+    Other reasons for dormancy are not saved, because they can be determined again from the model.
     """
     if site.dormant is None or not site.muted_itself:
         return -1
@@ -227,7 +227,10 @@ def _told(why: str) -> str:
 
 
 def _pack_free(id: str, state: HookState, places: Mapping[int, int], entries: dict[str, Tensor]) -> None:
-    """Join stored tensors with the same name, dtype and number of dimensions. `index` holds their slots and shapes."""
+    """Join stored tensors that have the same name, dtype and number of dimensions.
+
+    The `index` entries contain the slots and shapes of the tensors.
+    """
     for kind, index, table in (("free", "index", state.free), ("pending_free", "pending_index", state.pending_free)):
         groups: dict[str, list[tuple[int, Tensor]]] = {}
         for (slot, name), tensor in table.items():

@@ -24,9 +24,9 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook
 class StepSource(Enum):
     """Name the event that ends a step."""
 
-    #: the step of the clock optimizer
+    #: a step of the clock optimizer
     OPTIMIZER = auto()
-    #: without an optimizer: the end of the root's backward pass, or of a forward pass without gradients
+    #: without an optimizer: the end of the root's backward pass, or of a forward pass whose output requires no gradient
     BACKWARD = auto()
     #: the end of a `with rig.step():` block in the program
     PROGRAM = auto()
@@ -56,11 +56,11 @@ class StepFinalizer:
         self._digest = digest_of(plan)
 
     def set_program_steps(self, on: bool) -> None:
-        """Set whether the program ends steps. If `on` is False, the optimizer or the backward pass ends them."""
+        """Set whether the program ends steps. If `on` is False, optimizer steps or backward passes end them."""
         self.source = StepSource.PROGRAM if on else self._own_source
 
     def close(self) -> None:
-        """Stop ending steps, because the rig has left the model."""
+        """Stop ending steps, because the rig is detached."""
         self._closed = True
 
     # -- events that end a step --------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class StepFinalizer:
         task = private.graph_task_id()
         if task != self._backward_task:  # a backward pass through several outputs is reported several times
             self._backward_task = task
-            # The callback queues another one, so that the step ends after all other callbacks of the backward pass.
+            # The callback queues a second one, so that the step ends after all other callbacks of the backward pass.
             private.at_end_of_backward(lambda: private.at_end_of_backward(self.no_optimizer_steps))
 
     def no_optimizer_steps(self) -> None:
@@ -114,7 +114,10 @@ class StepFinalizer:
 
     @torch.no_grad()
     def _merge_over_ranks(self, hooks: Sequence[AttachedHook]) -> None:
-        """Merge the partial results of observers across ranks in one collective. All ranks call this, or none does."""
+        """Merge the partial results of observers across ranks in one collective.
+
+        Either all ranks call this method, or none does.
+        """
         model, parts = self._installer.environment.model.root(), [h.partials for h in hooks if h.partials is not None]
         if not parts or model is None:
             return
@@ -130,13 +133,16 @@ class StepFinalizer:
 
     @torch.no_grad()
     def _report(self, hook: AttachedHook, fired: bytearray, merged: dict[str, Tensor] | None) -> Tensor | None:
-        """Compute numbers from a two-phase observer's merged partial results. Return where its trigger tripped."""
+        """Compute a two-phase observer's numbers from its merged partial results.
+
+        Return a mask of the targets at which the observer's trigger tripped, or None.
+        """
         if merged is None:
             return None
         resolved, trip = hook.resolved, None
         definition, device = resolved.definition, merged["fired"].device
         columns: Callable[[], dict[str, Tensor]] = partial(hook.call, merged, {})
-        # Without state and a trigger, the numbers can be computed when they are first read, once their count is known.
+        # If the count of numbers is known, and the action has no state and no trigger, compute them when first read.
         lazy = hook.width and definition.batched is not None and not definition.state and not definition.trigger
         if not lazy:
             try:

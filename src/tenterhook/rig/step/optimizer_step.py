@@ -1,4 +1,4 @@
-"""Dispatch the hooks at `grad_final`, `update`, `step_pre` and `step_post` around an optimizer's step."""
+"""Run the hooks at `grad_final`, `update`, `step_pre` and `step_post` before and after an optimizer's step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OptimizerStep:
         #: an optimizer whose step calls super().step() fires its hooks twice; the frame identifies the outer step
         self._depth = 0
         self._frame = 0
-        #: True if the running step does not count
+        #: True if the running step is not counted
         self._ignored = False
         self._hooks: list[AttachedHook] = []
         self._fires: dict[Site, Fire] = {}
@@ -56,7 +56,7 @@ class OptimizerStep:
 
     @property
     def running(self) -> bool:
-        """Return True if the step is on the call stack. A step that raised an error is not."""
+        """Return True if the optimizer's step is on the call stack. After an error, it is not."""
         return self._under_way(sys._getframe(1))
 
     def _under_way(self, frame: FrameType | None) -> bool:
@@ -85,8 +85,8 @@ class OptimizerStep:
         self._before.clear()
 
     def _nested(self) -> bool:
-        """Return True for a step inside the running step. Otherwise, reset any earlier step that raised an error."""
-        frame = sys._getframe(2)  # the optimizer's step that called `_pre`
+        """Return True if this step is nested in a running one. Otherwise, drop the data of an earlier failed step."""
+        frame = sys._getframe(2)  # the `optimizer.step()` call that triggered `_pre`
         if self._under_way(frame.f_back):
             return True
         self._depth, self._frame = 0, id(frame)
@@ -120,17 +120,17 @@ class OptimizerStep:
         return (args[0], wrapped, *args[2:]), kwargs
 
     def _evaluated(self, closure: Callable[[], Any]) -> Any:
-        """Call the closure and then the gradient hooks. An optimizer may do this several times in a step."""
+        """Call the closure, then run the gradient hooks. An optimizer may call this method several times in a step."""
         loss = closure()
         self._finals()
         self._agree()
         return loss
 
     def _agree(self, *points: str) -> None:
-        """Raise an error on every rank if one rank had an error.
+        """Raise an error on every rank if an error occurred on any rank.
 
-        Without `points`, this method runs before the optimizer changes a weight. With `points`, it considers only hooks
-        at these points.
+        Without `points`, this method is called before the optimizer changes any weights. With `points`, it considers
+        only the hooks at these points.
         """
         errors = self._installer.environment.errors
         if not errors.shared:
@@ -346,7 +346,7 @@ def _replace(parameter: Tensor, out: Tensor | None) -> None:
 
 
 def _sum(parameters: Iterable[Tensor]) -> None:
-    """Sum gradients across ranks if each rank holds only one summand, because the optimizer uses the sum."""
+    """Sum gradients across ranks if each rank has only a partial sum, because the optimizer uses the total."""
     for parameter in parameters:
         if parameter.grad is not None:
             whole = reduce_partial(parameter.grad)
@@ -355,7 +355,10 @@ def _sum(parameters: Iterable[Tensor]) -> None:
 
 
 def _unscale(optimizer: Optimizer) -> None:
-    """Remove the loss scale from the gradients now. A fused optimizer would remove it in its step, after the hooks."""
+    """Divide the gradients by the loss scale before the hooks run.
+
+    A fused optimizer would divide them only afterwards, in its step.
+    """
     scale = private.pending_scale(optimizer)
     if scale is None:
         return
@@ -363,14 +366,15 @@ def _unscale(optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    parameter.grad.div_(scale.to(parameter.grad.device))  # as the fused kernels do, bit for bit
+                    parameter.grad.div_(scale.to(parameter.grad.device))  # bitwise identical to the fused kernels
     private.clear_scale(optimizer)
 
 
 def _is_ignored(optimizer: Optimizer, kwargs: Any) -> bool:
-    """Return True for a step that does not count.
+    """Return True if the optimizer's step must not be counted.
 
-    GradScaler can make a fused optimizer skip a step. DCP runs a step without effect to create the optimizer's state.
+    GradScaler can make a fused optimizer skip a step. Distributed checkpointing (DCP) runs a step that has no effect,
+    only to create the optimizer's state.
     """
     skipped = private.found_inf(optimizer)
     if skipped is not None and skipped.item():  # this waits for the device, as GradScaler does for other optimizers

@@ -17,9 +17,9 @@ from tenterhook.rig.runtime.environment import TrainedModel
 
 
 class Reached(NamedTuple):
-    """Hold sites and their parameters in slot order.
+    """List sites and their parameters in slot order.
 
-    They are in two lists, because one tuple for each site would trigger the garbage collector.
+    Two lists are used, because one tuple for each site would trigger the garbage collector.
     """
 
     sites: list[Site]
@@ -32,10 +32,10 @@ class Reached(NamedTuple):
 
 
 class _Decision(NamedTuple):
-    """Remember which sites the step applies to, and for which parameters that was decided.
+    """Cache which sites the step applies to, and the ids of the parameters for which this was determined.
 
-    Only the ids of parameters are stored, so that the parameters are not kept alive. The optimizer keeps its own
-    parameters alive.
+    Only the ids of parameters are stored, to avoid keeping the parameters alive. The optimizer keeps its own parameters
+    alive.
     """
 
     awake: list[Site]
@@ -58,17 +58,17 @@ class StepTargets:
         self._decisions, self._held = {}, {}
 
     def begin_step(self) -> None:
-        """Check which optimizer holds which parameter, once per step."""
+        """Find the optimizer of each parameter, and clear the cache if a parameter's optimizer has changed."""
         held = optimizer_of(self._model.optimizers())
         if held != self._held:
             self._decisions, self._held = {}, held
 
     def reached_by(self, hook: AttachedHook) -> Reached:
-        """Return those of a hook's sites to which this optimizer's step applies."""
+        """Return the sites of a hook to which this optimizer's step applies."""
         awake, parameters = self._awake(hook)
         decision = self._decisions.get(hook)
         if decision is not None and decision.awake == awake and decision.ids == list(map(id, parameters)):
-            there = cast(list[Tensor], parameters)  # no parameter is None, because no stored id is that of None
+            there = cast(list[Tensor], parameters)  # no parameter is None, because the id of None is never stored
             if all(p.requires_grad for p in there):
                 mine = decision.mine
                 return Reached(list(compress(awake, mine)), list(compress(there, mine)), decision.sharded)
