@@ -28,7 +28,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="output folder (default: runs/SCRIPT-TIME); a run in an existing folder is continued",
+        help="output folder (default: runs/SCRIPT-TIME); if it already contains a run, that run is resumed",
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing at the end")
     add_script_arguments(parser)

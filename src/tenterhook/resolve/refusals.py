@@ -1,4 +1,4 @@
-"""Refuse hooks that cannot work as written on this model."""
+"""Refuse hooks that are not supported on this model."""
 
 from __future__ import annotations
 
