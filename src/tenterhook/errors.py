@@ -179,7 +179,8 @@ class HookError(TenterhookError):
     """Raised when the action of a hook raises an exception.
 
     The exception is the `__cause__` of this error. Fix the action, or pass `on_error="mute"` to the hook. With
-    `"mute"`, tenterhook warns and mutes the hook at the target where the action failed, and training continues.
+    `"mute"`, tenterhook issues a warning and mutes the hook at the target where the action failed, and training
+    continues.
     """
 
 

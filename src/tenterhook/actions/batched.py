@@ -68,7 +68,7 @@ class BatchMeasure(Protocol):
 
 
 class Piece(NamedTuple):
-    """Describe a copied part of a site's tensor: its first element, and the number of rows that it fills."""
+    """Describe a part of a site's tensor that is copied: its first element, and the number of rows that it fills."""
 
     site: int
     start: int

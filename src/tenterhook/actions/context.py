@@ -119,7 +119,8 @@ class Context:
                 hook=self.hook,
                 target=self.target,
                 point=self.point,
-                remedy="do not use ctx.call in an action that modifies a checkpointed module with several calls",
+                remedy="do not use ctx.call in an action that modifies a checkpointed module that is called several "
+                "times",
             )
         return self._call
 

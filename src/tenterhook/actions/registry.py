@@ -227,7 +227,7 @@ def _check_state(name: str, state: Mapping[str, float] | None) -> dict[str, floa
 
 
 def plain_definition(fn: Callable[..., Any], *, at: str) -> Definition:
-    """Return a definition, valid only at this point, for a function that is not registered with `@th.action`."""
+    """Return a definition for a function that is not registered with `@th.action`. It is valid only at this point."""
     return Definition(callable_name(fn), fn, at=(at,), modifies=POINTS[at].modifies, plain=True)
 
 
@@ -278,7 +278,7 @@ def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
 
 
 def _stable_text(value: Any) -> str:
-    """Return a text for a constant that is the same in every process: it omits addresses and sorts sets."""
+    """Return a text that represents a constant identically in every process: without addresses, with sorted sets."""
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(_stable_text, value)))}}}"
     if isinstance(value, tuple | list):
@@ -326,9 +326,9 @@ class Registry:
         if have is not None and have.fingerprint != definition.fingerprint and have.version >= definition.version:
             raise ActionError(
                 f"another action {definition.name!r} is already registered at {callable_place(have.fn)}",
-                remedy="give the new action another name"
+                remedy="give the new action a different name"
                 if have is BUILTIN.find(have.name)
-                else f"give the new action another name, or version={have.version + 1} to replace the existing action",
+                else f"give the new action a different name, or version={have.version + 1} to replace the existing one",
             )
         self._definitions[definition.name] = definition
         return definition

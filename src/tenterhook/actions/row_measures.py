@@ -127,7 +127,7 @@ class RowBins:
         into["counts"][mine] += self._fold(counts, dtype, into["counts"].shape[1])
 
     def _fold(self, counts: Tensor, dtype: torch.dtype, bins: int) -> Tensor:
-        """Add up the counts of the keys of each bin. An extra last column collects the counts that are dropped."""
+        """Add up the key counts of each bin. An extra last column collects the counts that are dropped."""
         place = torch.tensor(self._bin_of_key(dtype), device=counts.device)
         wide = torch.zeros(len(counts), bins + 1, dtype=torch.float64, device=counts.device)
         return wide.index_add_(1, place % (bins + 1), counts.double())[:, :bins]

@@ -106,7 +106,7 @@ def _stats_finish(sums: Tensor, padding: Tensor, numel: Tensor, largest: Tensor)
     partials={"numel": "sum", "total": "sum", "norm": "norm", "abs_max": "max", "zeros": "sum", "nonfinite": "sum"},
 )
 def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Measure statistics of the value over all calls of a step.
+    """Compute statistics of the value over all calls in a step.
 
     The recorded numbers are `norm`, `rms`, `mean`, `abs_max` (the largest magnitude), `zeros` (the fraction of elements
     that are 0) and `nonfinite` (the number of elements that are NaN or infinite).

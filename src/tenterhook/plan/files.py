@@ -204,7 +204,7 @@ def _parameters(do: dict[str, Any], hook: str) -> Any:
 
 
 def _value(value: Any, hook: str, depth: int = 1) -> Any:
-    """Convert a value to a JSON value. Whole floats become integers, so that 1 and 1.0 have the same digest."""
+    """Convert a value to a JSON value. Whole-number floats become integers, so 1 and 1.0 have the same digest."""
     if depth > MAX_DEPTH and isinstance(value, list | tuple | dict):
         raise PlanFileError(f"a parameter is nested deeper than {MAX_DEPTH} levels", hook=hook)
     if isinstance(value, str) and _FORBIDDEN.search(value):

@@ -148,9 +148,9 @@ class Hook:
         do: Action to run: an `Action` such as `th.stats()`, or a function `fn(value)` or `fn(value, ctx)`.
         when: Steps in which the hook is due. The default is every step.
         expect: Number of targets that `on` must match. None allows any number except 0. Taps are not counted.
-        on_error: `"raise"` raises a `HookError` when the action fails. `"mute"` warns and mutes the hook at the
-            failing target. None means `"mute"` for a registered action that observes, and `"raise"` for all other
-            actions.
+        on_error: `"raise"` raises a `HookError` when the action fails. `"mute"` issues a warning and mutes the hook at
+            the target where the action failed. None means `"mute"` for a registered action that observes, and `"raise"`
+            for all other actions.
 
     Raises:
         PlanError: A field is not valid.

@@ -19,7 +19,7 @@ MAX_HOOKS = 1024
 class Plan:
     """Describe what to observe or change during training, as an ordered tuple of hooks.
 
-    A plan does not refer to a model. `attach` resolves the plan against a model. Two plans with the same digest
+    A plan does not refer to any model. `attach` resolves the plan against a model. Two plans with the same digest
     describe the same hooks.
 
     Iteration yields the hooks in order, `len(plan)` is their number, and `plan[id]` is the hook with that id.

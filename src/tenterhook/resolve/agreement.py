@@ -110,7 +110,7 @@ def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook
 
 
 def _nowhere() -> None:
-    """Return None, as the `owner` function of a target that only other ranks have."""
+    """Return None as the owner of a target that only other ranks have."""
 
 
 def digest_of(plan: Plan) -> Tensor:

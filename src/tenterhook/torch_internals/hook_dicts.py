@@ -56,7 +56,7 @@ def drop_empty_tensor_hooks(tensor: Tensor) -> None:
 
 
 def put_in_order(hooks: dict[int, Any], keys: list[int]) -> None:
-    """Sort a hook dict in place by the order of `keys`.
+    """Sort the entries of a hook dict in place, in the order of `keys`.
 
     Autograd reads the hook dict of a tensor in insertion order, which `move_to_end` does not change. Tested with torch
     2.13.
