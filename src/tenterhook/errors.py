@@ -3,18 +3,18 @@
     TenterhookError
     ├── PlanError              a hook or a plan is not valid
     │   └── PlanFileError      a plan file or plan text cannot be read or written
-    ├── ActionError            an action is not registered, is badly defined, or has wrong parameters
+    ├── ActionError            an action is not registered, is defined incorrectly, or has invalid parameters
     ├── ResolveError           a plan does not fit the model
     │   ├── NoMatchError       a selector matches no target
     │   ├── ExpectError        a selector does not match the expected number of targets
     │   ├── DormantError       a hook cannot fire in the current state of the model
-    │   └── RefusedError       the signal is not available on this model or to this action
+    │   └── RefusedError       the signal is not available for this model or this action
     ├── AttachedError          the hook id is already attached, or is not attached
     ├── HookError              the action raised an exception (see `__cause__`)
     ├── ContractError          the action did something that its point does not allow
     │   ├── InPlaceError       the action changed the value in place
     │   └── ReturnError        an action that only observes returned a value
-    ├── RanksError             the ranks disagree: a rank is missing or has a different plan
+    ├── RanksError             a rank did not make a call, or the ranks have different plans or code
     ├── NonFiniteError         `find_nonfinite` found the first NaN or infinity
     ├── StateError             a saved state cannot be read or written, or is damaged
     │   └── MismatchError      a saved state does not fit the model or the program
@@ -44,7 +44,7 @@ class Place(TypedDict, total=False):
 class TenterhookError(Exception):
     """The base class of all errors that tenterhook raises.
 
-    The error text contains the place, the fact and the remedy. Catch this class to handle every tenterhook error.
+    The error text states the place, the fact and the remedy. Catch this class to handle any tenterhook error.
 
     Args:
         fact: Description of what happened.
@@ -52,7 +52,7 @@ class TenterhookError(Exception):
         target: Name of the parameter, module, optimizer or tap.
         point: Name of the point, for example `"grad"`.
         rank: Rank of the process.
-        remedy: Instruction for fixing the problem.
+        remedy: How to fix the problem.
 
     Each argument is also an attribute. An attribute that does not apply is None.
     """
@@ -99,7 +99,7 @@ class TenterhookError(Exception):
             **place: Values for `hook`, `target`, `point`, `rank` or `remedy`. Values that are already set are kept.
 
         Returns:
-            This error, so that the caller can raise it in the same statement.
+            This error, so that the caller can raise it directly.
         """
         for name, value in place.items():
             if getattr(self, name) is None:
@@ -122,7 +122,7 @@ class PlanFileError(PlanError):
 
 
 class ActionError(TenterhookError):
-    """Raised when an action is not registered, is badly defined, or has wrong parameters.
+    """Raised when an action is not registered, is defined incorrectly, or has invalid parameters.
 
     Check the name and the parameters of the action. Import the module that registers the action before you attach the
     plan.
@@ -154,15 +154,15 @@ class ExpectError(ResolveError):
 class DormantError(ResolveError):
     """Raised when a hook cannot fire because of the current state of the model.
 
-    One cause is a target that was named exactly and is frozen, is not in an optimizer, or is a container that is never
+    One cause is a target that is named exactly but is frozen, is not in an optimizer, or is a container that is never
     called. The other cause is that none of the targets is in an optimizer that was passed to `attach`. The remedy
-    describes the change to make. At a target that only a pattern matches, the hook is dormant instead, until the state
-    of the model changes.
+    describes the change to make. If only a pattern matches the target, no error is raised: the hook is dormant at that
+    target until the state of the model changes.
     """
 
 
 class RefusedError(ResolveError):
-    """Raised when a hook's signal is not available on this model or to this action.
+    """Raised when a hook's signal is not available for this model or this action.
 
     The error text gives the reason, and the remedy names an alternative.
     """
@@ -171,15 +171,16 @@ class RefusedError(ResolveError):
 class AttachedError(TenterhookError):
     """Raised when a hook id is already attached to the model, or when a hook or a rig is not attached.
 
-    Use another id, or pass `replace=True` to `attach`. If the rig was detached, attach the plan again.
+    Use a different id, or pass `replace=True` to `attach`. If the rig was detached, attach the plan again.
     """
 
 
 class HookError(TenterhookError):
-    """Raised when the action of a hook raised an exception.
+    """Raised when the action of a hook raises an exception.
 
     The exception is the `__cause__` of this error. Fix the action, or pass `on_error="mute"` to the hook. With
-    `"mute"`, tenterhook warns and mutes the hook at the target where the action failed, and training continues.
+    `"mute"`, tenterhook issues a warning and mutes the hook at the target where the action failed, and training
+    continues.
     """
 
 
@@ -192,7 +193,7 @@ class ContractError(TenterhookError):
 
 
 class InPlaceError(ContractError):
-    """Raised when an action changed its value in place.
+    """Raised when an action changes its value in place.
 
     Other tensors may share memory with the value, so the run may already be corrupted. The error is therefore raised
     even if `on_error` is `"mute"`. Return a new tensor instead: `x * 2`, not `x.mul_(2)`.
@@ -218,7 +219,7 @@ class RanksError(TenterhookError):
 class NonFiniteError(TenterhookError):
     """Raised by `find_nonfinite` at the first value that is NaN or infinite.
 
-    The attributes `target` and `point` show where the value appeared.
+    The attributes `target` and `point` show where the value first appeared.
 
     Args:
         fact: Description of what happened.
@@ -234,7 +235,7 @@ class NonFiniteError(TenterhookError):
 class StoreError(TenterhookError):
     """Raised when a run folder cannot be read or written, or is damaged.
 
-    The error text names the folder or the file. Follow the remedy, or pass another folder.
+    The error text names the folder or the file. Follow the remedy, or pass a different folder.
     """
 
 

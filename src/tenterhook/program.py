@@ -45,7 +45,7 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
 
 
 def _program_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without its leading frames from this module and runpy."""
+    """Return a traceback without its leading frames, which belong to this module and runpy."""
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         trace = trace.tb_next
     return trace

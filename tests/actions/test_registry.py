@@ -193,7 +193,7 @@ def test_a_wrong_contract_is_refused_at_registration(contract, text):
 def test_a_built_in_name_cannot_be_reused():
     with pytest.raises(th.ActionError) as error:
         th.action("scale", registry=fresh())(lambda x: None)
-    assert error.value.remedy == "give the new action another name"
+    assert error.value.remedy == "give the new action a different name"
 
 
 def test_the_generator_of_a_hook_needs_no_arguments_and_leaves_the_global_one(mlp):

@@ -170,7 +170,7 @@ def test_a_recomputation_of_one_of_several_calls_refuses_ctx_call(reentrant):
     assert str(caught.value) == (
         "hook 'a' at output on 'inner': a checkpoint recomputes one of several calls, but the index of that "
         "call is unknown\n"
-        "  remedy: do not use ctx.call in an action that modifies a checkpointed module with several calls"
+        "  remedy: do not use ctx.call in an action that modifies a checkpointed module that is called several times"
     )
 
 

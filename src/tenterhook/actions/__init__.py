@@ -1,7 +1,7 @@
 """Actions define what a hook does with a tensor.
 
-An action receives a tensor and a context, but not the model or other hooks. It does not wait for the device, and it
-does not call collectives.
+An action receives a tensor and a context, but not the model or other hooks. Actions do not wait for the device and do
+not call collectives.
 """
 
 from tenterhook.actions.batched import BatchMeasure as BatchMeasure

@@ -1,7 +1,7 @@
 """Measure many tensors at once.
 
-Small tensors are copied into the rows of one buffer. Large tensors are read in place. During `attach`, the shapes
-determine the layout and whether the reduction is compiled.
+Small tensors are copied into the rows of one buffer. Large tensors are read in place. `attach` chooses the layout, and
+decides whether to compile the reduction, based on the shapes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BatchMeasure(Protocol):
     engine: str
 
     def fits(self, tensors: Sequence[Tensor | None]) -> bool:
-        """Return True if this measure was made for tensors with these shapes, dtypes and devices."""
+        """Return True if the shapes, dtypes and devices of the tensors are those for which this measure was created."""
 
     def __call__(self, tensors: Sequence[Tensor | None], values: Sequence[Tensor | None] = ()) -> dict[str, Tensor]:
         """Return partial results in double precision, one row for each site.
@@ -68,7 +68,7 @@ class BatchMeasure(Protocol):
 
 
 class Piece(NamedTuple):
-    """Describe a copied part of a site's tensor: its first element, and the number of rows that it fills."""
+    """Describe a part of a site's tensor that is copied: its first element, and the number of rows that it fills."""
 
     site: int
     start: int
@@ -77,7 +77,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Pack:
-    """Hold the pieces of tensors that are copied into the buffer together."""
+    """Hold the pieces of tensors that are copied into the buffer in one operation."""
 
     pieces: list[Piece]
     #: for each piece, the part of the buffer that it is copied to
@@ -91,7 +91,7 @@ class Pack:
 
 @dataclass(slots=True)
 class Group:
-    """Describe the layout of the tensors on one device whose sums have the same dtype."""
+    """Describe the layout of the tensors that are on one device and are summed in the same dtype."""
 
     device: torch.device
     sites: list[int]
@@ -135,7 +135,7 @@ class PackedMeasure:
                     packed.append([])
                 packed[-1].append(Piece(site, start, rows))
         if packed and len(packed[-1]) == 1 and packed[-1][0].rows == 1:
-            # torch.compile(dynamic=True) specializes on a single row, so a second kernel would be compiled.
+            # torch.compile(dynamic=True) specializes on a single row, so it would compile a second kernel.
             packed[-1][0] = packed[-1][0]._replace(rows=2)
             padding[packed[-1][0].site] += ROW_WIDTH
         most = max((sum(piece.rows for piece in pieces) for pieces in packed), default=0)
@@ -217,7 +217,7 @@ class PackedMeasure:
 
 
 class ForeachNorms:
-    """Measure norms only, with one call to PyTorch's foreach operation for all tensors."""
+    """Measure only norms, with one call to PyTorch's foreach norm operation for all tensors."""
 
     engine = "foreach"
 

@@ -1,4 +1,4 @@
-"""A context describes where an action runs, and holds state, numbers and tensors for the action."""
+"""Define the context, which tells an action where it runs and stores its state, numbers and tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OnDevice(Protocol):
 
 
 class Context:
-    """Give an action its hook, target, point and step, and access to state, records and random numbers.
+    """Tell an action its hook, target, point and step, and give it access to state, records and random numbers.
 
     An action receives the context as its second argument: `fn(value, ctx)`. tenterhook creates one context for each
     target of a hook when the hook is attached. `call` and `leaf` change each time the hook fires.
@@ -46,8 +46,9 @@ class Context:
         rank: Rank of this process.
         leaf: Index of the tensor within the call, if the call has several tensors.
         merged: Merged partial results of a two-phase action, by name.
-        state: Tensors of this hook and target, by name. They are saved in checkpoints. A name that is declared with
-            `@th.action(state=...)` holds one float64 number. Any other name may hold a tensor of any shape.
+        state: Tensors of this hook and target, by name. They are saved in checkpoints. If a name is declared with
+            `@th.action(state=...)`, its tensor is one float64 number. Under any other name, the tensor may have any
+            shape.
 
     Example:
         >>> import torch
@@ -86,7 +87,7 @@ class Context:
         #: index of the tensor within the call
         self.leaf = 0
         self._call: int | None = 0
-        #: the step of a forward pass, while a checkpoint recomputes that pass
+        #: the step of the forward pass that a checkpoint is recomputing, or None
         self._step: int | None = None
         #: merged partial results of a two-phase action
         self.merged: Mapping[str, Tensor] = {}
@@ -118,7 +119,8 @@ class Context:
                 hook=self.hook,
                 target=self.target,
                 point=self.point,
-                remedy="do not use ctx.call in an action that modifies a checkpointed module with several calls",
+                remedy="do not use ctx.call in an action that modifies a checkpointed module that is called several "
+                "times",
             )
         return self._call
 
@@ -146,7 +148,7 @@ class Context:
     def emit(self, name: str, value: Tensor | float) -> None:
         """Record one number for the sinks and for `rig.values(id)`.
 
-        The number stays on its device until the step ends.
+        The number stays on its device until the end of the step.
 
         Args:
             name: Name of the number.
@@ -174,7 +176,7 @@ class Context:
             self._emit(self, name, value)
 
     def keep(self, tensor: Tensor) -> None:
-        """Keep a copy of a tensor, which `rig.captured(id)` returns.
+        """Keep a copy of a tensor for `rig.captured(id)`.
 
         Args:
             tensor: The tensor to copy.
@@ -187,7 +189,7 @@ class Context:
 
         The state of the generator is saved in checkpoints, so a resumed run draws the same numbers. PyTorch's global
         generators are not used. At forward points, the generator is reseeded for each call, based on the target and the
-        forward pass, so that a recomputation draws the same numbers.
+        forward pass, so that activation checkpointing draws the same numbers when it recomputes the call.
 
         Args:
             seed: Seed of the generator. Generators with different seeds are independent.

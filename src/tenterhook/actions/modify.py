@@ -1,4 +1,4 @@
-"""Modifiers are actions that return a new tensor, which replaces the value."""
+"""Define the modifiers: actions whose returned tensor replaces the value."""
 
 from __future__ import annotations
 
@@ -86,15 +86,15 @@ def clip_value(x: Tensor, *, max: Positive) -> Tensor:
     partials={"norm": "norm"},
 )
 def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") -> Tensor:
-    """Clip the norm of each gradient, or of all gradients of the hook together.
+    """Clip the norm of each gradient, or the total norm of all gradients of the hook.
 
-    A gradient with a larger norm is scaled to the norm `max`, as in `torch.nn.utils.clip_grad_norm_`. The norm of a
-    sharded tensor is the norm of the whole tensor.
+    If the norm exceeds `max`, the gradient is scaled down to the norm `max`, as in `torch.nn.utils.clip_grad_norm_`.
+    The norm of a sharded tensor is the norm of the whole tensor.
 
     Args:
         max: Largest norm that is left unchanged.
-        over: `"target"` clips each target by its own norm. `"hook"` clips all targets of the hook by their common norm
-            and is allowed at `grad_final` only.
+        over: `"target"` clips each gradient by its own norm. `"hook"` clips all gradients of the hook by their total
+            norm, and is allowed only at `grad_final`.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -117,14 +117,14 @@ def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") 
 
 @action("clip_adaptive", registry=BUILTIN, at=PARAMETER_POINTS, modifies=True, needs_value=True)
 def clip_adaptive(x: Tensor, ctx: Context, *, ratio: Positive = 0.01, floor: Positive = 1e-3) -> Tensor:
-    """Clip the norm of each row of a gradient to a fraction of the norm of the same row of the parameter.
+    """Clip the norm of each gradient row to a fraction of the norm of the corresponding parameter row.
 
-    This is adaptive gradient clipping (AGC). A row is the slice at one index of the first dimension. A one-dimensional
-    parameter counts as one row. Parameters that are sharded over ranks are refused.
+    This is adaptive gradient clipping (AGC). A row of a tensor `x` is the slice `x[i]`. A one-dimensional parameter
+    counts as one row. Parameters that are sharded over ranks are refused.
 
     Args:
-        ratio: Largest ratio of the norm of a gradient row to the norm of the parameter row.
-        floor: Smallest norm that is assumed for a parameter row, so that rows near zero can still learn.
+        ratio: Maximum ratio of the norm of a gradient row to the norm of the corresponding parameter row.
+        floor: Lower limit for the norm of a parameter row, so that rows near zero can still be trained.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -173,15 +173,15 @@ def clip_zscore(
 ) -> Tensor:
     """Clip the norm of a gradient to `z` standard deviations above its running mean.
 
-    The running mean and variance are saved in checkpoints. They are updated with the clipped norm. A norm that is not
-    finite does not update them.
+    The running mean and variance are updated with the clipped norm, unless the norm is not finite. They are saved in
+    checkpoints.
 
     Args:
         z: Number of standard deviations by which a norm may exceed the running mean.
-        alpha: Weight of the past in the running mean and variance, between 0 and 1.
-        warmup: Number of finite norms that are averaged before the first norm is clipped.
-        over: `"target"` clips each target by its own norm. `"hook"` clips all targets of the hook by their common norm
-            and is allowed at `grad_final` only.
+        alpha: Weight of past norms in the running mean and variance, between 0 and 1.
+        warmup: Number of finite norms to average before clipping begins.
+        over: `"target"` clips each gradient by its own norm. `"hook"` clips all gradients of the hook by their total
+            norm, and is allowed only at `grad_final`.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -215,11 +215,11 @@ def clip_zscore(
 
 @action("mask", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
 def mask(x: Tensor, *, by: Tensor) -> Tensor:
-    """Multiply the value by a tensor, for example to freeze some elements.
+    """Multiply the value by a tensor, for example a mask that freezes some elements.
 
     Args:
-        by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. It must broadcast to the shape of
-            the value.
+        by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. The tensor must be broadcastable to
+            the shape of the value.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -241,10 +241,10 @@ def mask(x: Tensor, *, by: Tensor) -> Tensor:
 
 @action("reverse", registry=BUILTIN, at=GRADIENT_POINTS, modifies=True, elementwise=True)
 def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
-    """Multiply a gradient by `-by`, which is known as gradient reversal.
+    """Multiply a gradient by `-by` (gradient reversal).
 
     Args:
-        by: Factor whose negative multiplies the gradient.
+        by: Number whose negative is the factor.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -268,8 +268,8 @@ def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
 def noise(x: Tensor, ctx: Context, *, std: Positive, seed: int = 0) -> Tensor:
     """Add Gaussian noise from the hook's random generator.
 
-    The generator is saved in checkpoints, and PyTorch's global generators are not used. At forward points, all calls of
-    a target within one forward pass receive the same noise.
+    The state of the generator is saved in checkpoints. PyTorch's global generators are not used. At forward points, all
+    calls of a target within one forward pass receive the same noise.
 
     Args:
         std: Standard deviation of the noise.
@@ -300,8 +300,9 @@ def nan_to_num(x: Tensor, *, nan: float = 0.0, posinf: float | None = None, negi
 
     Args:
         nan: Number that replaces NaN.
-        posinf: Number that replaces positive infinity. The default is the largest finite number of the dtype.
-        neginf: Number that replaces negative infinity. The default is the smallest finite number of the dtype.
+        posinf: Number that replaces positive infinity. The default is the largest finite value of the dtype.
+        neginf: Number that replaces negative infinity. The default is the lowest (most negative) finite value of the
+            dtype.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -323,12 +324,12 @@ def nan_to_num(x: Tensor, *, nan: float = 0.0, posinf: float | None = None, negi
 
 @action("steer", registry=BUILTIN, at=FORWARD_POINTS, modifies=True)
 def steer(x: Tensor, *, by: Tensor, scale: float = 1.0) -> Tensor:
-    """Add a tensor to an activation, for example a steering vector.
+    """Add a tensor, for example a steering vector, to an activation.
 
     Args:
-        by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. It must broadcast to the shape of
-            the value.
-        scale: Factor by which the tensor is multiplied.
+        by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. The tensor must be broadcastable to
+            the shape of the value.
+        scale: Factor by which the tensor is multiplied before it is added.
 
     Returns:
         An action for `Hook(do=...)`.

@@ -1,4 +1,4 @@
-"""Observers are actions that measure or copy the value and leave it unchanged."""
+"""Define the observers: actions that measure or copy the value and leave it unchanged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tenterhook.actions.stats import measure_norm
 
 @action("capture", registry=BUILTIN, at=TENSOR_POINTS)
 def capture(x: Tensor, ctx: Context) -> None:
-    """Keep a copy of the value, which `rig.captured(id)` returns.
+    """Keep a copy of the value for `rig.captured(id)`.
 
-    The copies from one step are kept, one for each tensor of each call of the target. They are replaced when the hook
-    fires in a later step.
+    tenterhook keeps the copies from one step: one for each tensor of each call of the target. They are replaced when
+    the hook fires in a later step.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -55,7 +55,7 @@ def _count_nonfinite(x: Tensor) -> dict[str, Tensor]:
 def watch_nonfinite(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Count the elements that are NaN or infinite, and trip if there are any.
 
-    A trip makes hooks with `When(after_trip=...)` due, and makes a flight recorder write the last steps to a folder.
+    A trip activates hooks with `When(after_trip=...)`, and a flight recorder writes the most recent steps to a folder.
     The recorded number is `nonfinite`.
 
     Returns:
@@ -110,16 +110,17 @@ def spike(
     """Compare the norm with its running mean, and trip if the norm is too large.
 
     The action trips if the norm is more than `z` standard deviations above its running mean, or if the norm is not
-    finite. A trip makes hooks with `When(after_trip=...)` due, and makes a flight recorder write the last steps to a
-    folder. The recorded numbers are `norm` and `score`. The score is the number of standard deviations above the mean.
-    The running mean and variance are saved in checkpoints. A norm that trips does not update them.
+    finite. A trip activates hooks with `When(after_trip=...)`, and a flight recorder writes the most recent steps to a
+    folder. The recorded numbers are `norm` and `score`. The score is the number of standard deviations by which the
+    norm exceeds the mean. The running mean and variance are saved in checkpoints. A norm that causes a trip does not
+    update them.
 
     Args:
-        z: Largest score that does not trip.
-        alpha: Weight of the past in the running mean and variance, between 0 and 1.
-        warmup: Number of norms that are averaged before the first trip is possible.
-        floor: Fraction of the mean that is added to the standard deviation. With 0, an almost constant norm may trip
-            at a tiny change.
+        z: Highest score that does not cause a trip.
+        alpha: Weight of past norms in the running mean and variance, between 0 and 1.
+        warmup: Number of norms to average before a trip is possible.
+        floor: Fraction of the mean that is added to the standard deviation. If it is 0, a tiny change in an almost
+            constant norm may cause a trip.
 
     Returns:
         An action for `Hook(do=...)`.

@@ -1,6 +1,6 @@
-"""A registry maps the names of actions to their code.
+"""Define the registry, which maps action names to code.
 
-Only the program adds actions to a registry. A plan or a checkpoint names actions, but never contains code.
+Only the program adds actions to a registry. Plans and checkpoints refer to actions by name and never contain code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Partial:
     Args:
         merge: How two partial results are merged. `"sum"` adds them, `"max"` takes the larger one, and `"norm"` takes
             the square root of the sum of their squares.
-        width: How many numbers the partial result contains.
+        width: Number of elements in the partial result.
 
     Example:
         >>> import torch
@@ -93,7 +93,7 @@ class Definition:
         self.measure = measure
         self.partials = {k: p if isinstance(p, Partial) else Partial(p) for k, p in (partials or {}).items()}
         self.state = _check_state(name, state)
-        #: True if the action returns a "trip", which makes hooks with When(after_trip=...) due
+        #: True if the result of the action contains "trip", which activates hooks with When(after_trip=...)
         self.trigger = trigger
         #: True for a function that is not registered with @th.action; it may or may not modify the value
         self.plain = plain
@@ -177,7 +177,7 @@ class Definition:
 
     @property
     def usage(self) -> str:
-        """Return the call with all parameters and defaults, for use in messages."""
+        """Return a call of the action as text, with all parameters and defaults, for use in messages."""
         words = [
             p.name if p.default is p.empty else f"{p.name}={p.default!r}"
             for p in self.__signature__.parameters.values()
@@ -227,7 +227,7 @@ def _check_state(name: str, state: Mapping[str, float] | None) -> dict[str, floa
 
 
 def plain_definition(fn: Callable[..., Any], *, at: str) -> Definition:
-    """Return a definition, valid only at this point, for a function that is not registered with `@th.action`."""
+    """Return a definition for a function that is not registered with `@th.action`. It is valid only at this point."""
     return Definition(callable_name(fn), fn, at=(at,), modifies=POINTS[at].modifies, plain=True)
 
 
@@ -278,7 +278,7 @@ def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
 
 
 def _stable_text(value: Any) -> str:
-    """Return the same text for a constant in every process: without addresses, and with sorted sets."""
+    """Return a text that represents a constant identically in every process: without addresses, with sorted sets."""
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(_stable_text, value)))}}}"
     if isinstance(value, tuple | list):
@@ -320,15 +320,15 @@ class Registry:
             The same `definition`.
 
         Raises:
-            ActionError: A different action with this name is registered, and its version is not lower.
+            ActionError: A different action with this name and the same or a higher version is already registered.
         """
         have = self.find(definition.name)
         if have is not None and have.fingerprint != definition.fingerprint and have.version >= definition.version:
             raise ActionError(
                 f"another action {definition.name!r} is already registered at {callable_place(have.fn)}",
-                remedy="give the new action another name"
+                remedy="give the new action a different name"
                 if have is BUILTIN.find(have.name)
-                else f"give the new action another name, or version={have.version + 1} to replace the existing action",
+                else f"give the new action a different name, or version={have.version + 1} to replace the existing one",
             )
         self._definitions[definition.name] = definition
         return definition
@@ -363,7 +363,8 @@ class Registry:
             The action.
 
         Raises:
-            ActionError: No action with this name is registered. The error names the nearest action.
+            ActionError: No action with this name is registered. The error suggests the action with the most similar
+                name.
         """
         found = self.find(name)
         if found is not None:
@@ -399,30 +400,31 @@ def action(
     keyword-only and have type annotations. A parameter of type `Tensor` is passed by name: the plan holds the name, and
     `th.attach(tensors=...)` supplies the tensor.
 
-    A two-phase action has `measure` and `partials`. `measure(value)` returns partial results, which tenterhook merges.
-    If the action modifies values, the function is `fn(value, ctx)` and reads `ctx.merged`. If the action observes
-    values, the function is `fn(merged, state)`. It runs once at the end of a step and returns a dict of tensors, each
-    with one row for each target.
+    A two-phase action is registered with `measure` and `partials`. `measure(value)` returns partial results, which
+    tenterhook merges. If the action modifies values, the function is `fn(value, ctx)` and reads `ctx.merged`. If the
+    action observes values, the function is `fn(merged, state)`. Such a function runs once at the end of each step and
+    returns a dict of tensors with one row for each target.
 
     Args:
         name: Name of the action. The default is the name of the function.
         registry: Registry to add the action to. The default is the registry of the process.
         **contract: Any of these keyword arguments:
 
-            - `at`: the point or points at which the action is allowed. The default is all points of tensors, or all
-              points whose value can be modified if `modifies` is True.
+            - `at`: the point or points at which the action is allowed. By default, these are all tensor points. If
+              `modifies` is True, they are all points whose value can be modified.
             - `modifies`: True if the returned tensor replaces the value.
             - `elementwise`: True if each element of the result depends only on the same element of the value. Such an
               action may run on one shard of a tensor.
             - `needs_value`: True if the action reads `ctx.value` at a gradient point of a module. The value is then
               kept until the backward pass, which costs memory.
             - `version`: version of the code. An action with a higher version replaces the registered action, and a
-              checkpoint from another version is refused.
+              checkpoint from a different version is refused.
             - `measure`: function that measures a value and returns a dict of partial results.
             - `partials`: how each partial result is merged: `"sum"`, `"max"`, `"norm"` or a `Partial`.
-            - `state`: numbers that are kept for each target and saved in checkpoints, with their initial values.
-            - `trigger`: True if a two-phase observer returns `"trip"`. A trip makes hooks with
-              `When(after_trip=...)` due, and makes a flight recorder write the last steps to a folder.
+            - `state`: dict of names and initial values of the numbers that the action stores for each target. The
+              numbers are saved in checkpoints.
+            - `trigger`: True if the action is a two-phase observer whose result contains `"trip"`. A trip activates
+              hooks with `When(after_trip=...)`, and a flight recorder writes the most recent steps to a folder.
 
     Returns:
         The action, or a decorator that returns it. Call the action with its parameters and pass the result to

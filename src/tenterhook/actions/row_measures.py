@@ -1,7 +1,7 @@
 """Measure a matrix row by row, and combine the results by site.
 
 The rows of the matrix are pieces of tensors. `batched` lays out the rows and records the site of each row. The results
-are sums, maxima and counts per bin.
+are sums, maxima or counts per bin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RowMeasure(Protocol):
     """Measure each row of a matrix, and combine the results by site."""
 
     def kernel(self, x: Tensor) -> Any:
-        """Measure the rows. This version may be compiled."""
+        """Measure the rows. This method can be compiled."""
 
     def eager(self, x: Tensor) -> Any:
         """Measure the rows without compilation."""
@@ -31,10 +31,10 @@ class RowMeasure(Protocol):
         """Return an empty accumulator for the given number of sites."""
 
     def add_site(self, into: Any, made: Any, site: int) -> None:
-        """Add a result of `kernel` or `eager` whose rows all belong to one site."""
+        """Add to `into` a result of `kernel` or `eager` whose rows all belong to one site."""
 
     def add_rows(self, into: Any, made: Any, sites: Tensor) -> None:
-        """Add a result of `kernel` or `eager`. `sites` holds the site of each row."""
+        """Add a result of `kernel` or `eager` to `into`. `sites` contains the site index of each row."""
 
     def finish(self, into: Any, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
         """Return the partial results of each site. `padding` is the number of zeros that were added to each site."""
@@ -52,7 +52,7 @@ TotalsSoFar = tuple[list[Rows], list[Tensor], Tensor]
 
 
 class RowTotals:
-    """Sum values over the rows of each site, and take the maximum of at most one further value."""
+    """Sum values over the rows of each site, and take the maximum of at most one other value."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class RowBins:
         into["counts"][mine] += self._fold(counts, dtype, into["counts"].shape[1])
 
     def _fold(self, counts: Tensor, dtype: torch.dtype, bins: int) -> Tensor:
-        """Add up the counts of all keys of each bin. An extra last column takes the elements that are not counted."""
+        """Add up the key counts of each bin. An extra last column collects the counts that are dropped."""
         place = torch.tensor(self._bin_of_key(dtype), device=counts.device)
         wide = torch.zeros(len(counts), bins + 1, dtype=torch.float64, device=counts.device)
         return wide.index_add_(1, place % (bins + 1), counts.double())[:, :bins]

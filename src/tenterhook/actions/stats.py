@@ -69,7 +69,7 @@ def _stats_eager(x: Tensor) -> Rows:
 def _zeros(x: Tensor) -> Tensor:
     """Count the zeros in each row.
 
-    The nonzero elements of a row are counted eight at a time: each byte of an int64 is a counter that holds up to 255.
+    The nonzero elements of a row are counted eight at a time: each byte of an int64 is a counter with a maximum of 255.
     """
     words = _scratch(x.device)[: len(x)].copy_(x).view(torch.int64).sum(1)
     return (ROW_WIDTH - words.view(torch.uint8).view(len(x), 8).sum(1)).to(x.dtype)
@@ -79,7 +79,7 @@ _threads = threading.local()
 
 
 def _scratch(device: torch.device) -> Tensor:
-    """Return the buffer of this thread. It is reused, so that no step allocates memory for it."""
+    """Return the buffer of this thread. The buffer is reused, so that steps do not allocate memory for it."""
     kept: dict[torch.device, Tensor] = vars(_threads).setdefault("scratch", {})
     if device not in kept:
         kept[device] = torch.empty(CACHED_ROWS, ROW_WIDTH, dtype=torch.bool, device=device)
@@ -106,7 +106,7 @@ def _stats_finish(sums: Tensor, padding: Tensor, numel: Tensor, largest: Tensor)
     partials={"numel": "sum", "total": "sum", "norm": "norm", "abs_max": "max", "zeros": "sum", "nonfinite": "sum"},
 )
 def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Measure statistics of the value over all calls of a step.
+    """Compute statistics of the value over all calls in a step.
 
     The recorded numbers are `norm`, `rms`, `mean`, `abs_max` (the largest magnitude), `zeros` (the fraction of elements
     that are 0) and `nonfinite` (the number of elements that are NaN or infinite).
@@ -147,7 +147,7 @@ def _exponents(x: Tensor) -> Tensor:
 
 @cache
 def _bin_of_exponent(dtype: torch.dtype) -> list[int]:
-    """Return the bin of each raw exponent. The last exponent, whose bits are all 1, is for nonfinite values: bin -1."""
+    """Return the bin of each raw exponent. The last exponent (all bits 1) encodes nonfinite values: bin -1."""
     exponents, bias = (256, 127) if dtype == torch.float32 else (2048, 1023)
     return [min(max(raw - bias - LOWEST_EXPONENT, 0), BINS - 1) for raw in range(exponents - 1)] + [-1]
 
@@ -172,9 +172,9 @@ def _measure_histogram(x: Tensor) -> dict[str, Tensor]:
 def histogram(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Count the magnitudes of the elements in 64 bins, one for each power of two.
 
-    Bin `i` counts magnitudes from `2**(i - 40)` up to `2**(i - 39)`. The first bin also counts smaller magnitudes and
-    zeros, and the last bin also counts larger magnitudes. NaN and infinities are not counted. The recorded list is
-    named `bins`.
+    Bin `i` counts magnitudes from `2**(i - 40)` up to, but not including, `2**(i - 39)`. The first bin also counts
+    smaller magnitudes and zeros, and the last bin also counts larger magnitudes. NaN and infinities are not counted.
+    The recorded list is named `bins`.
 
     Returns:
         An action for `Hook(do=...)`.

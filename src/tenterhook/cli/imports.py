@@ -19,7 +19,7 @@ def add_actions_argument(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         action="append",
         default=[],
-        help="module to import first, because it registers actions that the plan uses; can be repeated",
+        help="module that registers actions for the plan, imported before the plan is used; can be repeated",
     )
 
 
@@ -31,7 +31,7 @@ def import_actions(args: argparse.Namespace) -> None:
 
 
 def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]:
-    """Import the function that `package.module:function` names. `asked` is the argument that messages quote."""
+    """Import the function that `package.module:function` names. Error messages quote the argument `asked`."""
     module, colon, name = where.partition(":")
     if not colon:
         raise ResolveError(f"{asked} does not name a function", remedy=remedy)

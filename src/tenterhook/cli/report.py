@@ -17,7 +17,7 @@ def add_parser(commands: Any) -> None:
         "step, updates compared with weights, histograms, the hook ledger, findings, and trigger trips with their "
         "suspects.",
     )
-    parser.add_argument("run", metavar="RUN", help="folder of a run, or folder that contains several runs")
+    parser.add_argument("run", metavar="RUN", help="run folder, or a folder that contains several runs")
     parser.add_argument("--out", metavar="FILE", help="output file (default: RUN/report.html)")
     parser.set_defaults(execute=execute)
 

@@ -17,9 +17,9 @@ def add_parser(commands: Any) -> None:
         "run",
         help="run an unmodified script, and record its gradients",
         description="Run a script as `python script.py` would. When an optimizer takes its first step, find its "
-        "model, attach the plan, and record to a folder. With torchrun, use `torchrun ... -m tenterhook run "
-        "script.py`. The environment variable TENTERHOOK_PLAN overrides --plan. The exit code is that of the script, "
-        "or 3 if that code is 0 and the plan could not be attached to any model.",
+        "model, attach the plan, and record the results in a folder. With torchrun, use `torchrun ... -m tenterhook "
+        "run script.py`. The environment variable TENTERHOOK_PLAN overrides --plan. The exit code is that of the "
+        "script, or 3 if that code is 0 and the plan could not be attached to any model.",
     )
     parser.add_argument(
         "--plan", metavar="FILE", help="plan file in JSON or TOML (default: statistics and two triggers)"
@@ -28,9 +28,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="output folder (default: runs/SCRIPT-TIME); a run in an existing folder is continued",
+        help="output folder (default: runs/SCRIPT-TIME); if it already contains a run, that run is resumed",
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing at the end")
+    parser.add_argument("--quiet", action="store_true", help="do not print a summary at the end")
     add_script_arguments(parser)
     parser.set_defaults(execute=execute)
 

@@ -9,7 +9,7 @@ import sys
 
 def add_script_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-m", dest="module", action="store_true", help="treat the script as a module name, not as a path"
+        "-m", dest="module", action="store_true", help="treat the script argument as a module name, not as a path"
     )
     parser.add_argument("script", help="script to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments for the script")

@@ -1,4 +1,4 @@
-"""Read hooks from JSON and TOML, and write them as canonical JSON. `Plan` checks the rules that span several hooks.
+"""Read hooks from JSON and TOML, and write them as canonical JSON. `Plan` checks the rules that apply across hooks.
 
 The text may come from an untrusted source. It is first scanned, in linear time, for problems that a decoder would
 accept: excessive size or depth, duplicate keys and control characters. It is then decoded into types that forbid
@@ -204,7 +204,7 @@ def _parameters(do: dict[str, Any], hook: str) -> Any:
 
 
 def _value(value: Any, hook: str, depth: int = 1) -> Any:
-    """Convert a value to a JSON value. Whole floats become integers, so that 1 and 1.0 have the same digest."""
+    """Convert a value to a JSON value. Whole-number floats become integers, so 1 and 1.0 have the same digest."""
     if depth > MAX_DEPTH and isinstance(value, list | tuple | dict):
         raise PlanFileError(f"a parameter is nested deeper than {MAX_DEPTH} levels", hook=hook)
     if isinstance(value, str) and _FORBIDDEN.search(value):
@@ -232,9 +232,10 @@ def _other_format(version: int) -> PlanFileError:
 
 
 def _other_format_of(text: str) -> PlanFileError | None:
-    """Return the error for a plan that has another format, or None.
+    """Return the error to raise if the plan has a different format, or None if it does not.
 
-    This version may not define all fields of such a plan. The decoder then fails before the format is checked.
+    A plan in a different format may have fields that this version does not define. The decoder then fails before the
+    format is checked.
     """
     try:
         version = msgspec.json.decode(text, type=_Version).tenterhook
@@ -274,7 +275,7 @@ def _text(raw: str | bytes, max_bytes: int) -> str:
 
 
 def _scan_json(text: str) -> None:
-    """Check the depth, and refuse duplicate keys, because a decoder silently uses the last one."""
+    """Check the depth, and refuse duplicate keys, because a decoder silently uses only the last duplicate."""
     open_keys: list[set[str]] = []
     for count, token in enumerate(_TOKEN.finditer(text)):
         if count == MAX_PARTS:
@@ -306,7 +307,7 @@ def _unquoted(token: str) -> str:
 
 
 def _scan_depth(text: str) -> None:
-    """Check the depth of brackets and dotted keys in TOML, because reading TOML recurses at each level."""
+    """Check the depth of brackets and dotted keys in TOML, because the TOML parser recurses at each level."""
     depth = dots = 0
     for token in _TOML_TOKEN.finditer(text):
         mark = token[0]

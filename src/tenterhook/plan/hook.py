@@ -52,12 +52,12 @@ class When:
     """Define the steps in which a hook is due.
 
     Args:
-        every: Interval between two due steps. For example, 10 means one step in ten.
-        start: First due step.
-        stop: First step in which the hook is no longer due. None means no end.
+        every: Interval between due steps. For example, with 10, the hook is due in every tenth step.
+        start: First step in which the hook can be due.
+        stop: First step in which the hook is no longer due. None means that there is no such step.
         phase: `"train"` or `"eval"` restricts the hook to that mode of the model. `"any"` allows both modes. None
             means `"train"` for a registered action that observes, and `"any"` for all other actions.
-        after_trip: If given, the hook is due only in this many steps after a trigger (such as `spike`) trips.
+        after_trip: If given, the hook is due only for this many steps after a trigger (such as `spike`) trips.
 
     Raises:
         PlanError: A value has the wrong type or is out of range, or `stop` is not greater than `start`.
@@ -113,7 +113,7 @@ class When:
             step: The current step.
 
         Returns:
-            A step after the current step, or None if nothing changes after the current step.
+            The next such step, or None if there is none.
 
         Example:
             >>> import tenterhook as th
@@ -139,17 +139,18 @@ class Hook:
     """Describe one observation or one change: run the action `do` at the point `at` on the targets `on`.
 
     Args:
-        id: Unique id in the plan: up to 64 letters, digits and `_ . # -`. The first character is a letter, a digit
-            or `_`.
+        id: Id that is unique in the plan: up to 64 letters, digits and `_ . # -`. The first character must be a letter,
+            a digit or `_`.
         on: Selector of the targets: an exact name, a pattern (`*` within a part of a name, `**` across parts,
-            `type:Linear` for a class), or a list of these. A `!` before a pattern excludes the targets that it matches.
-        at: Name of the point, which is the signal that the action receives. `tenterhook points` lists the points.
+            `type:Linear` for a class), or a list of these. A leading `!` excludes the targets that the pattern matches.
+        at: Name of the point, which determines the signal that the action receives. `tenterhook points` lists the
+            points.
         do: Action to run: an `Action` such as `th.stats()`, or a function `fn(value)` or `fn(value, ctx)`.
         when: Steps in which the hook is due. The default is every step.
-        expect: Number of targets that `on` must match. None accepts any number except 0. Taps are not counted.
-        on_error: `"raise"` raises a `HookError` when the action fails. `"mute"` warns and mutes the hook at the
-            failing target. None means `"mute"` for a registered action that observes, and `"raise"` for all other
-            actions.
+        expect: Number of targets that `on` must match. None allows any number except 0. Taps are not counted.
+        on_error: `"raise"` raises a `HookError` when the action fails. `"mute"` issues a warning and mutes the hook at
+            the target where the action failed. None means `"mute"` for a registered action that observes, and `"raise"`
+            for all other actions.
 
     Raises:
         PlanError: A field is not valid.
@@ -244,6 +245,6 @@ def callable_place(fn: Callable[..., Any]) -> str:
     """Return the location of a function as `file:line`, or a module name if the function has no Python code."""
     inner = getattr(fn, "func", fn)  # functools.partial
     inner = getattr(inner, "__func__", inner)
-    call = getattr(type(inner), "__call__", None)  # noqa: B004 - reads the code, not a test for callable
+    call = getattr(type(inner), "__call__", None)  # noqa: B004 - reads the code; does not test whether it is callable
     code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else type(fn).__module__

@@ -1,4 +1,4 @@
-"""Define `Plan`, an ordered tuple of hooks that can be read from and written as text.
+"""Define `Plan`, an ordered tuple of hooks that can be converted from and to text.
 
 The reader and the writer load msgspec, so they are imported only when a program first uses them.
 """
@@ -19,7 +19,7 @@ MAX_HOOKS = 1024
 class Plan:
     """Describe what to observe or change during training, as an ordered tuple of hooks.
 
-    A plan does not refer to a model. `attach` resolves the plan against a model. Two plans with the same digest
+    A plan does not refer to any model. `attach` resolves the plan against a model. Two plans with the same digest
     describe the same hooks.
 
     Iteration yields the hooks in order, `len(plan)` is their number, and `plan[id]` is the hook with that id.
@@ -100,7 +100,7 @@ class Plan:
     def from_json(text: str | bytes) -> Plan:
         """Read a plan from JSON text.
 
-        No code is imported or run: an action is a name and its parameters until the plan is attached.
+        No code is imported or run: until the plan is attached, an action is only a name with parameters.
 
         Args:
             text: JSON text, as a string or as UTF-8 bytes, of at most 64 KiB.
@@ -109,7 +109,7 @@ class Plan:
             The plan.
 
         Raises:
-            PlanFileError: The text is not a plan in JSON.
+            PlanFileError: The text is not a valid plan in JSON.
             PlanError: A hook of the plan is not valid.
 
         Example:
@@ -126,7 +126,7 @@ class Plan:
     def from_toml(text: str | bytes) -> Plan:
         """Read a plan from TOML text.
 
-        No code is imported or run: an action is a name and its parameters until the plan is attached.
+        No code is imported or run: until the plan is attached, an action is only a name with parameters.
 
         Args:
             text: TOML text, as a string or as UTF-8 bytes, of at most 12 KiB.
@@ -135,7 +135,7 @@ class Plan:
             The plan.
 
         Raises:
-            PlanFileError: The text is not a plan in TOML.
+            PlanFileError: The text is not a valid plan in TOML.
             PlanError: A hook of the plan is not valid.
 
         Example:
@@ -165,7 +165,7 @@ class Plan:
             The plan.
 
         Raises:
-            PlanFileError: The file cannot be opened, has a different suffix, or does not contain a plan.
+            PlanFileError: The file cannot be opened, has an unsupported suffix, or does not contain a valid plan.
             PlanError: A hook of the plan is not valid.
 
         Example:

@@ -4,7 +4,7 @@ A pattern is an exact name, a glob (`*` within a part of a name, `**` across par
 excludes the targets that the pattern matches. `.` separates the parts of a name, and `:` precedes the name of a tap.
 The root module is named `.`, and no glob matches it.
 
-A bit-parallel automaton matches a glob. It takes at most one step for each character of the name.
+A glob is matched by a bit-parallel automaton, which takes at most one step per character of the name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_PREFIX = 256
 class Glob:
     """Match names against one glob.
 
-    The glob is compiled into bit masks over its tokens. Bit i of a state means that token i may come next.
+    The glob is compiled into bit masks over its tokens. If bit i of a state is set, token i may come next.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class Glob:
         return rest == self._tail or (rest.endswith(self._tail) and rest[-len(self._tail) - 1] in SEPARATORS)
 
     def _begun(self, name: str) -> tuple[int, int]:
-        """Return the state and the position at which to begin: after the longest cached prefix, or at the start."""
+        """Return the state and the position to start matching from: after the longest cached prefix, or at 0."""
         cut = len(name)
         for _ in range(3):
             cut = name.rfind(".", 0, cut)
@@ -210,7 +210,7 @@ def _any(patterns: Iterable[Glob | str], name: str, types: Sequence[str]) -> boo
 
 
 def _same_type(wanted: str, have: str) -> bool:
-    """Compare class names as text: `Linear` and `torch.nn.Linear` both name `torch.nn.modules.linear.Linear`."""
+    """Compare class names as text: `Linear` and `torch.nn.Linear` both match `torch.nn.modules.linear.Linear`."""
     path, _, name = wanted.rpartition(".")
     module, _, cls = have.rpartition(".")
     return name == cls and (not path or module == path or module.startswith(path + "."))

@@ -1,7 +1,7 @@
 """Communicate between ranks. No other package calls collectives or uses the store.
 
-Every rank must call the same functions in the same order. `attach` decides which of them a step calls. In a
-single process, no function communicates.
+Every rank must call the same functions in the same order. `attach` determines which of these functions each step calls.
+In a single-process run, no function communicates.
 """
 
 from tenterhook.ranks.board import Board as Board

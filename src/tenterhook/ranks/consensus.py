@@ -46,7 +46,7 @@ Made = TypeVar("Made")
 def raise_on_all(error: TenterhookError | None) -> None:
     """Raise one rank's error on every rank, before any rank continues.
 
-    If several ranks have an error, all ranks raise the error from the lowest of these ranks.
+    If several ranks have an error, all ranks raise the error of the lowest of these ranks.
     """
     world, mine = world_size(), rank()
     if world == 1:

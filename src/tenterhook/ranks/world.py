@@ -21,7 +21,7 @@ def world_size() -> int:
 
 
 def launch_ranks() -> tuple[int, int]:
-    """Return the global rank and the local rank that torchrun has set.
+    """Return the global rank and the local rank that torchrun set.
 
     Both are available even before the process group is created and after it is destroyed.
     """

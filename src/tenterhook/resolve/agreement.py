@@ -40,7 +40,7 @@ def lay_out_on_all_ranks(what: str, resolution: Resolution) -> Resolution:
 
 
 def same_on_all_ranks(what: str, words: str) -> None:
-    """Wait until all ranks make this call, and raise an error if their `words` (the arguments as text) differ."""
+    """Wait until all ranks have made this call. Raise an error if their `words` (the arguments as text) differ."""
     if ranks.world_size() > 1:
         ranks.barrier(what)
         _compare(what, [words])
@@ -94,7 +94,7 @@ def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) ->
 
 
 def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook:
-    """Give a hook the targets of all pipeline stages. Targets that only other ranks have are dormant on this rank."""
+    """Give a hook the targets from all pipeline stages. Targets that only other ranks have are dormant on this rank."""
     owners: dict[str, int] = {}
     for rank, names in layouts.items():
         for name in names:
@@ -110,13 +110,13 @@ def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook
 
 
 def _nowhere() -> None:
-    """Return None as the owner of a target that is on another rank."""
+    """Return None as the owner of a target that only other ranks have."""
 
 
 def digest_of(plan: Plan) -> Tensor:
     """Return a digest of the plan as a number, and the negative of that number.
 
-    Their maxima over all ranks equal the values of this rank only if all plans are the same.
+    The maxima of both numbers over all ranks equal the numbers of this rank only if all plans are the same.
     """
     number = float(int.from_bytes(_digest("\n".join(map(repr, plan)))[:6], "big"))
     return torch.tensor([number, -number], dtype=torch.float64)

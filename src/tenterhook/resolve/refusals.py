@@ -1,4 +1,4 @@
-"""Refuse hooks that cannot work as written on this model."""
+"""Refuse hooks that are not supported on this model."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def _check_gathered(hook: Hook, view: ModelView) -> None:
     if view.tensor_parallel:
         raise RefusedError(
             "when FSDP2 and tensor parallelism are combined, this rank has only a shard of the gradient",
-            remedy="use grad_final, the reduced gradient",
+            remedy="use grad_final, which is the reduced gradient",
         )
     if hook.at == "grad_accumulated" and view.reduces_in_other_dtype:
         raise RefusedError(
-            "FSDP2 accumulates the gradients of this rank in another dtype, and hooks cannot read the sums",
+            "FSDP2 accumulates the gradients of this rank in a different dtype, and hooks cannot read the sums",
             remedy="use grad or grad_final, or use the same dtype for gradients and their reduction",
         )

@@ -20,7 +20,7 @@ from tenterhook.resolve.targets import Target, type_names
 
 @dataclass(frozen=True, slots=True)
 class ResolvedHook:
-    """Hold one hook with its code, its typed parameters and its targets in this model."""
+    """Hold a hook, its code, its converted parameters and its targets in this model."""
 
     hook: Hook
     definition: Definition
@@ -58,12 +58,12 @@ class Resolution:
         return len(self.hooks)
 
     def map(self, change: Callable[[ResolvedHook], ResolvedHook]) -> Resolution:
-        """Return a copy in which `change(hook)` replaces each hook."""
+        """Return a copy in which each hook is replaced by `change(hook)`."""
         return replace(self, hooks=tuple(map(change, self.hooks)))
 
 
 def resolve(hooks: Iterable[Hook], view: ModelView, *, actions: Registry, tensors: Mapping[str, Tensor]) -> Resolution:
-    """Find the code and the targets of each hook, and check that the hook can work as written."""
+    """Find the code and the targets of each hook, and check that the model supports the hook."""
     return Resolution(tuple(_resolve_hook(hook, view, actions, tensors) for hook in hooks), view)
 
 
@@ -115,7 +115,7 @@ def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) ->
 def find_targets(hook: Hook, view: ModelView, *, strict: bool = True) -> tuple[Target, ...]:
     """Return the targets that the selector of a hook matches.
 
-    If `strict` is True, raise an error if the selector matches nothing or an unexpected number of targets.
+    If `strict` is True and the selector matches no targets or an unexpected number of targets, raise an error.
     """
     if hook.point.on == ("tap",):
         return ()
@@ -134,7 +134,7 @@ def find_targets(hook: Hook, view: ModelView, *, strict: bool = True) -> tuple[T
 
 
 def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
-    """Raise an error if the selector matches nothing or an unexpected number of targets."""
+    """Raise an error if the selector matches no targets or an unexpected number of targets."""
     if hook.point.on == ("tap",):
         return
     candidates, selector = view.targets.of_kinds(hook.point.on), hook.selector

@@ -17,7 +17,7 @@ GLOBAL_POINTS = ("grad_final", "update")
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return the shard that this rank holds. It shares memory with the tensor."""
+    """Return the shard that this rank holds. The shard shares memory with the tensor."""
     if not is_sharded(tensor):
         return tensor
     sharded: Any = tensor
@@ -28,7 +28,7 @@ def local(tensor: Tensor) -> Tensor:
 def is_counted_here(tensor: Tensor, first: int = 0) -> bool:
     """Return True if the shard of this rank is counted in a merge over all ranks.
 
-    Only one of several replicas is counted. `first` is the lowest rank that has the tensor.
+    If a shard has several replicas, only one of them is counted. `first` is the lowest rank that has the tensor.
     """
     if not is_sharded(tensor):
         return ranks.rank() == first
@@ -50,7 +50,7 @@ def _is_counted_here(mesh: Any, placements: tuple[Any, ...], first: int) -> bool
 
 
 def reduce_partial(tensor: Tensor) -> Tensor:
-    """Sum a gradient with partial placements over its ranks, and return any other tensor unchanged.
+    """Sum a gradient with partial placements over the ranks of its mesh, and return any other tensor unchanged.
 
     Every rank in the mesh must call this function.
     """

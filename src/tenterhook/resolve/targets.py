@@ -39,20 +39,20 @@ class Target(NamedTuple):
 
     @property
     def tied(self) -> bool:
-        """Return True if all other names still refer to the same tensor."""
+        """Return True if all other names of the parameter still refer to the same tensor."""
         own = self.parameter()
         owners = ((ref(), key) for ref, key in self.twins)
         return all(o is not None and private.own_parameters(o).get(key) is own for o, key in owners)
 
     def parameter(self) -> Tensor | None:
-        """Return the tensor that the owner now has under this key."""
+        """Return the tensor that the owner currently has under this key."""
         owner: Any = self.owner()
         return None if owner is None else private.own_parameters(owner).get(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTargets:
-    """Hold every target of a model. A tied parameter or a shared module is one target with aliases."""
+    """Hold every target of a model. A tied parameter or a shared module is a single target with aliases."""
 
     modules: dict[str, Target]
     parameters: dict[str, Target]
@@ -132,7 +132,7 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
 def walk(model: nn.Module, *, skip: type[nn.Module] | None = None) -> Iterator[tuple[str, nn.Module]]:
     """Yield every module under each of its names: parents before children, wrappers before wrapped modules.
 
-    Modules of the class `skip` are left out, together with their children.
+    Modules of the class `skip` and their children are left out.
     """
     pending: list[tuple[str, nn.Module]] = [(ROOT, model)]
     seen: dict[int, list[str]] = {}
@@ -155,7 +155,7 @@ def walk(model: nn.Module, *, skip: type[nn.Module] | None = None) -> Iterator[t
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module inside all wrappers."""
+    """Return the module without its wrappers."""
     return list(takewhile(lambda found: found[0] == ROOT, walk(model)))[-1][1]
 
 
@@ -198,8 +198,8 @@ def _type_names(cls: type, _known: dict[type, tuple[str, ...]] = {}) -> tuple[st
 def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
     """Name the optimizers.
 
-    A single optimizer is named `optimizer`. Those in a list are named `optimizer.0` and so on, and those in a dict
-    `optimizer.<key>`.
+    A single optimizer is named `optimizer`. Optimizers in a list are named `optimizer.0`, `optimizer.1` and so on.
+    Optimizers in a dict are named `optimizer.<key>`.
     """
     if optimizers is None:
         return {}
@@ -228,7 +228,7 @@ def devices_of(model: nn.Module) -> set[str]:
 
 
 def kinds_of(targets: Sequence[Target]) -> list[str | None]:
-    """Describe each target: a parameter as `float32[4, 8]`, a module by its class."""
+    """Describe each target: a parameter in the form `float32[4, 8]`, and a module by its class."""
     known: dict[tuple[torch.dtype, torch.Size], str] = {}
     kinds: list[str | None] = []
     for target in targets:
@@ -249,11 +249,11 @@ def kinds_of(targets: Sequence[Target]) -> list[str | None]:
 
 
 def class_name(cls: type) -> str:
-    """Return the name of the class that the program defines, and not of the subclass that FSDP2 creates."""
+    """Return the name of the class that the program defines, not of the subclass that FSDP2 creates."""
     own, *above = cls.__mro__
     return above[1].__name__ if above[0].__name__ == "FSDPModule" else own.__name__
 
 
 def kind_of(tensor: Tensor) -> str:
-    """Describe a tensor as `float32[4, 8]`."""
+    """Describe a tensor in the form `float32[4, 8]`."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

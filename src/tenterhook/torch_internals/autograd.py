@@ -16,7 +16,7 @@ graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 
 
-#: Schedule a function to be called at the end of the running backward pass. This works only inside a backward pass.
+#: Schedule a function to be called at the end of the running backward pass. Call this only inside a backward pass.
 #: Tested with torch 2.13.
 at_end_of_backward: Callable[[Callable[[], None]], None] = torch.autograd.Variable._execution_engine.queue_callback
 
@@ -27,11 +27,11 @@ saved_tensors_hooks: Callable[[bool], Any] = torch._C._autograd._top_saved_tenso
 
 
 def checkpointed(made: Tensor) -> tuple[int, str] | None:
-    """Return the number and the name of a graph node if a checkpoint will recompute `made`, or None.
+    """Return the number and the name of a graph node if a checkpoint will recompute `made`, otherwise None.
 
     Tested with torch 2.13.
     """
-    if not torch.is_grad_enabled():  # a reentrant checkpoint creates its node and then runs without grad
+    if not torch.is_grad_enabled():  # a reentrant checkpoint creates its node and then runs with gradients disabled
         return sequence_number() - 1, "CheckpointFunctionBackward"
     hooks = saved_tensors_hooks(False)
     if hooks is None or not hooks[0].__qualname__.startswith("_checkpoint_hook.") or made.grad_fn is None:
@@ -49,12 +49,12 @@ sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 
 def node_number(node: torch.autograd.graph.Node) -> int:
-    """Return the sequence number of a node. AccumulateGrad nodes have the highest number. Tested with torch 2.13."""
+    """Return the sequence number of a node. AccumulateGrad nodes have the maximum number. Tested with torch 2.13."""
     return node._sequence_nr()
 
 
 def view_base(tensor: Tensor) -> Tensor | None:
-    """Return the base tensor if autograd treats this tensor as a view, or None. Tested with torch 2.13."""
+    """Return the base tensor if autograd treats this tensor as a view, otherwise None. Tested with torch 2.13."""
     return tensor._base
 
 
@@ -73,7 +73,7 @@ is_functorch: Callable[[Tensor], bool] = torch._C._functorch.is_functorch_wrappe
 
 
 #: Return how many times a tensor was changed in place, or raise RuntimeError for an inference tensor. This is the C
-#: getter of `Tensor._version`, so a call does not enter a Python frame. Tested with torch 2.13.
+#: getter of `Tensor._version`, so a call creates no Python frame. Tested with torch 2.13.
 read_version: Callable[[Tensor], int] = vars(torch._C.TensorBase)["_version"].__get__
 
 
@@ -95,7 +95,7 @@ def versions(tensors: list[Tensor]) -> list[int]:
 
 
 def set_versions(tensors: list[Tensor], versions: list[int]) -> None:
-    """Set version counters, so that a backward pass through a graph that saved these tensors still works.
+    """Set version counters, so that a backward pass through a graph that saved these tensors does not fail.
 
     Tested with torch 2.13.
     """

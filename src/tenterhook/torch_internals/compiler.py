@@ -1,8 +1,7 @@
-"""Read and set private attributes of torch.compile, each in one function that documents the tested versions.
+"""Read and set private attributes of torch.compile, in functions that state the tested versions.
 
-The compiler takes seconds to load. It is imported only by functions that the doctor calls after the program has loaded
-it.
-`tests/torch_internals/test_compiler.py` fails when torch changes an attribute that a function relies on.
+The compiler takes seconds to load. Only functions that the doctor calls import it, and only after the program has
+loaded it. `tests/torch_internals/test_compiler.py` fails when torch changes an attribute that a function relies on.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def is_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
 
 
-#: the action that dynamo takes for a frame, and for the frames that this frame calls
+#: what dynamo does with a frame, and with the frames that this frame calls
 _SKIP_ALL = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.SKIP)
 _SKIP_ITSELF = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
 
@@ -57,9 +56,9 @@ _OUTSIDE = (
 def checks_hooks(on: bool) -> bool:
     """Set whether compiled code checks modules for new hooks, and return the previous setting.
 
-    By default, compiled code does not check a module that had no hooks. The option itself applies only to the
-    current thread and context, so this function changes the option's default value. It changes nothing if the compiler
-    is not loaded. Tested with torch 2.13.
+    By default, compiled code does not check a module that had no hooks when it was compiled. The option itself applies
+    only to the current thread and context, so this function changes the option's default value. If the compiler is not
+    loaded, this function changes nothing. Tested with torch 2.13.
     """
     compiler = _compiler()
     if compiler is None:
@@ -78,9 +77,9 @@ def may_compile() -> bool:
 
 
 def _compiler() -> Any:
-    """Return the compiler if it is loaded, or None.
+    """Return the compiler if it is loaded, otherwise None.
 
-    An access to `torch._dynamo` would load the compiler, which takes seconds. Tested with torch 2.13.
+    Accessing `torch._dynamo` would load the compiler, which takes seconds. Tested with torch 2.13.
     """
     found = vars(torch).get("_dynamo")
     return found if hasattr(found, "convert_frame") else None
@@ -106,8 +105,8 @@ def conditions_of(graph: Any) -> Any:
 def classes_in(code: CodeType, conditions: Any) -> frozenset[int]:
     """Return the ids of the classes of all objects that a graph uses.
 
-    The module whose `forward` was compiled is left out, because its hooks run outside the graph. The classes are read
-    from the text of the guards, because each object has a guard on its class. Tested with torch 2.13.
+    The module whose `forward` method was compiled is left out, because its hooks run outside the graph. The classes are
+    read from the text of the guards, because each object has a guard on its class. Tested with torch 2.13.
     """
     own = "L['self']" if _FORWARD.match(code.co_name) else None
     return frozenset(int(kind) for source, kind in _CLASS.findall(str(conditions)) if source != own)
@@ -134,15 +133,15 @@ def recording_again() -> Any:
 
 
 def never_compile_itself(code: CodeType) -> None:
-    """Make dynamo skip frames of this code, but not the frames that they call. Inlining is not affected.
+    """Make dynamo skip frames of this code, but not the frames that they call. Dynamo can still inline this code.
 
     Tested with torch 2.13.
     """
     _frames.set_code_exec_strategy(code, _SKIP_ITSELF)
 
 
-#: Set the callback that compiles the next frames (None compiles nothing), and return the previous callback. A call does
-#: not enter a Python frame. Tested with torch 2.13.
+#: Set the callback that compiles new frames (None disables compilation), and return the previous callback. Calling this
+#: function creates no Python frame. Tested with torch 2.13.
 swap_compiler: Callable[[Any], Any] = _frames.set_eval_frame
 
 
@@ -162,8 +161,8 @@ def is_tracing() -> bool:
 def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
     """Return the method that reports a graph break, and the method that passes a graph to the backend.
 
-    Each method is given as a class and a name. The last argument of the first method is the error. Tested with torch
-    2.13.
+    Each method is given as its class and its name. The last argument of the first method is the error. Tested with
+    torch 2.13.
     """
     from torch._dynamo.output_graph import OutputGraph
     from torch._dynamo.symbolic_convert import InstructionTranslatorBase
@@ -180,9 +179,9 @@ def broken_at(error: Any) -> list[tuple[str, int, str]]:
 
 
 def compilations(since: Any = None) -> list[Any]:
-    """Return the compilations after `since`. Dynamo keeps the last 64 compilations.
+    """Return the records of all compilations after the record `since`. Dynamo keeps the last 64 records.
 
-    Each compilation has `co_name`, `recompile_reason` (with a stack) and `fail_type`. Tested with torch 2.13.
+    Each record has the attributes `co_name`, `recompile_reason` (with a stack) and `fail_type`. Tested with torch 2.13.
     """
     from torch._dynamo import utils
 

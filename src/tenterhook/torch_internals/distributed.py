@@ -14,7 +14,7 @@ from torch import Tensor, nn
 def reduces_in_other_dtype(model: nn.Module) -> bool:
     """Return True if FSDP2 reduces gradients in a dtype other than the dtype of the backward pass.
 
-    The policy is available only in a private attribute. Tested with torch 2.13.
+    The mixed-precision policy is stored only in a private attribute. Tested with torch 2.13.
     """
     from torch.distributed.fsdp import FSDPModule
 
@@ -42,7 +42,7 @@ def syncs(group: Any) -> bool:
 def infers_shapes() -> bool:
     """Return True if a pipeline stage is running with empty tensors to infer the shapes of its outputs.
 
-    Only the names of the calling functions show this. Tested with torch 2.13.
+    This is visible only in the names of the calling functions. Tested with torch 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False
@@ -57,8 +57,8 @@ def infers_shapes() -> bool:
 def splits_backward(model: nn.Module) -> bool:
     """Return True if a pipeline schedule splits the backward pass of this stage into two parts.
 
-    The second part computes the gradients of the parameters much later. A stage does not refer to its schedule, so all
-    schedules in the process are searched. Tested with torch 2.13.
+    The second part computes the gradients of the parameters much later. A stage has no reference to its schedule, so
+    all schedules in the process are searched. Tested with torch 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False

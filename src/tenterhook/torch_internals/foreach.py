@@ -1,4 +1,4 @@
-"""Provide private operations on lists of tensors. Each needs one call and few GPU kernels for any number of tensors.
+"""Provide PyTorch's private operations on lists of tensors. Each call launches few GPU kernels for any list length.
 
 The operations are aliases rather than functions, because they run in every step and a Python call would add overhead.
 """
@@ -16,5 +16,6 @@ foreach_norm: Callable[[list[Tensor]], Sequence[Tensor]] = torch._foreach_norm
 #: Fill every tensor with zeros, in place. Tested with torch 2.13.
 foreach_zero_: Callable[[list[Tensor]], None] = torch._foreach_zero_
 
-#: Copy the tensors of the second list into those of the first list, and convert dtypes. Tested with torch 2.13.
+#: Copy the tensors of the second list into the tensors of the first list, with dtype conversion. Tested with torch
+#: 2.13.
 foreach_copy_: Callable[[list[Tensor], list[Tensor]], object] = torch._foreach_copy_

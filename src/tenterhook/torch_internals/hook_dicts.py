@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules import module as module_module
 from torch.optim import optimizer as optimizer_module
 
-#: The method that receives the output of each call of a module with full backward hooks. The method's object has the
-#: module as an attribute. Tested with torch 2.13.
+#: The method that receives the output of each call of a module with full backward hooks. The object that has this
+#: method stores the module as an attribute. Tested with torch 2.13.
 OUTPUT_ENTRY = (torch.utils.hooks.BackwardHook, "setup_output_hook")
 
 
@@ -31,13 +31,13 @@ HOOK_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 def tensor_hooks(tensor: Tensor, slot: str) -> OrderedDict[int, Any] | None:
-    """Return one of the hook dicts of a tensor, or None if it never had such a hook. Tested with torch 2.13."""
+    """Return one of the hook dicts of a tensor, or None if the tensor never had such a hook. Tested with torch 2.13."""
     hooks: OrderedDict[int, Any] | None = getattr(tensor, slot)
     return hooks
 
 
 def reinstall_tensor_hooks(tensor: Tensor) -> None:
-    """Connect the hook dicts to the tensor again after `swap_tensors`, which keeps the dicts but disables the hooks.
+    """Enable the hooks of a tensor again after `swap_tensors`, which keeps the hook dicts but disables the hooks.
 
     A second call has no effect. Tested with torch 2.13.
     """
@@ -48,7 +48,7 @@ def reinstall_tensor_hooks(tensor: Tensor) -> None:
 
 
 def drop_empty_tensor_hooks(tensor: Tensor) -> None:
-    """Set empty hook dicts to None, because a dict stays when its last hook is removed. Tested with torch 2.13."""
+    """Set empty hook dicts to None. PyTorch keeps a dict after its last hook is removed. Tested with torch 2.13."""
     for slot in HOOK_SLOTS:
         hooks = getattr(tensor, slot)
         if hooks is not None and not hooks:
@@ -56,9 +56,10 @@ def drop_empty_tensor_hooks(tensor: Tensor) -> None:
 
 
 def put_in_order(hooks: dict[int, Any], keys: list[int]) -> None:
-    """Rearrange a hook dict in place, in the order of `keys`.
+    """Sort the entries of a hook dict in place, in the order of `keys`.
 
-    A tensor reads its hook dict in insertion order, which `move_to_end` does not change. Tested with torch 2.13.
+    Autograd reads the hook dict of a tensor in insertion order, which `move_to_end` does not change. Tested with torch
+    2.13.
     """
     items = [(key, hooks[key]) for key in keys]
     hooks.clear()
@@ -79,7 +80,7 @@ MODULE_SLOTS = {
 
 
 def registered_by(module: nn.Module) -> dict[str, str]:
-    """Return MODULE_SLOTS for this module.
+    """Return MODULE_SLOTS, adapted to the kind of backward hooks that this module has.
 
     The backward hooks of a module are either all legacy hooks or all full hooks. Tested with torch 2.13.
     """
@@ -102,7 +103,7 @@ _unnumbered = itertools.count(-1, -1)
 
 
 def insert_hook(hooks: dict[int, Any], fn: Callable[..., Any]) -> Callable[[], None]:
-    """Insert a hook into a dict without using up a handle id, so that the ids of other hooks do not change.
+    """Insert a hook into a dict without consuming a handle id, so that the ids of other hooks do not change.
 
     Return a function that removes the hook. Tested with torch 2.13.
     """

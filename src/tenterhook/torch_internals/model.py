@@ -15,15 +15,15 @@ def child_modules(module: nn.Module) -> dict[str, nn.Module | None]:
 
 
 def own_parameters(module: nn.Module) -> Mapping[str, Tensor | None]:
-    """Return the dict of the direct parameters of a module. FSDP2 and parametrizations replace its entries.
+    """Return the dict of the direct parameters of a module. FSDP2 and parametrizations replace entries of this dict.
 
     Tested with torch 2.13.
     """
     return module._parameters
 
 
-#: The function that `clip_grad_norm_` calls to scale the gradients. Every imported `clip_grad_norm_` calls it. Tested
-#: with torch 2.13.
+#: The function that `clip_grad_norm_` calls to scale the gradients. Even a `clip_grad_norm_` that was imported by name
+#: calls it. Tested with torch 2.13.
 CLIP_ENTRY = (torch.nn.utils.clip_grad, "_clip_grads_with_norm_")
 #: The function that `torch.func.functional_call` calls to replace the parameters. Tested with torch 2.13.
 FUNCTIONAL_ENTRY = (torch.nn.utils.stateless, "_functional_call")
@@ -42,12 +42,12 @@ class _Scaled(Protocol):
 
 
 def clear_scale(optimizer: torch.optim.Optimizer) -> None:
-    """Clear `pending_scale` after the gradients were divided by it. Tested with torch 2.13."""
+    """Clear `pending_scale` after the gradients have been divided by it. Tested with torch 2.13."""
     cast(_Scaled, optimizer).grad_scale = None
 
 
 def found_inf(optimizer: torch.optim.Optimizer) -> Tensor | None:
-    """Return 1 if a fused optimizer will skip its step, 0 if it will not, or None if GradScaler set neither.
+    """Return 1 if a fused optimizer will skip its step, 0 if it will not, or None if GradScaler has set no value.
 
     Tested with torch 2.13.
     """
