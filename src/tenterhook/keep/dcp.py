@@ -32,7 +32,7 @@ class DcpState:
         rig: The rig that receives the state, or None.
         under: The key under which the rig was saved. Required only if the checkpoint contains several rigs.
         rename: Rules that map saved names to names on this model, as in `Rig.load_state_dict`.
-        strict: True raises an error if the state does not fit the rig. False loads only the state that fits.
+        strict: If True, raise an error for state that does not match the rig. If False, load only the matching state.
 
     Raises:
         StateError: The checkpoint is damaged or holds no hooks, or it holds several rigs and `under` is None.

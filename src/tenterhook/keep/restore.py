@@ -57,9 +57,9 @@ def restore(
         actions: The registry in which named actions are looked up.
         tensors: Tensor parameters of actions, by name. They replace the saved tensors.
         rename: Rules that map saved names to names on this model, such as `{"encoder": "backbone"}`.
-        strict: True raises an error if the state does not fit the model. False restores only the state that fits and
-            issues a warning.
-        replace: True replaces hooks that are already on the model and have the same ids.
+        strict: If True, raise an error for state that does not match the model. If False, restore only the matching
+            state and issue a warning.
+        replace: If True, replace hooks that are already on the model and have the same ids.
 
     Returns:
         The rig. `rig.loaded` reports all differences.

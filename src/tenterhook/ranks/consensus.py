@@ -15,7 +15,7 @@ from tenterhook import errors
 from tenterhook.errors import RanksError, TenterhookError
 from tenterhook.ranks.world import device, max_over_ranks, rank, store, world_size
 
-#: errors that every rank raises with the same class; other errors become a RanksError on the other ranks
+#: error classes that are raised unchanged on every rank; any other error is a RanksError on the other ranks
 SHARED: tuple[type[TenterhookError], ...] = (
     errors.ActionError,
     errors.AttachedError,

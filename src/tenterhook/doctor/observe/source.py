@@ -260,7 +260,7 @@ def held(fn: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def holder_of(fn: Callable[..., Any], tensor: Tensor) -> str | None:
-    """Return the name under which a function refers to exactly this tensor."""
+    """Return the name by which a function refers to this tensor object, compared by identity."""
     for name, value in held(fn):
         if value is tensor or (isinstance(value, list | tuple) and any(one is tensor for one in value)):
             return name

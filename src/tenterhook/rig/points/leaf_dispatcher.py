@@ -146,7 +146,7 @@ class LeafDispatcher:
         return visit
 
     def changed(self, new: Any) -> None:
-        """Record that the forward pass may be recomputed, if hooks changed a value inside an activation checkpoint.
+        """If hooks changed a value inside an activation checkpoint, record that the forward pass may be recomputed.
 
         A checkpoint either runs the forward pass with gradients disabled or installs saved-tensor hooks.
         """
