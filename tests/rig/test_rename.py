@@ -187,7 +187,7 @@ def test_stars_that_do_not_pair(old, new):
     with pytest.raises(th.PlanError) as error:
         Renaming({old: new})
     assert str(error.value) == (
-        f"rename {old!r} to {new!r}: the two names have different numbers of *\n"
+        f"cannot rename {old!r} to {new!r}: the two names contain different numbers of '*'\n"
         '  remedy: write the same number of * in both: {"blocks.*.attn": "layers.*.attention"}'
     )
 

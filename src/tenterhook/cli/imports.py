@@ -25,7 +25,7 @@ def add_actions_argument(parser: argparse.ArgumentParser) -> None:
 
 def import_actions(args: argparse.Namespace) -> None:
     """Import the modules that --actions names, so that they register their actions."""
-    remedy = "write --actions package.module. The module must be in this folder or installed"
+    remedy = "pass --actions package.module, a module in the current folder or an installed one"
     for name in args.actions:
         import_module(name, f"--actions {name}", remedy=remedy)
 

@@ -20,8 +20,8 @@ def acts_on_each_backward(hook: HookRecord) -> Words | None:
         return None
     peak = max((look.peaks[1] for look in hook.samples), default=0.0)
     return Words(
-        f"{hook.accumulating} of {hook.fired} firings added to an existing .grad; each returned at most {peak:.4g}, "
-        "but the sum can be larger",
+        f"in {hook.accumulating} of {hook.fired} firings, the gradient was added to an existing .grad; the hook "
+        f"returned at most {peak:.4g}, but the sum can be larger",
         f'th.hook(model, th.clip_value({peak:.4g}), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
     )
 
