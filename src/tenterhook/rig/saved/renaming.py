@@ -23,7 +23,8 @@ class Renaming:
         for old, new in self._rules:
             if old.count("*") != new.count("*"):
                 raise PlanError(
-                    f"cannot rename {'.'.join(old)!r} to {'.'.join(new)!r}: the two names contain different numbers of '*'",
+                    f"cannot rename {'.'.join(old)!r} to {'.'.join(new)!r}: "
+                    "the two names contain different numbers of '*'",
                     remedy='write the same number of * in both: {"blocks.*.attn": "layers.*.attention"}',
                 )
             if len(old) > 1 and len(new) > 1 and old[-1] == new[-1] == "*":
