@@ -47,7 +47,7 @@ class Cost:
     dropped: int
     #: True if the tensor is copied at every call
     copies: bool
-    #: number of compiled modules that contain a target, and number of compiled modules of the same classes
+    #: number of compiled modules that contain a target, and number of compiled modules of the same classes as these
     among: tuple[int, int]
 
     def __bool__(self) -> bool:
@@ -79,7 +79,7 @@ _looked = False
 
 
 def watch(whose: object) -> bool:
-    """Enable the check for hooks that are added later, in all code that is compiled from now on.
+    """Make all code that is compiled from now on check for hooks that are added later.
 
     By default, PyTorch skips this check to save time. Return False if the compiler is not loaded yet.
     """

@@ -35,7 +35,7 @@ class Change(NamedTuple):
     made: Tensor
 
 
-#: changes by number; an entry is removed when the autograd graph frees the tensor that holds its number
+#: changes by number; an entry is removed when the autograd graph frees the tensor that contains its number
 _changes: dict[int, Change] = {}
 #: all subclasses of `GraphCallback`
 KINDS: list[type[GraphCallback]] = []
@@ -44,8 +44,8 @@ KINDS: list[type[GraphCallback]] = []
 class GraphCallback:
     """Represents a place in compiled code that calls a rig's hooks.
 
-    The token is an input of the graph, and its first element identifies the callback at run time. Therefore, modules of
-    one class can share a graph, although each module has its own callback.
+    The token is an input to the graph, and its first element identifies the callback at run time. Therefore, modules of
+    the same class can share a graph, although each module has its own callback.
     """
 
     def __init_subclass__(cls) -> None:
@@ -77,13 +77,13 @@ class GraphCallback:
     def on_gradient(self, grad: Tensor, call: int, leaf: int, value: Tensor | None) -> Tensor | None:
         """Return the replacement for a gradient, or None to keep it.
 
-        The operation always returns a new tensor. It cannot mutate the token, as `observe` does, because autograd does
+        The operation always returns a new tensor. Unlike `observe`, it cannot mutate the token, because autograd does
         not allow a backward pass to mutate tensors from the forward pass.
         """
         return None
 
     def skip(self, why: str) -> None:
-        """Record that the call was skipped, with the reason."""
+        """Record that the call was skipped, and why."""
 
 
 class EntryCallback(GraphCallback):
@@ -108,7 +108,7 @@ for _schema in (
     "enter(Tensor(a!) token) -> Tensor",
     "observe(Tensor x, Tensor(a!) token, int leaf) -> ()",
     "change(Tensor x, Tensor ticket, int leaf, bool records, bool needs_grad) -> (Tensor, Tensor)",
-    # uses a result of `change`, because the compiler would drop a `change` whose results are unused
+    # uses a result of `change`, because the compiler would drop a `change` call whose results are unused
     "changed(Tensor change, Tensor(a!) token) -> ()",
     "change_back(Tensor grad, Tensor change) -> Tensor",
     "on_gradient(Tensor grad, Tensor ticket, int leaf, Tensor? value) -> Tensor",
@@ -150,7 +150,10 @@ def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: boo
 
 
 def _change_back(grad: Tensor, change: Tensor) -> Tensor:
-    """Run the backward pass of the graph that the hooks built. Its other leaf tensors also receive gradients."""
+    """Run the backward pass of the graph that the hooks built.
+
+    The other leaf tensors of that graph also receive gradients.
+    """
     number = int(change)
     if number == NONE:
         return _owned(None, grad)
@@ -178,7 +181,7 @@ def _nothing(*given: object) -> None:
 
 
 def _owned(new: Tensor | None, x: Tensor) -> Tensor:
-    """Return a tensor in memory that the operation owns, with the strides that the fake implementation declares."""
+    """Return a tensor whose memory the operation owns, with the strides that the fake implementation declares."""
     promised = torch.empty_like(x)
     if new is None:
         return promised.copy_(x)

@@ -22,7 +22,7 @@ class GraphTracker:
         self.is_watching = False
 
     def watch(self, registrations: Iterable[Registration]) -> None:
-        """Enable the check for new hooks and drop outdated graphs, if the compiler is loaded."""
+        """Enable the check for new hooks and drop outdated graphs. Do nothing if the compiler is not loaded."""
         self.is_watching = watch(self)
         if self.is_watching:
             owners = ((one, one.target.owner()) for one in registrations)

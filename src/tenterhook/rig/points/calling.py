@@ -21,7 +21,7 @@ from tenterhook.torch_internals import is_functorch, read_version, version
 #: takes a value or None; returns the replacement, or None to keep the value
 Fire = Callable[[Any], Any]
 
-#: the size of a modifier's change is measured once in this many steps
+#: number of steps between measurements of the size of a modifier's change
 SAMPLED = 10
 
 
@@ -61,7 +61,7 @@ def chain(fires: Sequence[Fire]) -> Fire:
 def _acting_plainly(site: Site) -> Fire:
     """Return the fast-path function, which handles the most common case.
 
-    The action takes only the value and fires in every phase, and `on_error` is "raise".
+    In this case, the action takes only the value and fires in every phase, and `on_error` is "raise".
     """
     attached = site.attached
     call, clock, tick = attached.call, attached.clock, attached.clock.tick
@@ -96,7 +96,7 @@ def _acting_plainly(site: Site) -> Fire:
 def _acting(site: Site) -> Fire:
     """Return the general function for plain functions and named modifiers.
 
-    It does nothing if the hook is inactive, and passes the context to actions that take one.
+    The function does nothing if the hook is inactive, and passes the context to actions that take one.
     """
     attached, ctx, clock = site.attached, site.ctx, site.attached.clock
     call, always = attached.call, attached.resolved.phase == "any"

@@ -80,7 +80,7 @@ class GradientHooks:
             self._hook_with_base(tensor, tensor, fire)
 
     def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
-        """Hook a view of the tensor and return the view. Only uses of the view contribute to its gradient.
+        """Hook a view of the tensor and return the view. Only uses of the view contribute to the view's gradient.
 
         `key` identifies the place, for example a module and a point. If two rigs have hooks at the same place, the
         second rig hooks the first rig's view.

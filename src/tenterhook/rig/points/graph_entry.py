@@ -20,7 +20,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 def _copied(x: Tensor) -> Tensor:
-    """Copy a tensor that autograd saves, because compiled code reuses its memory."""
+    """Copy a tensor that autograd saves, because compiled code reuses the tensor's memory."""
     return x.detach().clone()
 
 
@@ -108,7 +108,7 @@ def _gradient_passed(ticket: Tensor, leaf: int, value: Tensor | None, grad: Tens
     return new
 
 
-#: how often the hooks may change between a forward pass and its backward pass
+#: how many times the hooks may change between a forward pass and its backward pass
 KEPT = 64
 #: larger than the number of calls in any step
 CALLS = 2**32
@@ -128,7 +128,8 @@ class GradientCallback(GraphCallback):
     def set_hooks(self, hooks: GradientHooks) -> None:
         """Use these hooks from now on.
 
-        A backward pass uses the hooks that were set at its forward pass, so the last `KEPT` sets of hooks are stored.
+        A backward pass uses the hooks that were in effect during its forward pass, so the most recent `KEPT` sets of
+        hooks are stored.
         """
         self._generation += 1
         self._served[self._generation] = self._hooks = hooks

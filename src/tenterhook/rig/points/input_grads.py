@@ -2,9 +2,9 @@
 
 For a modifier, a tensor hook is registered on an alias of each input. An observer must not use aliases, because
 autograd would then sum the contribution of this call separately. Adding floats in a different order can change the last
-bits of the sum. Instead, `uses_of` finds the autograd nodes of the call that use an input. Hooks on these nodes sum the
+bits of the sum. Instead, `uses_of` finds the call's autograd nodes that use an input. Hooks on these nodes sum the
 gradients that the nodes send to the input. If the call returns an input unchanged, a view of the input is returned
-instead, because returning a tensor creates no node.
+instead, because returning the same tensor does not create an autograd node.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Contribution:
         self._edge = edge
         self._sites = sites
         self._nodes = 0
-        #: number of nodes still to run and the sum so far, by graph task id; one backward pass may run inside another
+        #: number of remaining nodes and the sum so far, by graph task id; one backward pass may run inside another
         self._running: dict[int, tuple[int, Tensor | None]] = {}
         self._waits = False
         for node, index in uses:
             self._listen(node, index)
 
     def wait_for(self, tensor: Tensor) -> None:
-        """Fire when the gradient of the input is complete, after the call's parameters have received their gradients.
+        """Delay firing until the input's gradient is complete and the call's parameters have received their gradients.
 
         If the input is a leaf tensor, fire at the end of the backward pass.
         """
@@ -109,7 +109,7 @@ class Contribution:
         task = private.graph_task_id()
         if task not in self._running:
             self._running[task] = (self._nodes, None)
-            # A backward pass over a part of the graph may skip some nodes.
+            # A backward pass over only part of the graph may skip some nodes.
             private.at_end_of_backward(lambda: self.finish(task))
         missing, total = self._running[task]
         try:
@@ -122,7 +122,7 @@ class Contribution:
             self.finish(task)
 
     def finish(self, task: int) -> None:
-        """Fire the hooks with the sum for one backward pass, unless they have already fired for it."""
+        """Fire the hooks with the sum for one backward pass, unless they have already fired for that pass."""
         if task in self._running:
             _, total = self._running.pop(task)
             self._fire(total)

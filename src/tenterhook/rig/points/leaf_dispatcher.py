@@ -30,7 +30,7 @@ class CallCounter:
         self._clock = clock
         self._step = -1
         self._next = 0
-        #: for each pass that may be recomputed, the number of its call; None if the pass has several calls
+        #: number of the call in each pass that may be recomputed; None if the pass has several calls
         self._of_pass: weakref.WeakKeyDictionary[ForwardPass, int | None] = weakref.WeakKeyDictionary()
         self.contexts = [s.ctx for s in sites if s.ctx is not None]
 
@@ -78,7 +78,7 @@ def numbered(fire: Fire, place: Callable[[int], None], *, first: int = 0) -> Fir
 
 
 class LeafDispatcher:
-    """Fires hooks on the tensor leaves of each call to a target. In a recomputation, only repeats modifications."""
+    """Fires hooks on the tensor leaves of each call to a target. In a recomputation, it only repeats modifications."""
 
     def __init__(self, active: Sequence[Site], serving: Sequence[Site], clock: StepClock) -> None:
         self._clock = clock
@@ -92,7 +92,10 @@ class LeafDispatcher:
         self.always = None if self._calls.contexts else self._fire
 
     def begin(self) -> Fire | None:
-        """Return the function that fires in a new call, or None if no hook is active or the model is being exported."""
+        """Return the function that fires the hooks in a new call.
+
+        Return None if no hook is active or the model is being exported.
+        """
         if self._fire is None or is_exporting():
             return None
         call = self._calls.begin()
@@ -107,17 +110,20 @@ class LeafDispatcher:
         return self._calls.begin() if self._calls.contexts and not self.idle else 0
 
     def at(self, call: int, leaf: int) -> Fire:
-        """Return the function that fires at one leaf of a call that began with `enter`."""
+        """Return the function that fires the hooks on one leaf of a call that began with `enter`."""
         assert self._fire is not None
         self._calls.place(call, leaf)
         return self._fire
 
     def safe_copy(self, x: Tensor) -> Tensor:
-        """Return a copy if an action might keep the value, because compiled code reuses its memory."""
+        """Return a copy if an action might keep the value, because compiled code reuses the value's memory."""
         return x.clone() if self._may_keep else x.detach()
 
     def recompute(self, *, first: int = 0) -> Fire | None:
-        """Return the function that repeats the hooks' modifications in a recomputation, or None if there are none."""
+        """Return the function that repeats the hooks' modifications in a recomputation.
+
+        Return None if there is nothing to repeat.
+        """
         if not self._replays:
             return None
         clock = self._clock
@@ -146,9 +152,10 @@ class LeafDispatcher:
         return visit
 
     def changed(self, new: Any) -> None:
-        """If hooks changed a value inside an activation checkpoint, record that the forward pass may be recomputed.
+        """Record that a forward pass in which hooks changed a value may be recomputed.
 
-        A checkpoint either runs the forward pass with gradients disabled or installs saved-tensor hooks.
+        Do nothing outside an activation checkpoint. A checkpoint either runs the forward pass with gradients disabled
+        or installs saved-tensor hooks.
         """
         if is_grad_enabled() and private.saved_tensors_hooks(False) is None:
             return
@@ -200,13 +207,19 @@ def no_tensor(tree: Any, where: str) -> str:
 
 
 def may_keep(site: Site) -> bool:
-    """Return True if the action might keep a reference to its argument. Built-in and two-phase actions never do."""
+    """Return True if the action might keep a reference to its argument.
+
+    Built-in and two-phase actions never keep a reference.
+    """
     definition = site.attached.definition
     return not definition.two_phase and BUILTIN.find(definition.name) is not definition
 
 
 class KeepAlive:
-    """Keeps a `ForwardPass` alive as long as its autograd graph exists. Called as a tensor hook, it does nothing."""
+    """Keeps a `ForwardPass` alive as long as its autograd graph exists.
+
+    It is registered as a tensor hook, but does nothing when called.
+    """
 
     __slots__ = ("forward",)
 

@@ -47,7 +47,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: StepClock, callback: Grad
             return hooks.alias(output, fire, key)
         leaf, found = -1, False
 
-        # One leaf may be computed from another inside the module, so each leaf gets an alias.
+        # One leaf may be computed from another inside the module, so each leaf needs its own alias.
         def visit(x: Tensor) -> Tensor | None:
             nonlocal leaf, found
             leaf += 1

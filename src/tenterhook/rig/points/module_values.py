@@ -20,7 +20,7 @@ from tenterhook.torch_internals import compiler as dynamo
 def output_dispatch(
     serving: Serving, clock: StepClock, callback: ValueCallback
 ) -> Callable[[nn.Module, Any, Any], Any]:
-    """Return the forward hook that fires on a module's outputs."""
+    """Return the forward hook that fires a rig's hooks on a module's outputs."""
     dispatcher = LeafDispatcher(serving.active, serving.all, clock)
     callback.set_hooks(dispatcher)
     always = dispatcher.always
@@ -45,7 +45,7 @@ def output_dispatch(
 
 
 def input_dispatch(serving: Serving, clock: StepClock, callback: ValueCallback) -> Callable[[nn.Module, Any, Any], Any]:
-    """Return the forward pre-hook that fires on a module's inputs."""
+    """Return the forward pre-hook that fires a rig's hooks on a module's inputs."""
     dispatcher = LeafDispatcher(serving.active, serving.all, clock)
     callback.set_hooks(dispatcher)
     always = dispatcher.always

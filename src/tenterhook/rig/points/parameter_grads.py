@@ -21,7 +21,7 @@ from tenterhook.torch_internals import compiler as dynamo
 class ParameterRegistration(Registration):
     """Registers hooks on the parameter with a given name.
 
-    If the name is assigned to a different tensor, the hooks move to that tensor.
+    If a different tensor is assigned to that name, the hooks move to the new tensor.
     """
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:

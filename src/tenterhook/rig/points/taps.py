@@ -13,7 +13,7 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
 
-#: the tables of all rigs that have hooks on taps
+#: the `Taps` object of each rig that has hooks on taps
 _tables: list[Taps] = []
 
 
@@ -35,8 +35,9 @@ def tap(tensor: Tensor, name: str, *, within: nn.Module | None = None) -> Tensor
 
     Raises:
         HookError: The action of a hook on this tap raised an error.
-        ContractError: The action changed the tensor in place, or returned something that cannot replace it.
-        RefusedError: A checkpoint recomputes the tap, but its hooks or their state have changed since the forward pass.
+        ContractError: The action changed the tensor in place, or returned a value that cannot replace the tensor.
+        RefusedError: A checkpoint recomputes the tap, but the hooks on the tap, or their state, have changed since the
+            forward pass.
 
     Example:
         >>> import torch
@@ -64,12 +65,12 @@ class Taps:
     """Finds a rig's taps when they run, and stores them by module and name."""
 
     def __init__(self, root: nn.Module, clock: StepClock) -> None:
-        # A table left in `_tables` would cause graph breaks in all other models that have taps.
+        # A `Taps` object left in `_tables` would cause graph breaks in all other models that have taps.
         self._root = weakref.ref(root, lambda _: self.set_hooks([]))
         self._clock = clock
         self._hooks: list[AttachedHook] = []
         self._active: list[AttachedHook] = []
-        #: by module, then by name; taps without a module are stored under the root
+        #: the hooks on each tap, by module, then by name; a tap without a module is stored under the root
         self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapHooks | None]] = weakref.WeakKeyDictionary()
 
     def set_hooks(self, hooks: list[AttachedHook]) -> None:

@@ -71,7 +71,7 @@ class Site:
         self.changed = 0
         self.failed = 0
         self.rebound = 0
-        #: how often the site was due but did not fire, by reason
+        #: number of times the site was due but did not fire, by reason
         self.skipped: dict[str, int] | None = None
         #: step numbers of the first and the last firing; -1 before the first firing
         self.first = -1
@@ -213,7 +213,7 @@ class AttachedHook:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all sites, by slot."""
+        """Return the names of all sites, in slot order."""
         if len(self._names) != len(self.sites):
             self._names = [site.name for site in self.sites]
         return self._names
@@ -263,7 +263,7 @@ class AttachedHook:
         self.active = self.status.acts
 
     def mute(self) -> None:
-        """Switch the hook off. If the hook already fired in this step, the step still counts as due."""
+        """Switch the hook off. If the hook has already fired in this step, the step still counts as due."""
         if any(site.last == self.clock.step for site in self.sites):
             self.count_due()
         self.apply(HookEvent.MUTE)
@@ -306,7 +306,7 @@ class AttachedHook:
         return training == (phase == "train")
 
     def count_due(self) -> None:
-        """Count the current step as due, at most once."""
+        """Count the current step as due, unless it was already counted."""
         if self.counted != self.clock.step:
             self.counted = self.clock.step
             self.due_steps += 1
@@ -405,7 +405,7 @@ class AttachedHook:
 
     @property
     def _seed_owner(self) -> tuple[str | int, ...]:
-        """Return the first parts of the random seed: the hook id, plus the rank where values differ between ranks."""
+        """Return the first parts of the random seed: the hook id, plus the rank if values differ between ranks."""
         recorder = self.environment.recorder
         rank = recorder.rank if recorder is not None and self.hook.at not in GLOBAL_POINTS else 0
         return (self.hook.id, rank) if rank else (self.hook.id,)

@@ -75,7 +75,7 @@ class GradientWatch:
         self.accumulated = self.accumulated or self._model.has_gradients()
 
     def begin_forward(self) -> None:
-        """Reset after a backward pass that raised an error and therefore never called its end callback."""
+        """Discard a scheduled check that never ran because its backward pass raised an error."""
         self._waits = False
 
 
@@ -107,7 +107,7 @@ class Environment:
     gradients: GradientWatch
     errors: DeferredError = field(default_factory=DeferredError)
     recorder: Recorder | None = None
-    #: hooks whose registrations do not match their status yet; the installer updates the registrations
+    #: hooks whose registrations do not yet match their status; the installer updates the registrations
     outdated: set[Hashable] = field(default_factory=set)
 
     @classmethod

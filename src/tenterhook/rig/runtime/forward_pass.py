@@ -33,7 +33,7 @@ class ForwardPasses:
         #: True while a forward pass of the root is running; updated only if the root has a hook at the end of the pass
         self.under_way = False
         self.now = ForwardPass(0, 0, frozenset(), True)
-        #: the forward pass whose backward pass is running, if the gradient went through the output of the root
+        #: the forward pass whose backward pass is running, if the gradient passed through the root's output
         self.replayed: ForwardPass | None = None
         #: graph task id of the backward pass of `replayed`
         self.task = -1

@@ -52,7 +52,7 @@ class Partials:
                 torch.hypot(row, part, out=row)
 
     def add_together(self, slots: list[int], columns: Mapping[str, Tensor]) -> None:
-        """Merge the partial results of many sites. `columns` has one tensor per name, with a row for every site."""
+        """Merge the partial results of many sites. `columns` has one tensor per name, with one row per site."""
         parts = {name: columns[name].reshape(self._sites, p.width) for name, p in self.declared.items()}
         if len(slots) == self._sites and 1 not in self.fired:
             self.stores, self.fired = parts, bytearray(b"\x01") * self._sites
@@ -87,7 +87,7 @@ class Partials:
         self.stores = {n: whole[n] for n in self.declared}
 
     def take(self) -> dict[str, Tensor] | None:
-        """Return the merged results and a `fired` flag for each site, and clear them. Return None if no site fired."""
+        """Return and clear the merged results, with a `fired` flag for each site. Return None if no site fired."""
         if not self.stores or 1 not in self.fired:
             return None
         merged = {n: s.squeeze(1) if s.shape[1] == 1 else s for n, s in self.stores.items()}
@@ -112,7 +112,7 @@ class Partials:
 
 
 def identity(partial: Partial, sites: int, device: torch.device) -> Tensor:
-    """Return, for each site, the identity element of the merge, which leaves any other value unchanged."""
+    """Return the identity element of the merge for each site. Merging it with a value leaves the value unchanged."""
     shape = (sites,) if partial.width == 1 else (sites, partial.width)
     return torch.full(shape, _first(partial.merge), dtype=torch.float64, device=device)
 
@@ -127,7 +127,7 @@ def _first(merge: str) -> float:
 
 
 class HookState:
-    """Holds the state of a hook. Declared state is packed into one tensor per name, with one element per site."""
+    """Stores the state of a hook. Declared state is packed into one tensor per name, with one element per site."""
 
     def __init__(self, definition: Definition, sites: int) -> None:
         self.declared = definition.state
@@ -207,7 +207,7 @@ class SiteState(MutableMapping[str, Tensor]):
     def __init__(self, state: HookState, slot: int, *, frozen: bool) -> None:
         self._state = state
         self._slot = slot
-        #: True at forward points, where reads return values from before the step and writes take effect after the step
+        #: True at forward points, where reads return values from before the step and writes take effect after it
         self._frozen = frozen
         #: False during a recomputation, which must not write state
         self.writable = True

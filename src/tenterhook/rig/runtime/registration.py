@@ -17,7 +17,7 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 
 def inert(*args: Any, **kwargs: Any) -> None:
-    """Do nothing. This function replaces a hook that is not due, and every hook on a copy of the model."""
+    """Do nothing. This function replaces a hook that is not due, and all hooks on a copy of the model."""
 
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class Dispatch(_Partial):
     """Wraps the function that PyTorch calls.
 
     As a subclass of `partial`, it calls the function from C, without an extra Python frame. A copied or unpickled
-    `Dispatch` does nothing.
+    `Dispatch` does nothing when called.
     """
 
-    #: sort key among tenterhook's own hooks in a PyTorch hook dict
+    #: key that sorts tenterhook's own hooks within a PyTorch hook dict
     place: tuple[int, int]
 
     def __copy__(self) -> Dispatch:
@@ -69,7 +69,7 @@ class Serving(NamedTuple):
 class Registration:
     """Registers all sites of one rig at one target and point, with a single PyTorch hook."""
 
-    #: order among a module's hooks; value hooks (0) may replace the value, so gradient hooks (1) come after them
+    #: order among a module's hooks; value hooks (0) may replace the value, so gradient hooks (1) run after them
     stage = 0
 
     def __init__(self, target: Target, point: str, clock: StepClock, rig: int, touched: Touched) -> None:
@@ -156,7 +156,7 @@ class Registration:
         self.apply(RegistrationEvent.REMOVE)
 
     def move(self, target: Target) -> None:
-        """Switch to the object that now has the target's name. The next `refresh` registers the hooks there."""
+        """Switch to the object that now has the target's name. The next `refresh` registers the hooks on it."""
         if self.target.owner() is not target.owner() or self.target.key != target.key:
             stays = self.status.stays
             self.remove()
@@ -179,7 +179,7 @@ class Registration:
             self.touched.append((self, module))
 
     def _placed(self, call: Any) -> Any:
-        """Set a function's sort key among tenterhook's own hooks, and return the function."""
+        """Set the key that sorts a function among tenterhook's own hooks, and return the function."""
         call.place = self._place
         return call
 
@@ -189,7 +189,7 @@ class Registration:
         return call
 
     def _hooks(self) -> dict[int, Any] | None:
-        """Return the PyTorch dict that holds this registration."""
+        """Return the PyTorch hook dict that contains this registration."""
         raise NotImplementedError
 
     def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:

@@ -10,8 +10,8 @@ from tenterhook.rig.runtime.forward_pass import ForwardPasses
 class StepClock:
     """Counts steps.
 
-    A step ends after `optimizer.step()`. Without an optimizer, a step ends at the end of the `with rig.step():` block,
-    the backward pass, or, if no gradient is needed, the forward pass.
+    A step ends after `optimizer.step()`. Without an optimizer, a step ends with the backward pass, or with the
+    forward pass if no gradient is required. A program can also define its own steps, using `with rig.step():`.
     """
 
     def __init__(self) -> None:
