@@ -324,7 +324,7 @@ def called_functionally(hook: HookRecord, functional: set[int]) -> Words | None:
 torch_func = quoting("TH219")
 not_compilable = quoting("TH221")
 
-#: rules whose findings are only notes if other hooks that the same line registered fired; a line that hooks many
+#: rules whose findings are only notes if another hook from the same line fired, because a line that hooks many
 #: targets may hook targets that this run does not use
 OF_ONE_AMONG_MANY = (
     registered_too_late,
