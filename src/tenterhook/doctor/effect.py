@@ -27,7 +27,7 @@ SAME = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The tensors of one parameter at one stage, which are compared between the runs with and without the hooks.
+    """The tensors that the runs with and without the hooks produced for one parameter at one stage.
 
     Attributes:
         with_hooks: The gradient or the update with the hooks. None if the parameter had no gradient.
@@ -54,7 +54,7 @@ class Stage:
 
 
 class Effect(Mapping[str, dict[str, Stage]]):
-    """A mapping that `th.effect` returns, from each parameter name to the stages of that parameter.
+    """A mapping from parameter names to stages, which `th.effect` returns.
 
     `effect[parameter][stage]` holds the tensors of one stage, from both runs. The stages are `"grad"`
     (after the backward pass), `"grad_final"` (right before the step) and `"update"` (the change that the step made to

@@ -27,7 +27,7 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code, with the title and severity that its findings have by default."""
+    """A finding code, its title, and the severity that its findings have by default."""
 
     code: str
     title: str

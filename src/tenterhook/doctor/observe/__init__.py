@@ -1,1 +1,1 @@
-"""Store an exam's observations about hooks, models and the program. The rules derive findings from these observations."""
+"""Store an exam's observations about hooks, models and the program. The rules derive findings from them."""

@@ -80,7 +80,7 @@ class Read:
 
 
 class Distribution:
-    """The use of DDP, FSDP2 and DTensor that one exam has observed."""
+    """What one exam has observed about DDP, FSDP2 and DTensor."""
 
     def __init__(self) -> None:
         self.replicas: list[Replica] = []

@@ -51,7 +51,7 @@ def caller() -> Caller:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a module or a parameter, which is named by its path in a model."""
+    """The position that a module or a parameter has in a model."""
 
     name: str
     #: the module itself, or the module that owns the parameter

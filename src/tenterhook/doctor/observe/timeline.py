@@ -9,7 +9,7 @@ from tenterhook import torch_internals as private
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time, which is given by three counts."""
+    """A point in time, which is identified by three counters."""
 
     #: the number of backward passes and the number of steps before this moment
     backwards: int

@@ -132,7 +132,7 @@ class Compiler:
         self._before.setdefault(hook.number, _uses(hook))
 
     def without(self, hook: HookRecord) -> int:
-        """Count the backward passes that ran without the hook before it was compiled, or return 0 if it was not late."""
+        """Count the backward passes through code compiled before the registration, if the hook was compiled later."""
         if not self.late.get(hook.number):
             return 0
         broken = hook.kind in FULL and hook.fired and self.breaks_for_backward
@@ -214,7 +214,7 @@ class Compiler:
 
 
 def _uses(hook: HookRecord) -> int:
-    """Count the backward passes that used the module and were not too early for the hook, but did not fire it."""
+    """Count the backward passes that used the module but did not fire the hook, although it was registered in time."""
     return sum(meeting.used and not meeting.late for meeting in hook.missed_backwards)
 
 

@@ -118,7 +118,7 @@ class ProgramEvents:
     def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             outer = self.timeline.running
-            # Skip a backward pass inside another one (a reentrant checkpoint), and a pass that the compiler only traces.
+            # Skip a backward pass inside another one (a reentrant checkpoint), and a pass that is only being traced.
             if outer is not None or dynamo.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()

@@ -19,7 +19,7 @@ _compared: dict[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class RankDiff:
-    """The hooks of a rank that differ from the hooks of this rank."""
+    """A rank whose hooks differ from the hooks of this rank."""
 
     here: int
     by: int
