@@ -80,7 +80,7 @@ class Read:
 
 
 class Distribution:
-    """What one exam has observed about DDP, FSDP2 and DTensor."""
+    """The facts that one exam has observed about DDP, FSDP2 and DTensor."""
 
     def __init__(self) -> None:
         self.replicas: list[Replica] = []
