@@ -55,8 +55,8 @@ def check(
 
     Args:
         what: A rig, or the model to which the plan would be attached.
-        plan: The plan or the hook to check against the model. It is not used with a rig.
-        optimizer: The optimizer or optimizers that would be passed to `th.attach`. It is not used with a rig.
+        plan: The plan or the hook to check against the model. Used only if `what` is a model.
+        optimizer: The optimizer or optimizers that would be passed to `th.attach`. Used only if `what` is a model.
         actions: The registry in which action names are looked up.
 
     Returns:

@@ -27,7 +27,7 @@ SAME = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Hold one parameter's tensors at one stage, from the run with the hooks and from the run without them.
+    """The tensors that the runs with and without the hooks produced for one parameter at one stage.
 
     Attributes:
         with_hooks: The gradient or the update with the hooks. None if the parameter had no gradient.
@@ -54,16 +54,16 @@ class Stage:
 
 
 class Effect(Mapping[str, dict[str, Stage]]):
-    """Map each parameter name to the parameter's stages. `th.effect` returns an `Effect`.
+    """A mapping from parameter names to stages, which `th.effect` returns.
 
-    `effect[parameter][stage]` holds the tensors of one stage, with and without the hooks. The stages are `"grad"`
+    `effect[parameter][stage]` holds the tensors of one stage, from both runs. The stages are `"grad"`
     (after the backward pass), `"grad_final"` (right before the step) and `"update"` (the change that the step made to
     the parameter). Without an optimizer, the last two stages are missing. Print the effect to see a table of norms and
     a verdict for each parameter.
 
     Args:
-        stages: The stages of each parameter, by parameter name and stage name.
-        optimizers: The optimizer that holds each parameter, or None, by parameter name.
+        stages: For each parameter name, the stages by stage name.
+        optimizers: For each parameter name, the optimizer that updates the parameter, or None.
     """
 
     def __init__(self, stages: dict[str, dict[str, Stage]], optimizers: Mapping[str, Optimizer | None]) -> None:
@@ -80,7 +80,7 @@ class Effect(Mapping[str, dict[str, Stage]]):
         return len(self._stages)
 
     def verdict(self, name: str) -> str:
-        """Describe whether the hooks' change reaches a parameter and, if not, where the change is undone.
+        """Describe whether the hooks' changes reach a parameter and, if not, where they are undone.
 
         Args:
             name: The name of a parameter of the model.
@@ -89,7 +89,7 @@ class Effect(Mapping[str, dict[str, Stage]]):
             A short text such as `"reaches the parameter"` or `"unchanged"`.
 
         Raises:
-            KeyError: The model has no parameter with this name.
+            KeyError: The model does not have a parameter with this name.
         """
         stages = self._stages[name]
         if all(stage.same for stage in stages.values()):

@@ -67,7 +67,7 @@ from tenterhook.text_table import TextTable
 
 
 class Exam(Recording):
-    """Watch every raw PyTorch hook while the `with` block runs, and diagnose the hooks when the block ends.
+    """A context manager that watches raw PyTorch hooks in its block and diagnoses them when the block ends.
 
     `th.examine` creates an exam. Print the exam to see a table of all watched hooks and the findings.
 

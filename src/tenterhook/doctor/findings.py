@@ -27,7 +27,7 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Describe one kind of finding."""
+    """A finding code, its title, and the severity that its findings have by default."""
 
     code: str
     title: str
@@ -127,7 +127,7 @@ CODES = {code: Code(code, title, severity) for code, title, severity in _LISTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Describe one problem with a hook: what is wrong, the evidence, and how to fix it.
+    """A problem with a hook: what is wrong, the evidence, and how to fix it.
 
     `th.check` and `th.examine` create findings. For each code, a page in the documentation shows a program with the
     problem and the corrected program. Use `print` to show a finding as text.
@@ -180,7 +180,7 @@ class Finding:
 
 
 def _from_here(place: str) -> str:
-    """Return a place, as a relative path if its file is inside the working directory."""
+    """Return a place. If its file is inside the working directory, make the path relative."""
     try:
         return os.path.relpath(place) if place.startswith(os.getcwd() + os.sep) else place
     except OSError:  # the working directory no longer exists
@@ -222,7 +222,7 @@ _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 
 class Findings(Sequence[Finding]):
-    """Store the findings of a check or an exam as a sequence, ordered by severity.
+    """A sequence that holds the findings of a check or an exam, ordered by severity.
 
     Errors come first, then warnings, then notes. Findings of the same severity keep their original order.
     Equal findings appear only once. Use `print` to show all findings as text.
@@ -264,7 +264,7 @@ class Findings(Sequence[Finding]):
 
     @property
     def exit_code(self) -> int:
-        """Return 1 if there is an error or a warning, else 0."""
+        """Return 1 if there is an error or a warning, otherwise 0."""
         return int(bool(self.grave))
 
     def to_json(self) -> str:

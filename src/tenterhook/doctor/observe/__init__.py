@@ -1,1 +1,1 @@
-"""Hold an exam's observations of hooks, models and the program. The rules derive findings from these observations."""
+"""Store an exam's observations about hooks, models and the program. The rules derive findings from them."""

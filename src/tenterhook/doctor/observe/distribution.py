@@ -29,18 +29,18 @@ _READS = ("item", "tolist", "__float__", "__int__", "__bool__")
 
 @dataclass(slots=True)
 class Replica:
-    """Describe one DDP module and the parameters that it had when it was created."""
+    """A DDP module, and the parameters that it had when it was created."""
 
     ddp: weakref.ref[nn.Module]
     parameters: frozenset[int]
     modules: frozenset[int]
-    #: where the program created the module, or None if the exam was not open then
+    #: where the program created the module; None if the program created the module before the exam
     place: str | None
     ranks: int
     ignored: frozenset[str]
     #: ids of the parameters that were frozen when the DDP module was created
     frozen: frozenset[int]
-    #: parameters whose gradient DDP does not reduce, by name; the value is "unfrozen" or "added"
+    #: by name of a parameter whose gradient DDP does not reduce: the reason, "unfrozen" or "added"
     strangers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -69,7 +69,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Describe a Python number that the program read from a partial DTensor, in which each rank holds one summand."""
+    """A Python number that the program read from a partial DTensor, of which each rank holds only one summand."""
 
     place: str
     how: str
@@ -80,7 +80,7 @@ class Read:
 
 
 class Distribution:
-    """Collect one exam's observations of DDP, FSDP2 and DTensor."""
+    """The facts that one exam has observed about DDP, FSDP2 and DTensor."""
 
     def __init__(self) -> None:
         self.replicas: list[Replica] = []
@@ -92,12 +92,12 @@ class Distribution:
         self._undo: ExitStack | None = None
 
     def begin(self, modules: list[nn.Module], undo: ExitStack) -> None:
-        """Find the existing DDP modules, and store `undo` for the patches that `look` makes later."""
+        """Find the existing DDP modules, and store `undo`, which will revert the patches that `look` makes."""
         self._undo = undo
         self.replicas = [Replica.of(m, None) for m in modules if isinstance(m, nn.parallel.DistributedDataParallel)]
 
     def look(self) -> None:
-        """Patch DTensor once a process group exists. This runs before each backward pass and each registration."""
+        """Patch DTensor if a process group exists. `look` runs before each backward pass and each registration."""
         if self.board is not None or self._undo is None or not dist.is_available() or not dist.is_initialized():
             return
         if dist.get_world_size() == 1 or dist.get_backend() == "fake":
@@ -147,7 +147,7 @@ class Distribution:
         return found if found is not None and found() is not None else None
 
     def kind(self, owner: Owner) -> str | None:
-        """Return how the owner of a hook is distributed over ranks, or None if it is not."""
+        """Return how the owner of a hook is distributed over ranks, or None if it is not distributed."""
         if self.board is None:
             return None
         if owner.group is not None:

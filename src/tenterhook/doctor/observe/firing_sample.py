@@ -14,15 +14,15 @@ from tenterhook.doctor.observe.timeline import Timeline
 
 @dataclass(slots=True)
 class FiringSample:
-    """Summarize what one firing received and returned."""
+    """A summary of the tensors that a hook received and returned in one firing."""
 
-    #: the norms of the received and the returned tensor
+    #: the norms of the received tensor and of the returned tensor
     given: float
     returned: float
     equal: bool
-    #: the factor by which the hook multiplied the tensor; None if the returned tensor is not a multiple
+    #: the factor by which the hook multiplied the tensor; None if the result is not a multiple of the tensor
     factor: float | None
-    #: the largest absolute element of each tensor
+    #: the largest absolute value in each tensor
     peaks: tuple[float, float]
     #: the loss scale when the hook fired
     scale: float
@@ -67,14 +67,14 @@ def _factor(a: Tensor, b: Tensor) -> float | None:
 
 
 def quotients(made: Tensor, given: Tensor) -> Tensor:
-    """Return the factors by which a sample of the elements was multiplied, with 1 for elements that were zero."""
+    """Return the factor by which each element of a sample was multiplied, or 1 if the element was zero."""
     step = max(1, given.numel() // _SAMPLE)
     a, b = (t.detach().reshape(-1)[::step] for t in (given, made))
     return torch.where(a == 0, torch.ones_like(a), b / a)
 
 
 def summary(tensor: Tensor) -> str:
-    """Return a text that is the same on two ranks if their tensors are equal."""
+    """Return a string that is the same on two ranks if their tensors are equal."""
     numbers = tensor.detach().double()
     return f"{float(numbers.sum()).hex()} {float(numbers.norm()).hex()}"
 

@@ -15,13 +15,13 @@ from tenterhook.resolve.targets import is_sharded
 
 
 def is_dtensor(value: Any) -> bool:
-    """Return True for a DTensor. The class is not imported, because no DTensor can exist before its import."""
+    """Return True for a DTensor, without importing `torch.distributed.tensor` if the program has not imported it."""
     return "torch.distributed.tensor" in sys.modules and isinstance(value, Tensor) and is_sharded(value)
 
 
 @dataclass(frozen=True, slots=True)
 class HookLabel:
-    """Identify a hook by its function, its target and the PyTorch function that registered it."""
+    """A hook's function, its target, and the PyTorch function that registered the hook."""
 
     function: str
     target: str
@@ -29,7 +29,7 @@ class HookLabel:
 
 
 class Owner:
-    """Identify the tensor, module or optimizer on which a hook is registered.
+    """The tensor, module or optimizer on which a hook is registered.
 
     A parameter is identified by its place in the model, because a weak reference would prevent
     `torch.utils.swap_tensors`.
@@ -52,7 +52,7 @@ class Owner:
         self.ref = None if placed else weakref.ref(owner)
 
     def now(self) -> Any:
-        """Return the object, or None if it was freed. For a parameter, return the tensor now in its place."""
+        """Return the object, or None if it was freed. For a parameter, return the model's current tensor."""
         if self.ref is not None:
             return self.ref()
         module = self.place.module() if self.place is not None else None
@@ -69,7 +69,7 @@ class Owner:
             return False
         now = self.now()
         if self.group is not None and isinstance(now, Tensor) and not is_dtensor(now):
-            return False  # until the backward pass, FSDP2 uses the unsharded parameter
+            return False  # FSDP2 uses the unsharded parameter until the backward pass
         return now is None or id(now) != self.id or private.implementation(now) != self.address
 
     @property

@@ -20,7 +20,7 @@ from tenterhook.doctor.observe.model_index import Caller
 from tenterhook.doctor.observe.source import Reading
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 
-#: for each hook, the maximum number of firings to compare and of kept tensors to track
+#: for each hook, the maximum number of firings to compare and the maximum number of kept tensors to track
 SAMPLES = 4
 
 
@@ -42,7 +42,7 @@ STEP = ("register_step_pre_hook", "register_step_post_hook")
 
 @dataclass(slots=True)
 class MissedBackward:
-    """Describe a backward pass in which a hook did not fire, with facts that may explain why."""
+    """A backward pass in which a hook did not fire, and facts that may explain why."""
 
     #: how the program started the backward pass: `backward`, `backward(inputs=...)` or `autograd.grad`
     backward: str
@@ -60,13 +60,13 @@ class MissedBackward:
     used: bool = False
     #: True if the forward pass ran before the hook was registered
     late: bool = False
-    #: the class name of another model of the same class, if that model ran instead of the hooked one
+    #: the class name of the hooked model, if another model of the same class ran instead
     other: str | None = None
 
 
 @dataclass(slots=True)
 class Calls:
-    """Count the calls to one module."""
+    """The number of calls to one module, and facts that were observed in these calls."""
 
     count: int = 0
     without_grad: int = 0
@@ -85,9 +85,9 @@ class Calls:
 
 @dataclass(slots=True)
 class FiringLog:
-    """List the hooks that fired since the last step, and the hooks that have not fired yet."""
+    """The hooks that have fired since the last step, and the hooks that have not fired yet."""
 
-    #: the `number` of each hook that fired since the last step
+    #: the `number` of each hook that has fired since the last step
     since_step: set[int] = field(default_factory=set)
     #: hooks that have not fired yet, by `number`; later backward passes may show why
     waiting: dict[int, HookRecord] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class FiringLog:
 
 @dataclass(slots=True, eq=False)
 class HookRecord:
-    """Record the identity of a hook, and the exam's observations of the hook."""
+    """A raw hook, and everything that the exam has observed about the hook."""
 
     #: the index among the hooks of the exam
     number: int
@@ -108,16 +108,16 @@ class HookRecord:
     owner: Owner
     born: Moment
     reading: Reading | None
-    #: the ids of the function and of its code
+    #: the id of the function and the id of its code object
     identity: tuple[int, int]
     timeline: Timeline
     firings: FiringLog
     distribution: Distribution
     label: HookLabel
-    #: the code of the plain function inside partials, methods and callable objects
+    #: the code object of the plain function inside a partial, a method or a callable object
     code: CodeType | None = None
     handle: Any = None
-    #: the name of the closure variable or default that refers to the hooked tensor
+    #: the name of the closure variable or default argument that refers to the hooked tensor
     holder: str | None = None
     #: True if the function has a closure or defaults, so another function with the same code may behave differently
     bound: bool = False
@@ -129,7 +129,7 @@ class HookRecord:
     spread: str | None = None
     #: the factors by which the first firing multiplied a sample of the gradient, before DDP reduced the gradient
     factors: Tensor | None = None
-    #: firings whose factors differed from those of the first firing
+    #: firings whose factors differed from the factors of the first firing
     uneven: int = 0
     #: firings that set the gradient to None
     dropped: int = 0
@@ -149,9 +149,9 @@ class HookRecord:
     nones: int = 0
     #: firings in which the gradients of all inputs were None
     without_input: int = 0
-    #: firings in which the leaf already had a nonzero .grad, to which the gradient is added
+    #: firings in which the leaf already had a nonzero .grad, so the new gradient was added to it
     accumulating: int = 0
-    #: accumulating firings since .grad was last zero or None, and accumulating firings whose sum a step has used
+    #: accumulating firings since .grad was last zero or None, and accumulating firings included in a step
     adding: int = 0
     summed: int = 0
     #: firings after the hook was removed
@@ -161,32 +161,32 @@ class HookRecord:
     most_in_backward: int = 0
     #: the values of create_graph in the backward passes in which the hook fired
     graphs: set[bool] = field(default_factory=set)
-    #: True if the tensor was modified in place after the registration and before a firing
+    #: True if the tensor was modified in place between the registration and a firing
     rebased: bool = False
-    #: tensors that the hook received and may have kept, and when it received them
+    #: tensors that the hook received and may have kept, each with the time at which the hook received it
     kept: list[tuple[Moment, weakref.ref[Tensor]]] = field(default_factory=list)
-    #: gradients to which the hook kept a reference, with the version counter at that time
+    #: gradients to which the hook kept a reference, each with its version counter at that time
     aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
 
     #: backward passes in which the hook did not fire
     missed_backwards: list[MissedBackward] = field(default_factory=list)
-    #: the calls to the owner's module, if they are counted
+    #: the calls to the hooked module, or to the module that owns the hooked parameter; None if calls are not counted
     calls: Calls | None = None
-    #: graph nodes of returned tensors that a checkpoint may recompute, with the number of earlier backward passes
+    #: graph nodes of returned tensors that a checkpoint may recompute, each with the number of earlier backward passes
     checkpointed: dict[tuple[int, str], int] = field(default_factory=dict)
     #: recomputations that ran without the hook, although the original forward pass ran with it
     recomputed_without: int = 0
 
-    #: steps of an optimizer that holds the parameter
+    #: steps of optimizers that update the parameter
     reached: int = 0
-    #: steps of optimizers that do not hold the parameter
+    #: steps of optimizers that do not update the parameter
     outside: int = 0
     #: steps before which the gradient was cleared
     cleared: int = 0
     optimizers: set[str] = field(default_factory=set)
-    #: how far a step moved the elements whose gradient the hook had set to zero, and the cause
+    #: how far each step moved the elements whose gradients the hook had set to zero, and the cause
     moved: list[tuple[float, str]] = field(default_factory=list)
-    #: the factor of each norm clipping, and whether hooks had scaled all clipped gradients by the same factor
+    #: the scale factor of each gradient-norm clip, and whether hooks had scaled all clipped gradients equally
     clipped: list[tuple[float, bool]] = field(default_factory=list)
     #: the number of the last backward pass in which the hook fired, and how often the hook fired in that pass
     _in_backward: tuple[int, int] = (-1, 0)
@@ -195,7 +195,7 @@ class HookRecord:
 
     @property
     def foreign(self) -> bool:
-        """Return True if a library, and not the user's code, registered the hook."""
+        """Return True if a library registered the hook, rather than the user's code."""
         return not self.caller.users
 
     @property

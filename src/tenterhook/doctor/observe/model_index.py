@@ -1,4 +1,4 @@
-"""Find the name of any module or parameter in the process, and determine whose code called a function."""
+"""Find the name of any module or parameter in the process, and find the code that called a function."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _HERE = str(Path(__file__).parents[1])
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Describe who called a watched function."""
+    """The place in the code that called a watched function."""
 
     #: file:line of the innermost frame in the user's code, or the caller's file if no such frame is on the stack
     place: str
-    #: True if the user's code made the call itself
+    #: True if the user's code called the function directly
     users: bool
-    #: True if tenterhook made the call
+    #: True if tenterhook called the function directly
     ours: bool
     file: str
 
 
 def caller() -> Caller:
-    """Describe the caller of the watched function: the nearest frame outside the doctor."""
+    """Find the caller of the watched function: the nearest frame outside the doctor."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
@@ -51,27 +51,27 @@ def caller() -> Caller:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Locate a module or a parameter in a model."""
+    """The position that a module or a parameter has in a model."""
 
     name: str
-    #: the module, or the module that owns the parameter
+    #: the module itself, or the module that owns the parameter
     module: weakref.ref[nn.Module]
     root: weakref.ref[nn.Module]
     #: the class of the root, which is still needed after the root has been deleted
     model: type = nn.Module
-    #: the name of the parameter in its module; empty for a module
+    #: the name of the parameter in its module; empty if the place is a module
     key: str = ""
 
 
 def original_module(module: nn.Module) -> nn.Module:
-    """Return the model inside the wrappers that `torch.compile` put around it."""
+    """Return the model inside any wrappers that `torch.compile` added."""
     while isinstance(inner := private.child_modules(module).get("_orig_mod"), nn.Module):
         module = inner
     return module
 
 
 class ModelIndex:
-    """Look up modules and parameters by identity. A lookup rebuilds the index if its result is missing or outdated."""
+    """An index that finds the place of a module or parameter. A failed or outdated lookup rebuilds the index."""
 
     def __init__(self) -> None:
         self._parameters: dict[int, Place] = {}
@@ -83,7 +83,7 @@ class ModelIndex:
         """Find the modules that already exist.
 
         Call this method before hooks fire in other threads. `gc.get_objects` adds references to tuples that PyTorch is
-        still filling, which makes PyTorch fail.
+        still filling, and PyTorch fails if such a tuple has a second reference.
         """
         self._made = {id(m): weakref.ref(m) for m in gc.get_objects() if issubclass(type(m), nn.Module)}
 
@@ -128,7 +128,7 @@ class ModelIndex:
         return self._parameters.get(tensor_id)
 
     def modules(self) -> list[nn.Module]:
-        """List the modules that still exist, except TorchScript modules, which store their submodules elsewhere."""
+        """List the existing modules, except TorchScript modules, which do not store their submodules in `_modules`."""
         found = [m for ref in list(self._made.values()) if (m := ref()) is not None and "_modules" in m.__dict__]
         return [m for m in found if not isinstance(m, torch.jit.ScriptModule)]
 
@@ -138,7 +138,7 @@ class ModelIndex:
         children = ((m, c) for m in modules for c in list(private.child_modules(m).values()) if c is not None)
         inner = {id(child) for module, child in children if child is not module}
         found: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
-        # Modules that contain each other have no root above them. The module that was created first serves as the root.
+        # If modules contain each other, none of them is a root. The module that was created first serves as the root.
         for root in (*(m for m in modules if id(m) not in inner), *modules):
             if id(root) not in found[1]:
                 _walk(root, *found)
@@ -146,7 +146,7 @@ class ModelIndex:
 
 
 def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
-    """Index every module and parameter below a root under the name that `th.hook` accepts."""
+    """Index the root and every module and parameter in it, each with a name that `th.hook` accepts."""
     at, kind = weakref.ref(root), type(original_module(root))
     for name, module in walk(root, skip=torch.jit.ScriptModule):
         if id(module) in modules:

@@ -1,4 +1,4 @@
-"""Read a hook's bytecode, without running the hook, to find what it returns, discards and refers to."""
+"""Read a hook's bytecode, without running the hook, to find what the hook returns, discards and refers to."""
 
 from __future__ import annotations
 
@@ -72,23 +72,23 @@ _KEEPS = frozenset(["append", "extend", "add", "update", "put", "write", "log", 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Hold the facts that were read from a function's bytecode."""
+    """The facts that were read from a function's bytecode."""
 
     #: True if the function returns a value that is not None
     returns: bool
-    #: the variable that holds a new gradient that the function discards; "" if the gradient is not assigned to a
-    #: variable; None if no new gradient is discarded
+    #: the name of the variable for a new gradient that the function computes but discards; "" if the gradient is not
+    #: assigned to a variable; None if the function does not discard a new gradient
     lost: str | None
-    #: the called methods that synchronize with the device
+    #: the methods that the function calls and that synchronize with the device
     waits: tuple[str, ...]
     #: True if the function clamps values or computes a norm
     limits: bool
-    #: the arguments that PyTorch passes
+    #: the names of the arguments that PyTorch passes
     arguments: tuple[str, ...]
 
 
 def read(fn: Callable[..., Any]) -> Reading | None:
-    """Read a function. Return None if the function has no bytecode (for example, a builtin)."""
+    """Read a function's bytecode. Return None if the function has no bytecode (for example, a builtin)."""
     code = getattr(bare(fn), "__code__", None)
     if code is None:
         return None
@@ -102,7 +102,7 @@ def read(fn: Callable[..., Any]) -> Reading | None:
 
 @lru_cache(maxsize=1024)
 def _read(code: types.CodeType, bound: int, defaults: int, named: frozenset[str]) -> Reading:
-    """Read the code of a function whose first `bound` arguments and whose arguments in `named` are already bound.
+    """Read the code of a function in which the first `bound` arguments and the arguments in `named` are already bound.
 
     PyTorch passes the remaining arguments.
     """
@@ -128,7 +128,7 @@ class Step(NamedTuple):
 
 
 def _steps(code: types.CodeType) -> list[Step]:
-    """List the instructions, except those without meaning for the analysis."""
+    """List the instructions, except those that do not matter for the analysis."""
     found = []
     for one in dis.get_instructions(code):
         if one.opname in ("CACHE", "RESUME", "PRECALL", "NOP", "PUSH_NULL", "COPY_FREE_VARS"):

@@ -9,9 +9,9 @@ from tenterhook import torch_internals as private
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Mark a point in time."""
+    """A point in time, which is identified by three counters."""
 
-    #: the number of backward passes and of steps before this moment
+    #: the number of backward passes and the number of steps before this moment
     backwards: int
     steps: int
     #: the sequence number that autograd will give to the next node
@@ -20,7 +20,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class RunningBackward:
-    """Describe the backward pass that is running."""
+    """The backward pass that is running."""
 
     #: how the program started the backward pass: `backward`, `backward(inputs=...)` or `autograd.grad`
     entry: str
@@ -29,7 +29,7 @@ class RunningBackward:
 
 @dataclass(slots=True)
 class Timeline:
-    """Count the backward passes and steps in one exam, and track the loss scale and the current backward pass."""
+    """A counter of the backward passes and steps in one exam. It also tracks the loss scale and the current pass."""
 
     #: True while the exam is open; nothing is recorded while the exam is closed
     open: bool = False

@@ -32,13 +32,13 @@ Frame = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Recompiled:
-    """Describe a recompilation that a hook caused."""
+    """A recompilation that a hook caused."""
 
-    #: the line of the hook's code on which a guard failed
+    #: the line of the hook's code whose guard failed
     place: str
     #: the name of the recompiled frame
     frame: str
-    #: True if that frame is the hook itself
+    #: True if the recompiled frame is the hook itself
     alone: bool
     #: True if the compiler did not recompile because its limit was reached
     refused: bool
@@ -46,7 +46,7 @@ class Recompiled:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """Describe a tensor that compiled code returned and on which the program called `retain_grad`."""
+    """A tensor that compiled code returned and on which the program called `retain_grad`."""
 
     tensor: weakref.ref[Tensor]
     name: str
@@ -54,7 +54,7 @@ class Retained:
 
 
 def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that dynamo does not compile it or its callees separately. Compiled callers inline it."""
+    """Wrap a function so that dynamo compiles the function and its callees only as part of compiled callers."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -70,7 +70,7 @@ def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Compiler:
-    """Watch dynamo without importing it."""
+    """An observer that watches dynamo without importing it."""
 
     def __init__(self, hooks: list[HookRecord], timeline: Timeline) -> None:
         self._hooks = hooks
@@ -89,12 +89,12 @@ class Compiler:
         self.left_out: dict[int, list[str]] = {}
         #: by hook number, for hooks registered after a compilation: whether compiled code runs the hooked module
         self.late: dict[int, bool] = {}
-        #: by hook number: how many backward passes missed the hook before the hook was compiled
+        #: by hook number: how many backward passes did not fire the hook before the hook was compiled
         self._before: dict[int, int] = {}
-        #: number of graph breaks caused by backward hooks; dynamo does not report the modules of these hooks
+        #: number of graph breaks caused by backward hooks; dynamo does not report which modules have these hooks
         self.breaks_for_backward = 0
         self._retained: list[Retained] = []
-        #: the tensors in `_retained` that have no gradient after a backward pass
+        #: the tensors in `_retained` that still had no gradient after a backward pass
         self.emptied: list[Retained] = []
 
     # -- listening ---------------------------------------------------------------------------------------------------
@@ -132,11 +132,11 @@ class Compiler:
         self._before.setdefault(hook.number, _uses(hook))
 
     def without(self, hook: HookRecord) -> int:
-        """Count the backward passes through code compiled without the hook, if code compiled later contains it."""
+        """Count the backward passes through code compiled before the registration, if the hook was compiled later."""
         if not self.late.get(hook.number):
             return 0
         broken = hook.kind in FULL and hook.fired and self.breaks_for_backward
-        # The backward pass in which the hook fired is also in the list of missed passes.
+        # The list of missed backward passes includes the pass in which the hook fired.
         return _uses(hook) - 1 if broken else self._before.get(hook.number, 0)
 
     def _breaking(self, tell: Callable[..., None]) -> Callable[..., None]:
@@ -182,7 +182,7 @@ class Compiler:
                 self.recompiled.setdefault(hook.number, []).append(again)
 
     def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[HookRecord, bool]]:
-        """Yield each hook whose code is on a stack, and whether the hook is the outermost frame."""
+        """Yield each hook whose code is on the stack, and True if the hook is the outermost frame."""
         start = next((n for n, frame in enumerate(frames) if _is_stand_in(frame)), -1) + 1
         if start >= len(frames):
             return
@@ -209,12 +209,12 @@ class Compiler:
         return [(one, t) for one, t in alive if t.grad_fn in nodes()] if alive else []
 
     def gone_through(self, waited: list[tuple[Retained, Tensor]]) -> None:
-        """Record the tensors that have no gradient after the backward pass."""
+        """Record the retained tensors that still have no gradient after the backward pass."""
         self.emptied += [one for one, tensor in waited if tensor.grad is None]
 
 
 def _uses(hook: HookRecord) -> int:
-    """Count the backward passes that used the module after the hook was registered but did not fire the hook."""
+    """Count the backward passes that used the module but did not fire the hook, although it was registered in time."""
     return sum(meeting.used and not meeting.late for meeting in hook.missed_backwards)
 
 

@@ -1,4 +1,4 @@
-"""Record the backward passes, steps, clippings and loss scales in an exam, and what they mean for each hook."""
+"""Record the backward passes, steps, gradient clips and loss scales in an exam, and how they affect each hook."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ MOST_NODES = 200_000
 
 @dataclass(slots=True)
 class Graph:
-    """Describe the autograd graph of a loss."""
+    """The part of an autograd graph that was visited from the outputs of a backward pass."""
 
     nodes: set[Any]
     #: by leaf id: the sequence number of the last node that uses the leaf
     leaves: dict[int, int]
     #: the highest sequence number in the graph
     latest: int = -1
-    #: False if the graph has too many nodes to visit all of them
+    #: False if the graph is too large to visit every node
     whole: bool = True
 
 
@@ -75,7 +75,7 @@ def walk(outputs: Iterable[Any]) -> Graph:
 
 
 class ProgramEvents:
-    """Record what the program does while an exam is open.
+    """A recorder that observes what the program does while an exam is open.
 
     Methods such as `clipping` wrap a PyTorch function. `Recording` replaces the function with the wrapper.
     """
@@ -96,15 +96,15 @@ class ProgramEvents:
         self._stepped = False
         #: places in the code that clipped gradients although no parameter had a gradient
         self.empty_clips: list[str] = []
-        #: places in the code that used a reentrant checkpoint without an input that requires grad
+        #: places in the code that used a reentrant checkpoint without an input that requires a gradient
         self.blind_checkpoints: list[str] = []
         #: ids of parameters that `functional_call` replaced
         self.functional: set[int] = set()
         #: calls to modules with backward hooks
         self.calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
-        #: calls to modules with hooked parameters, counted until all those hooks have fired
+        #: calls to modules with hooked parameters, counted until no hook is waiting for its first firing
         self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
-        #: the function that stops counting calls in `_uses`, or None if no calls are counted
+        #: the function that stops the counting in `_uses`, or None if calls are not being counted
         self.look_away: Callable[[], None] | None = None
         #: hooks that were removed although a checkpoint may still recompute their forward pass
         self.missed: list[HookRecord] = []
@@ -118,7 +118,7 @@ class ProgramEvents:
     def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             outer = self.timeline.running
-            # Skip backward passes inside a counted one (reentrant checkpoints) and those that the compiler only traces.
+            # Skip a backward pass inside another one (a reentrant checkpoint), and a pass that is only being traced.
             if outer is not None or dynamo.is_tracing():
                 return run(outputs, *args, **kwargs)
             self.places.note_thread()
@@ -193,7 +193,7 @@ class ProgramEvents:
         return MissedBackward(entry, inside or not graph.whole, True, owner.leaf and not now.requires_grad)
 
     def _other(self, hook: HookRecord, graph: Graph) -> str | None:
-        """Return the class name of the hooked model if another model of the same class ran instead, or None."""
+        """Return the name of the hooked model's class if another model of that class ran instead, otherwise None."""
         mine = hook.owner.place
         if mine is None or (hook.calls is not None and hook.calls.count):
             return None
@@ -370,7 +370,7 @@ def _shapes(root: nn.Module | None) -> dict[str, Any]:
 
 
 def mover(group: dict[str, Any]) -> str:
-    """Describe what moves a parameter whose gradient is zero."""
+    """Describe why the optimizer moves a parameter whose gradient is zero."""
     causes = []
     if group.get("weight_decay"):
         causes.append(f"weight_decay={group['weight_decay']}")

@@ -25,7 +25,7 @@ FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, pa
 
 
 class HookProxy:
-    """Call a hook's function, and record each call. A proxy can be copied and pickled like its function."""
+    """A wrapper that records each call to a hook's function. It can be copied and pickled like the function."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class HookProxy:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """Return the class of a callable object, because a program may search the hooks for objects of that class."""
+        """Return the class of a wrapped callable object, because a program may search its hooks for that class."""
         return HookProxy if isinstance(self.fn, FUNCTIONS) else type(self.fn)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -64,7 +64,7 @@ class HookProxy:
             dynamo.swap_compiler(compiler)
 
     def go_in(self) -> None:
-        """Record that the hook is traced into compiled code, by dynamo or by an export."""
+        """Record that dynamo or an export traces the hook into compiled code."""
         traced.add(self.record.serial)
         self.on_compiled(self.record)
 
@@ -81,7 +81,7 @@ class HookProxy:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if isinstance(self.fn, types.FunctionType | types.BuiltinFunctionType):
-            return copy.copy, (self.fn,)  # copying a function returns the function itself
+            return copy.copy, (self.fn,)  # copy.copy returns a function itself, not a copy
         return self.fn.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
@@ -90,7 +90,7 @@ class HookProxy:
         return getattr(self.fn, name)
 
     def __eq__(self, other: object) -> bool:
-        """Compare the wrapped functions, because a program may search the hooks for its own function."""
+        """Compare the wrapped functions, because a program may search its hooks for its own function."""
         return bool(self.fn == (other.fn if type(other) is HookProxy else other))
 
     def __hash__(self) -> int:
@@ -105,7 +105,7 @@ traced: set[int] = set()
 
 
 def _going_in(trace: Any) -> None:
-    """Record a hook at compile time. This adds no guard on the hook and no code to the compiled frame."""
+    """Record a hook at compile time, without adding a guard on the hook or code to the compiled frame."""
     dynamo.traced_local(trace, "self").go_in()
 
 
@@ -122,7 +122,7 @@ def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., 
     return call
 
 
-# If dynamo compiles a hook as a separate frame, that frame must belong to the function and not to the proxy.
+# If dynamo compiles a hook as a separate frame, that frame must belong to the function, not to the proxy.
 dynamo.never_compile_itself(HookProxy.__call__.__code__)
 
 

@@ -39,7 +39,7 @@ from tenterhook.rig import Rig
 from tenterhook.torch_internals import compiler as dynamo
 from tenterhook.torch_internals.code_owner import is_users
 
-#: the register functions that are watched, by class
+#: for each class, the register functions that are watched
 WATCHED: dict[Any, tuple[str, ...]] = {
     Tensor: ("register_hook", "register_post_accumulate_grad_hook"),
     nn.Module: (
@@ -81,13 +81,13 @@ GLOBAL = {
 READ_NO_LEAF = "The .grad attribute of a Tensor that is not a leaf"
 
 
-#: a part of PyTorch's warning about global module hooks and torch.compile
+#: part of PyTorch's warning about global module hooks and torch.compile
 FIRES_TWICE = "this will cause the hooks to fire an extra time for the `OptimizedModule`"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Describe a registration that PyTorch refused."""
+    """A registration that PyTorch refused."""
 
     kind: str
     target: str
@@ -99,7 +99,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Describe the error that ended an exam's block."""
+    """The error that ended an exam's block."""
 
     error: BaseException
     text: str
@@ -108,14 +108,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """Stand in for the handle of a hook that was registered before the exam."""
+    """A substitute for the handle of a hook that was registered before the exam."""
 
     id: int
     hooks_dict_ref: weakref.ref[Any]
 
 
 class Recording:
-    """Watch every hook that is registered while the recording is open, and keep a record of each in `hooks`."""
+    """A context manager that watches every hook registered in its block and records each hook in `hooks`."""
 
     def __init__(self, model: nn.Module | None = None) -> None:
         #: the place in the code that created the exam; the ranks use it to match their exams
@@ -123,7 +123,7 @@ class Recording:
         self._model = weakref.ref(model) if model is not None else None
         self.places = ModelIndex()
         self.events = ProgramEvents(self.places)
-        #: each rig with the place where it was attached
+        #: each rig, with the place in the code that attached it
         self.rigs: list[tuple[Rig, str]] = []
         self.refusals: list[Refusal] = []
         self.failure: Failure | None = None
@@ -133,10 +133,10 @@ class Recording:
         self.wrapped_calls: list[str] = []
         #: places in the code that loaded pickled handles
         self.loaded_handles: list[str] = []
-        #: hooks on every module or optimizer, as (register function, caller)
+        #: hooks that apply to every module or every optimizer, as (register function, caller)
         self.everywhere: list[tuple[str, Caller]] = []
         self._global_handles: list[Any] = []
-        #: indices of the hooks in `everywhere` that were registered during a call in `wrapped_calls`
+        #: indices in `everywhere` of the hooks that were active during a call in `wrapped_calls`
         self.fired_around: set[int] = set()
         #: files of the user's code that register hooks
         self.files: set[str] = set()
@@ -206,7 +206,7 @@ class Recording:
         self.events.compiler.collect()
 
     def _restore(self) -> None:
-        """Restore every PyTorch function, and drop the error, because its frames keep tensors alive."""
+        """Restore every PyTorch function, and drop the error, because its traceback keeps tensors alive."""
         self._undo.close()
         self.failure = None if self.failure is None else Failure(Exception(), self.failure.text, self.failure.place)
 
@@ -217,7 +217,7 @@ class Recording:
         self.events.compiler.close()
         if self.events.look_away is not None:
             self.events.look_away()
-        for module in self.places.modules():  # copies of modules have copies of the proxies
+        for module in self.places.modules():  # a copied module contains copied proxies
             for slot in private.MODULE_SLOTS:
                 hooks = private.hooks_in(module, slot)
                 hooks.update({id: fn.without(timeline) for id, fn in hooks.items() if type(fn) is HookProxy})

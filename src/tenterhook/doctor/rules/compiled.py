@@ -14,7 +14,7 @@ from tenterhook.doctor.rules.never_fired import compile_again, expression_of
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 from tenterhook.rig.compiled.graph_cache import Cost
 
-#: the doctor reports recompilations if one hook caused at least this many; toggling a flag causes only two
+#: the minimum number of recompilations by one hook that the doctor reports; toggling a flag causes only two
 HABIT = 3
 
 FIRST = "rig = th.attach(model, plan, optimizer=optimizer)  # before the first call, so nothing is compiled twice"
@@ -184,7 +184,7 @@ def limit_reached(seen: Recording) -> Iterator[Finding]:
 
 
 def of_the_program(seen: Recording) -> Iterator[Finding]:
-    """Find problems in a compiled program that cannot be attributed to one recorded hook."""
+    """Find the problems in a compiled program that cannot be attributed to a single recorded hook."""
     for one in seen.events.compiler.emptied:
         about = Subject(target=one.name, by="retain_grad", place=one.caller.place, minor=not one.caller.users)
         yield from found(gradient_not_kept(about))

@@ -24,7 +24,7 @@ def on_some_ranks(hook: HookRecord, diff: RankDiff) -> Words | None:
         + ("affects training on all ranks" if acts else "only observes")
         + f" and fired {plural(hook.fired, 'time')}",
         f"target.{hook.kind}(fn)  # on every rank; to log on one rank, check dist.get_rank() in fn",
-        # The stages of a pipeline are different programs, so their hooks may differ.
+        # The stages of a pipeline run different code, so their hooks may differ.
         as_note=not acts or "torch.distributed.pipelining" in sys.modules,
     )
 
@@ -107,7 +107,7 @@ def not_reduced(about: Subject, strangers: dict[str, str]) -> Words:
 
 
 def across_ranks(seen: Recording, diff: RankDiff | None) -> Iterator[Finding]:
-    """Find parameters with unreduced gradients, hooks that only some ranks have, and partly read DTensor results."""
+    """Find unreduced gradients, hooks that only some ranks have, and numbers read from partial DTensors."""
     for replica in seen.events.spread.replicas:
         if replica.strangers:
             about = Subject(target=next(iter(replica.strangers)), place=replica.place)

@@ -54,8 +54,8 @@ from tenterhook.errors import (
     TenterhookError,
 )
 
-#: pattern for the text of a PyTorch error, the rule that explains the error, and the remedy; `layer` in a selector
-#: stands for the hook's target
+#: for each PyTorch error: a pattern that matches its text, the rule that explains it, and the remedy; `layer` in a
+#: selector stands for the hook's target
 _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
     (
         r"BackwardHookFunction.* is a view and is being modified inplace|modified inplace.*BackwardHook",
@@ -158,14 +158,14 @@ _SIGNATURES = {
 }
 
 
-#: for each rule, the register functions of the hooks to which the rule can apply
+#: for each rule, the register functions whose hooks the rule can explain
 _INVOLVED: dict[Rule[...], tuple[str, ...]] = {
     excludes_in_place: BACKWARD,
     torch_func: BACKWARD,
     not_compilable: (*FORWARD, *BACKWARD),
 }
 
-#: for each class of tenterhook errors, the rule that reports it; the first matching class applies
+#: for each tenterhook error class, the rule that reports it; the first matching class applies
 _OURS: tuple[tuple[type[TenterhookError], Rule[...]], ...] = (
     (DormantError, frozen_target),
     (ActionError, wrong_plan),

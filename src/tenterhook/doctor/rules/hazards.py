@@ -10,7 +10,7 @@ from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, Hoo
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, quoting, rule
 
-#: the doctor reports retained graphs and kept values if they occur in at least this many backward passes
+#: the minimum number of backward passes with retained graphs or kept values that the doctor reports
 HABIT = 3
 
 excludes_in_place = quoting("TH508")
@@ -158,7 +158,7 @@ def took_the_place_of_another(hook: HookRecord) -> Words | None:
 
 
 def leaks(seen: Recording) -> Iterator[Finding]:
-    """Find the tensors that hooks keep alive, separately for each line that registered hooks."""
+    """Find the tensors that hooks keep alive, grouped by the line that registered the hooks."""
     groups: dict[str, list[HookRecord]] = {}
     for hook in seen.hooks:
         groups.setdefault(hook.caller.place, []).append(hook)

@@ -265,7 +265,7 @@ def no_backward(hook: HookRecord) -> Words:
 
 @rule("TH215")
 def not_due(about: SilentSites | Subject, why: str, steps: int = 0) -> Words:
-    """Report a rig's hook that was not due. `why` is the reason that the sites recorded, or the hook's schedule."""
+    """Report a rig's hook that was not due. `why` is the reason in the sites' records, or the hook's schedule."""
     if isinstance(about, SilentSites):
         return Words(f"{about.evidence}; {why}", 'th.When(phase="any")')
     return Words(
@@ -275,7 +275,7 @@ def not_due(about: SilentSites | Subject, why: str, steps: int = 0) -> Words:
 
 @rule("TH216")
 def gradient_was_none(about: HookRecord | SilentSites, why: str = "") -> Words:
-    """Report a None gradient. `why` is the error that a raw hook raised, or the reason that a site recorded."""
+    """Report a None gradient. `why` is the error that a raw hook raised, or the reason in a site's record."""
     if isinstance(about, SilentSites):
         return Words(
             f"{about.evidence}; {why}",
@@ -324,7 +324,7 @@ def called_functionally(hook: HookRecord, functional: set[int]) -> Words | None:
 torch_func = quoting("TH219")
 not_compilable = quoting("TH221")
 
-#: rules whose findings are only notes if other hooks that the same line registered fired; a line that hooks many
+#: rules whose findings are only notes if another hook from the same line fired, because a line that hooks many
 #: targets may hook targets that this run does not use
 OF_ONE_AMONG_MANY = (
     registered_too_late,

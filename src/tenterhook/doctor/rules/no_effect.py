@@ -28,7 +28,7 @@ def returned_nothing(
 ) -> Words | None:
     """Find a function that computes a new value but returns None.
 
-    For a rig's hook, `reading` describes the source code of the function.
+    For a rig's hook, `reading` describes the bytecode of the function.
     """
     if isinstance(about, Subject):
         if reading is None or reading.lost is None:
@@ -70,7 +70,7 @@ def returned_what_it_was_given(about: HookRecord | Subject, fired: int = 0) -> W
 
 @rule("TH303")
 def changes_the_layers_before(hook: HookRecord) -> Words | None:
-    """Find a backward hook that changes the gradients of the preceding layers but not of the module's parameters."""
+    """Find a backward hook that changes the gradients of preceding layers but not those of the module's parameters."""
     module = hook.owner.now()
     if hook.kind != BACKWARD[1] or not hook.changed or not isinstance(module, nn.Module):
         return None
@@ -146,7 +146,7 @@ def _constant_factor(hook: HookRecord) -> float | None:
 
 
 def _clipped_again(hook: HookRecord) -> float | None:
-    """Return the factor that norm clipping last applied, if every clipping cancelled the factor of the hooks."""
+    """Return the factor of the last gradient-norm clip if every clip cancelled the hooks' scaling, otherwise None."""
     clips = [factor for factor, alike in hook.clipped if alike]
     taken_out = hook.clipped and len(clips) == len(hook.clipped) and max(clips) < 1
     return clips[-1] if taken_out else None
@@ -167,7 +167,7 @@ def grad_of_no_leaf(hook: HookRecord, place: str) -> Words:
 def cleared_before_the_step(hook: HookRecord, *, by_itself: bool = False) -> Words | None:
     """Find a gradient that was cleared before the optimizer step.
 
-    If `by_itself` is true, the hook itself set the gradient to None before DDP reduced it.
+    If `by_itself` is true, the hook itself set `.grad` to None before DDP reduced the gradient.
     """
     if by_itself:
         return Words(

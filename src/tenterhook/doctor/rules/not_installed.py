@@ -1,4 +1,4 @@
-"""Implement the TH1xx rules: a hook was not installed, or not in the intended place."""
+"""Implement the TH1xx rules: a hook was not installed, or was installed in the wrong place."""
 
 from __future__ import annotations
 

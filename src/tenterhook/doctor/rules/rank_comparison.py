@@ -19,18 +19,18 @@ _compared: dict[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class RankDiff:
-    """Describe a rank whose hooks differ from the hooks on this rank."""
+    """A rank whose hooks differ from the hooks of this rank."""
 
     here: int
     by: int
-    #: source lines that registered hooks on the other rank
+    #: the source lines that registered hooks on the other rank
     lines: frozenset[str]
-    #: for each source line, summaries of the parameters that its hooks changed, taken after the change
+    #: for each source line, summaries of the parameters after the hooks of that line changed them
     drifts: dict[str, list[str]]
 
 
 def compared(exam: Recording) -> RankDiff | None:
-    """Return how another rank differs from this one, or None if all ranks agree or cannot be compared."""
+    """Return a rank whose hooks differ from those of this rank, or None if the ranks agree or cannot be compared."""
     board = exam.events.spread.board
     if board is None or exam.failure is not None:
         return None
@@ -45,11 +45,11 @@ def compared(exam: Recording) -> RankDiff | None:
 
 
 def line_of(hook: HookRecord) -> str:
-    """Return a name for the line that registered a hook. It omits the folder, which may differ between machines."""
+    """Return a name for the line that registered a hook, without the folder, which may differ between machines."""
     return f"{hook.kind} {os.path.basename(hook.caller.place)}"
 
 
 def drift_of(hook: HookRecord, hooks: list[HookRecord]) -> list[str]:
-    """List the parameter changes made by all hooks that were registered by the same line as `hook`."""
+    """List the parameter changes made by all hooks from the line that registered `hook`."""
     line = line_of(hook)
     return [one.drift for one in hooks if one.drifted and line_of(one) == line]

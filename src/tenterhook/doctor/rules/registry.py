@@ -14,12 +14,12 @@ A = TypeVar("A", bound="About")
 
 
 class Subject(NamedTuple):
-    """Identify the hook or the source line that a finding refers to."""
+    """The hook or the source line that a finding refers to."""
 
     hook: str | None = None
     target: str | None = None
     point: str | None = None
-    #: PyTorch function that registered a raw hook
+    #: the PyTorch function that registered a raw hook
     by: str | None = None
     place: str | None = None
     #: True if the finding is only a note, because the hook belongs to a library or the program caught the error
@@ -27,7 +27,7 @@ class Subject(NamedTuple):
 
 
 class SilentSites(NamedTuple):
-    """Describe the sites where a rig's hook was due but did not fire."""
+    """The sites where a rig's hook was due but did not fire."""
 
     first: Site
     silent: int
@@ -46,12 +46,12 @@ class SilentSites(NamedTuple):
         return self.silent < self.targets
 
 
-#: first argument of a rule: a raw hook, the silent sites of a rig's hook, or the finding's subject itself
+#: the first argument of a rule: a raw hook, the silent sites of a rig's hook, or the finding's subject itself
 About = HookRecord | SilentSites | Subject
 
 
 class Words(NamedTuple):
-    """Store the evidence and the remedy of one finding."""
+    """The evidence and the remedy that one finding reports."""
 
     evidence: str
     #: an instruction, or code to copy; a multi-line remedy is always Python code
@@ -64,7 +64,7 @@ RULES: dict[str, Rule[...]] = {}
 
 
 class Rule(Generic[P]):
-    """Produce the findings for one code."""
+    """A rule that produces the findings for one code."""
 
     def __init__(self, code: str, words: Callable[P, Words | None]) -> None:
         if code not in CODES:
@@ -76,7 +76,7 @@ class Rule(Generic[P]):
         RULES[code] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Finding | None:
-        """Return a finding if the rule detects its problem, else None."""
+        """Return a finding if the rule detects its problem, otherwise None."""
         words = self.words(*args, **kwargs)
         about = args[0]
         assert isinstance(about, HookRecord | SilentSites | Subject)

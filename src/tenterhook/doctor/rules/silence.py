@@ -1,4 +1,4 @@
-"""Find out why a hook never fired: check the possible reasons for its kind of hook until one applies."""
+"""Find out why a hook never fired: for its kind of hook, check each possible reason until one applies."""
 
 from __future__ import annotations
 

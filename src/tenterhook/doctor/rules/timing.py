@@ -14,7 +14,7 @@ from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 
 @rule("TH401")
 def acts_on_each_backward(hook: HookRecord) -> Words | None:
-    """Find a hook that limits the gradient of each backward pass, but not the sum that the optimizer uses."""
+    """Find a hook that limits the gradient of each backward pass, but not the accumulated gradient of the step."""
     used = hook.summed if hook.reached else hook.accumulating
     if not used or not hook.changed or not hook.owner.leaf or not limits(hook) or _in_both_passes(hook):
         return None
@@ -150,7 +150,7 @@ def repeated(seen: Recording) -> Iterator[Finding]:
 
 
 def _alike(seen: Recording) -> list[list[HookRecord]]:
-    """Group the hooks on each target by function, and also by code object and registering line."""
+    """Group the hooks on each target by function, and again by code object and by the line that registered them."""
     groups: dict[tuple[object, ...], list[HookRecord]] = {}
     for hook in seen.hooks:
         now = hook.owner.now()
