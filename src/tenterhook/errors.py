@@ -32,7 +32,7 @@ MAX_FACT, MAX_REMEDY = 4000, 600
 
 
 class Place(TypedDict, total=False):
-    """Hold the keyword arguments that locate an error and give its remedy."""
+    """The keyword arguments that locate an error and give its remedy."""
 
     hook: str | None
     target: str | None
@@ -263,9 +263,9 @@ class MismatchError(StateError):
 
 
 def brief(text: str, max_length: int = 200) -> str:
-    """Shorten a text to at most `max_length` characters, and escape nonprintable characters.
+    """Shorten text to at most `max_length` characters, and escape nonprintable characters.
 
-    Texts from files or other programs may be very long or contain terminal control codes.
+    Text from files or other programs may be very long or contain terminal control codes.
     """
     if len(text) > max_length:
         text = f"{text[: max_length - 3]}..."

@@ -13,7 +13,7 @@ MOST = 12
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Hold the title, column names, rows and footer of a table."""
+    """A table that has a title, column names, rows and a footer."""
 
     title: str
     head: Sequence[str]

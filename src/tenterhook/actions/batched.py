@@ -1,7 +1,7 @@
 """Measure many tensors at once.
 
-Small tensors are copied into the rows of one buffer. Large tensors are read in place. `attach` chooses the layout, and
-decides whether to compile the reduction, based on the shapes.
+Small tensors are copied into the rows of one buffer. Large tensors are read in place. Based on the shapes, `attach`
+chooses the layout and decides whether to compile the reduction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from tenterhook.actions.row_measures import CACHED_ROWS, ROW_WIDTH, RowMeasure
 from tenterhook.torch_internals import foreach_copy_, foreach_norm, foreach_zero_
 
-#: a tensor with at least this many elements is read in place and not copied
+#: a tensor with at least this many elements is read in place instead of being copied
 READ_IN_PLACE_FROM = 2**18
 #: maximum number of elements that are copied into the buffer before they are reduced
 PACK_ELEMENTS = 2**20
@@ -28,7 +28,7 @@ CLEAR_ALL_FROM = 256
 
 
 class TensorSpec(NamedTuple):
-    """Describe the shape, dtype and device that a site's tensor must have."""
+    """The shape, dtype and device that a site's tensor must have."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -53,7 +53,7 @@ class TensorSpec(NamedTuple):
 
 
 class BatchMeasure(Protocol):
-    """Measure the tensors of all sites of a hook at once."""
+    """An object that measures the tensors of all sites of a hook at once."""
 
     engine: str
 
@@ -63,12 +63,13 @@ class BatchMeasure(Protocol):
     def __call__(self, tensors: Sequence[Tensor | None], values: Sequence[Tensor | None] = ()) -> dict[str, Tensor]:
         """Return partial results in double precision, one row for each site.
 
-        The row of a site whose tensor is None is undefined. `values` are the parameters, for actions that need them.
+        The row of a site whose tensor is None is undefined. `values` contains the parameters, for actions that need
+        them.
         """
 
 
 class Piece(NamedTuple):
-    """Describe a part of a site's tensor that is copied: its first element, and the number of rows that it fills."""
+    """A part of a site's tensor that is copied, with its first element and the number of rows that it fills."""
 
     site: int
     start: int
@@ -77,7 +78,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Pack:
-    """Hold the pieces of tensors that are copied into the buffer in one operation."""
+    """The pieces of tensors that are copied into the buffer in one operation."""
 
     pieces: list[Piece]
     #: for each piece, the part of the buffer that it is copied to
@@ -91,7 +92,7 @@ class Pack:
 
 @dataclass(slots=True)
 class Group:
-    """Describe the layout of the tensors that are on one device and are summed in the same dtype."""
+    """The layout of the tensors that are on one device and are summed in the same dtype."""
 
     device: torch.device
     sites: list[int]
@@ -104,7 +105,7 @@ class Group:
 
 
 class PackedMeasure:
-    """Apply a row measure to many sites, whose tensors are packed into rows."""
+    """A measure that applies a row measure to many sites, whose tensors are packed into rows."""
 
     def __init__(self, measure: RowMeasure, specs: Sequence[TensorSpec]) -> None:
         self.specs = tuple(specs)
@@ -217,7 +218,7 @@ class PackedMeasure:
 
 
 class ForeachNorms:
-    """Measure only norms, with one call to PyTorch's foreach norm operation for all tensors."""
+    """A measure that computes only norms, with one call to PyTorch's foreach norm operation for all tensors."""
 
     engine = "foreach"
 

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 class StepCounter(Protocol):
-    """Expose the number of the current step to an action."""
+    """An object that provides the number of the current step."""
 
     step: int
 
 
 @runtime_checkable
 class OnDevice(Protocol):
-    """Describe a state that has a device, as the state of a rig does."""
+    """A state that has a device, as the state of a rig does."""
 
     device: torch.device
 
 
 class Context:
-    """Tell an action its hook, target, point and step, and give it access to state, records and random numbers.
+    """The place at which an action runs (hook, target, point and step), with its state, records and random numbers.
 
     An action receives the context as its second argument: `fn(value, ctx)`. tenterhook creates one context for each
     target of a hook when the hook is attached. `call` and `leaf` change each time the hook fires.
@@ -189,7 +189,7 @@ class Context:
 
         The state of the generator is saved in checkpoints, so a resumed run draws the same numbers. PyTorch's global
         generators are not used. At forward points, the generator is reseeded for each call, based on the target and the
-        forward pass, so that activation checkpointing draws the same numbers when it recomputes the call.
+        forward pass, so that a call draws the same numbers when activation checkpointing recomputes it.
 
         Args:
             seed: Seed of the generator. Generators with different seeds are independent.

@@ -171,7 +171,7 @@ def clip_zscore(
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 25,
     over: Over = "target",
 ) -> Tensor:
-    """Clip the norm of a gradient to `z` standard deviations above its running mean.
+    """Clip the norm of a gradient to at most `z` standard deviations above the running mean of the norm.
 
     The running mean and variance are updated with the clipped norm, unless the norm is not finite. They are saved in
     checkpoints.

@@ -22,8 +22,8 @@ from tenterhook.actions.stats import measure_norm
 def capture(x: Tensor, ctx: Context) -> None:
     """Keep a copy of the value for `rig.captured(id)`.
 
-    tenterhook keeps the copies from one step: one for each tensor of each call of the target. They are replaced when
-    the hook fires in a later step.
+    tenterhook keeps the copies from one step: one for each tensor of each call of the target. The copies are replaced
+    when the hook fires in a later step.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -112,14 +112,14 @@ def spike(
     The action trips if the norm is more than `z` standard deviations above its running mean, or if the norm is not
     finite. A trip activates hooks with `When(after_trip=...)`, and a flight recorder writes the most recent steps to a
     folder. The recorded numbers are `norm` and `score`. The score is the number of standard deviations by which the
-    norm exceeds the mean. The running mean and variance are saved in checkpoints. A norm that causes a trip does not
-    update them.
+    norm exceeds the mean. The running mean and variance are saved in checkpoints, and a norm that causes a trip does
+    not update them.
 
     Args:
         z: Highest score that does not cause a trip.
         alpha: Weight of past norms in the running mean and variance, between 0 and 1.
         warmup: Number of norms to average before a trip is possible.
-        floor: Fraction of the mean that is added to the standard deviation. If it is 0, a tiny change in an almost
+        floor: Fraction of the mean that is added to the standard deviation. If `floor` is 0, a tiny change in an almost
             constant norm may cause a trip.
 
     Returns:

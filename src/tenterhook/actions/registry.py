@@ -30,7 +30,7 @@ PARAMETER_POINTS = ("grad", "grad_accumulated", "grad_final")
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Declare one partial result of a two-phase action.
+    """A declaration of how one partial result of a two-phase action is merged.
 
     The `measure` function of the action returns partial results. tenterhook merges them over the calls of a step, over
     shards and over ranks.
@@ -62,9 +62,9 @@ class Partial:
 
 
 class Definition:
-    """Hold the code and the contract of an action.
+    """The code and the contract that define an action.
 
-    Calling the definition with parameters returns the `Action` that a plan holds.
+    Calling the definition with parameters returns an `Action` for use in a plan.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Definition:
         return self.measure is not None
 
     def convert(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert parameters to their declared types and fill in defaults; raise an ActionError for a wrong value."""
+        """Convert parameters to their declared types and fill in defaults; raise ActionError for an invalid value."""
         if self._params is None:
             return dict(params)
         try:
@@ -200,7 +200,7 @@ class Definition:
 
     @property
     def fingerprint(self) -> str:
-        """Return a digest of the code that does not depend on comments, line numbers or the docstring."""
+        """Return a digest of the code, independent of comments, line numbers and the docstring."""
         digest = hashlib.sha256()
         for fn in (self.fn, self.measure):
             if fn is not None:
@@ -227,14 +227,14 @@ def _check_state(name: str, state: Mapping[str, float] | None) -> dict[str, floa
 
 
 def plain_definition(fn: Callable[..., Any], *, at: str) -> Definition:
-    """Return a definition for a function that is not registered with `@th.action`. It is valid only at this point."""
+    """Return a definition, valid only at this point, for a function that is not registered with `@th.action`."""
     return Definition(callable_name(fn), fn, at=(at,), modifies=POINTS[at].modifies, plain=True)
 
 
 def _count_positional(fn: Callable[..., Any], name: str) -> int:
     """Return 1 for fn(value) and 2 for fn(value, ctx).
 
-    Raise an ActionError for any other signature. Otherwise, the call would fail later, during a backward pass.
+    Raise an ActionError for any other signature. Without this check, the call would fail later, during a backward pass.
     """
     try:
         parameters = list(inspect.signature(fn).parameters.values())
@@ -266,7 +266,7 @@ def _digest_callable(digest: Any, fn: Callable[..., Any]) -> None:
 
 
 def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
-    """Add a code object to the digest, without its docstring, which Python stores as the first constant."""
+    """Add a code object to the digest, except for its docstring, which Python stores as the first constant."""
     digest.update(code.co_code)
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     digest.update(repr((code.co_names, arguments, code.co_freevars)).encode())
@@ -278,7 +278,7 @@ def _digest_code(digest: Any, code: CodeType, doc: str | None = None) -> None:
 
 
 def _stable_text(value: Any) -> str:
-    """Return a text that represents a constant identically in every process: without addresses, with sorted sets."""
+    """Return text that represents a constant identically in every process: without addresses, with sorted sets."""
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(_stable_text, value)))}}}"
     if isinstance(value, tuple | list):
@@ -289,7 +289,7 @@ def _stable_text(value: Any) -> str:
 
 
 class Registry:
-    """Map names to actions.
+    """A collection of actions, each registered under a name.
 
     Every registry also provides the built-in actions. By default, `@th.action` adds an action to the registry of the
     process. To keep actions separate, for example in tests, pass your own registry to `@th.action(registry=...)` and to
@@ -397,8 +397,8 @@ def action(
     """Register a function as an action under a name that plans and checkpoints can refer to.
 
     The function is `fn(value)` or `fn(value, ctx)`, where `ctx` is a `Context`. Parameters of the action must be
-    keyword-only and have type annotations. A parameter of type `Tensor` is passed by name: the plan holds the name, and
-    `th.attach(tensors=...)` supplies the tensor.
+    keyword-only and have type annotations. A parameter of type `Tensor` is passed by name: the plan stores the name,
+    and `th.attach(tensors=...)` supplies the tensor.
 
     A two-phase action is registered with `measure` and `partials`. `measure(value)` returns partial results, which
     tenterhook merges. If the action modifies values, the function is `fn(value, ctx)` and reads `ctx.merged`. If the
@@ -410,8 +410,8 @@ def action(
         registry: Registry to add the action to. The default is the registry of the process.
         **contract: Any of these keyword arguments:
 
-            - `at`: the point or points at which the action is allowed. By default, these are all tensor points. If
-              `modifies` is True, they are all points whose value can be modified.
+            - `at`: the point or points at which the action is allowed. The default is all tensor points or, if
+              `modifies` is True, all points whose value can be modified.
             - `modifies`: True if the returned tensor replaces the value.
             - `elementwise`: True if each element of the result depends only on the same element of the value. Such an
               action may run on one shard of a tensor.

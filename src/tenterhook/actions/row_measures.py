@@ -14,12 +14,12 @@ from torch import Tensor
 
 #: number of elements in a row
 ROW_WIDTH = 1024
-#: number of rows that fit into a core's cache, so that reading them several times is fast
+#: number of rows that fit in a core's cache, so that reading them several times is fast
 CACHED_ROWS = 512
 
 
 class RowMeasure(Protocol):
-    """Measure each row of a matrix, and combine the results by site."""
+    """An object that measures each row of a matrix and combines the results by site."""
 
     def kernel(self, x: Tensor) -> Any:
         """Measure the rows. This method can be compiled."""
@@ -37,7 +37,7 @@ class RowMeasure(Protocol):
         """Add a result of `kernel` or `eager` to `into`. `sites` contains the site index of each row."""
 
     def finish(self, into: Any, padding: Tensor, numel: Tensor) -> dict[str, Tensor]:
-        """Return the partial results of each site. `padding` is the number of zeros that were added to each site."""
+        """Return the partial results of each site. `padding` contains the number of zeros added to each site."""
 
 
 def widen(x: Tensor) -> Tensor:
@@ -47,12 +47,12 @@ def widen(x: Tensor) -> Tensor:
 
 #: values for each row: first the values to sum, then at most one value whose maximum is taken
 Rows = tuple[Tensor, ...]
-#: the values of the rows so far, the sites of these rows, and the table of totals
+#: the values of the rows added so far, the sites of these rows, and the table of totals
 TotalsSoFar = tuple[list[Rows], list[Tensor], Tensor]
 
 
 class RowTotals:
-    """Sum values over the rows of each site, and take the maximum of at most one other value."""
+    """A row measure that sums values over the rows of each site and takes the maximum of at most one other value."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RowTotals:
         eager: Callable[[Tensor], Rows],
         finish: Callable[..., dict[str, Tensor]],
     ) -> None:
-        #: `finish` takes the sums, padding, numel and the maxima
+        #: `finish` takes the sums, the padding, the numbers of elements and the maxima
         self._sums, self._kernel, self._eager, self._finish = sums, kernel, eager, finish
 
     def kernel(self, x: Tensor) -> Rows:
@@ -94,7 +94,7 @@ class RowTotals:
 
 
 class RowBins:
-    """Count elements by bin: each element has a small integer key, and a table maps each key to a bin."""
+    """A row measure that counts elements by bin. Each element has a small integer key, which a table maps to a bin."""
 
     def __init__(
         self, name: str, keys: Callable[[Tensor], Tensor], bin_of_key: Callable[[torch.dtype], list[int]]
@@ -127,7 +127,7 @@ class RowBins:
         into["counts"][mine] += self._fold(counts, dtype, into["counts"].shape[1])
 
     def _fold(self, counts: Tensor, dtype: torch.dtype, bins: int) -> Tensor:
-        """Add up the key counts of each bin. An extra last column collects the counts that are dropped."""
+        """Sum the counts of all keys that map to the same bin. An extra last column collects the counts to drop."""
         place = torch.tensor(self._bin_of_key(dtype), device=counts.device)
         wide = torch.zeros(len(counts), bins + 1, dtype=torch.float64, device=counts.device)
         return wide.index_add_(1, place % (bins + 1), counts.double())[:, :bins]

@@ -1,4 +1,4 @@
-"""Compute statistics of tensors.
+"""Compute statistics for tensors.
 
 Partial results are merged over calls, over the tensors of a call and over shards. The statistics are computed from the
 merged results.
@@ -79,7 +79,7 @@ _threads = threading.local()
 
 
 def _scratch(device: torch.device) -> Tensor:
-    """Return the buffer of this thread. The buffer is reused, so that steps do not allocate memory for it."""
+    """Return this thread's buffer, which is reused to avoid a memory allocation in each step."""
     kept: dict[torch.device, Tensor] = vars(_threads).setdefault("scratch", {})
     if device not in kept:
         kept[device] = torch.empty(CACHED_ROWS, ROW_WIDTH, dtype=torch.bool, device=device)
@@ -106,7 +106,7 @@ def _stats_finish(sums: Tensor, padding: Tensor, numel: Tensor, largest: Tensor)
     partials={"numel": "sum", "total": "sum", "norm": "norm", "abs_max": "max", "zeros": "sum", "nonfinite": "sum"},
 )
 def stats(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Compute statistics of the value over all calls in a step.
+    """Compute statistics for the value over all calls in a step.
 
     The recorded numbers are `norm`, `rms`, `mean`, `abs_max` (the largest magnitude), `zeros` (the fraction of elements
     that are 0) and `nonfinite` (the number of elements that are NaN or infinite).
@@ -147,7 +147,7 @@ def _exponents(x: Tensor) -> Tensor:
 
 @cache
 def _bin_of_exponent(dtype: torch.dtype) -> list[int]:
-    """Return the bin of each raw exponent. The last exponent (all bits 1) encodes nonfinite values: bin -1."""
+    """Return the bin of each raw exponent, or -1 for the exponent with all bits set, which encodes nonfinite values."""
     exponents, bias = (256, 127) if dtype == torch.float32 else (2048, 1023)
     return [min(max(raw - bias - LOWEST_EXPONENT, 0), BINS - 1) for raw in range(exponents - 1)] + [-1]
 

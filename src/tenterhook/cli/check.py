@@ -57,7 +57,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _call_factory(where: str) -> tuple[Any, Any]:
-    """Return the model that the factory creates, and the optimizer, or None if there is none."""
+    """Return the model and the optimizer that the factory creates. Without an optimizer, return the model and None."""
     made = import_function(where, f"--model {where}", remedy="write --model package.module:factory")()
     return made if isinstance(made, tuple) else (made, None)
 

@@ -23,7 +23,7 @@ from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, When, cal
 FORMAT = 1
 #: maximum size of a JSON text; a text of this size is refused within 50 ms even in the worst case
 MAX_BYTES = 1 << 16
-#: maximum size of a TOML text; it is smaller because TOML is parsed in Python, which is slow
+#: maximum size of a TOML text; smaller than for JSON, because TOML is parsed in Python, which is slow
 MAX_TOML = 12 << 10
 #: maximum number of strings and brackets in a JSON text
 MAX_PARTS = 1 << 15

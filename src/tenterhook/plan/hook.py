@@ -19,7 +19,7 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Describe a call of a registered action as data: a name and parameters.
+    """A call of a registered action, stored as data: a name and parameters.
 
     Functions such as `stats` and `clip_norm` return an `Action`. `attach` looks up the code by name.
 
@@ -49,14 +49,14 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """Define the steps in which a hook is due.
+    """The steps in which a hook is due.
 
     Args:
-        every: Interval between due steps. For example, with 10, the hook is due in every tenth step.
+        every: Interval between due steps. For example, if `every` is 10, the hook is due in every tenth step.
         start: First step in which the hook can be due.
-        stop: First step in which the hook is no longer due. None means that there is no such step.
+        stop: First step in which the hook is no longer due. None means no limit.
         phase: `"train"` or `"eval"` restricts the hook to that mode of the model. `"any"` allows both modes. None
-            means `"train"` for a registered action that observes, and `"any"` for all other actions.
+            means `"train"` for a registered action that only observes, and `"any"` for all other actions.
         after_trip: If given, the hook is due only for this many steps after a trigger (such as `spike`) trips.
 
     Raises:
@@ -136,7 +136,7 @@ ALWAYS = When()
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Describe one observation or one change: run the action `do` at the point `at` on the targets `on`.
+    """A hook that runs the action `do` at the point `at` on the targets `on`.
 
     Args:
         id: Id that is unique in the plan: up to 64 letters, digits and `_ . # -`. The first character must be a letter,
@@ -149,8 +149,8 @@ class Hook:
         when: Steps in which the hook is due. The default is every step.
         expect: Number of targets that `on` must match. None allows any number except 0. Taps are not counted.
         on_error: `"raise"` raises a `HookError` when the action fails. `"mute"` issues a warning and mutes the hook at
-            the target where the action failed. None means `"mute"` for a registered action that observes, and `"raise"`
-            for all other actions.
+            the target where the action failed. None means `"mute"` for a registered action that only observes, and
+            `"raise"` for all other actions.
 
     Raises:
         PlanError: A field is not valid.
@@ -232,7 +232,7 @@ class Hook:
 
     @property
     def doing(self) -> str:
-        """Return the action as a short text: the call of a registered action, or the name of a function."""
+        """Return the action as short text: the call of a registered action, or the name of a function."""
         return str(self.do) if isinstance(self.do, Action) else callable_name(self.do)
 
 

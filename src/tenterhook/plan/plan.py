@@ -17,7 +17,7 @@ MAX_HOOKS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Describe what to observe or change during training, as an ordered tuple of hooks.
+    """An ordered tuple of hooks that describes what to observe or change during training.
 
     A plan does not refer to any model. `attach` resolves the plan against a model. Two plans with the same digest
     describe the same hooks.

@@ -11,7 +11,7 @@ Side = Literal["forward", "backward", "step", "state"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Describe one signal, the kinds of target that have it, and the PyTorch function that provides it."""
+    """One signal, the kinds of target that have it, and the PyTorch function that provides it."""
 
     name: str
     on: tuple[Kind, ...]

@@ -24,7 +24,7 @@ MAX_PREFIX = 256
 
 
 class Glob:
-    """Match names against one glob.
+    """A glob that is matched against names.
 
     The glob is compiled into bit masks over its tokens. If bit i of a state is set, token i may come next.
     """
@@ -87,7 +87,7 @@ class Glob:
         self._start = self._entered(1)
 
     def _entered(self, states: int) -> int:
-        """Return `states` and the states reached by skipping tokens that can match an empty text."""
+        """Return `states` and the states that are reached by skipping tokens that can match an empty string."""
         skippable = self._within | self._across | self._parts
         while new := ((states & skippable) << 1) & ~states:
             states |= new
@@ -134,7 +134,7 @@ class Glob:
         return rest == self._tail or (rest.endswith(self._tail) and rest[-len(self._tail) - 1] in SEPARATORS)
 
     def _begun(self, name: str) -> tuple[int, int]:
-        """Return the state and the position to start matching from: after the longest cached prefix, or at 0."""
+        """Return the state and the position at which matching starts: after the longest cached prefix, or at 0."""
         cut = len(name)
         for _ in range(3):
             cut = name.rfind(".", 0, cut)
@@ -146,7 +146,7 @@ class Glob:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Select targets that match a pattern, except those that match a pattern with a leading `!`."""
+    """A selector of the targets that match a pattern, except those that match a pattern with a leading `!`."""
 
     patterns: tuple[str, ...]
     _take: tuple[Glob | str, ...] = field(init=False, repr=False, compare=False)

@@ -1,7 +1,7 @@
 """Communicate between ranks. No other package calls collectives or uses the store.
 
 Every rank must call the same functions in the same order. `attach` determines which of these functions each step calls.
-In a single-process run, no function communicates.
+In a single-process run, these functions do not communicate.
 """
 
 from tenterhook.ranks.board import Board as Board

@@ -10,9 +10,9 @@ from tenterhook.ranks.world import rank, store, world_size
 
 
 class Board:
-    """Compare the text of this rank with the texts of other ranks. Every wait has a timeout.
+    """A board that compares the text of this rank with the texts of other ranks. Every wait has a timeout.
 
-    The board holds a reference to the store, so that it can be used even after the process group is destroyed.
+    The board holds a reference to the store, so that the board can be used even after the process group is destroyed.
     """
 
     def __init__(self) -> None:
@@ -21,9 +21,9 @@ class Board:
     def other(self, name: str, text: str, patience: float) -> tuple[int, str] | None:
         """Return a rank whose text differs from the text of this rank, and that text, or None if no text differs.
 
-        Every rank compares its text with the text of rank 0, so that the number of calls per rank does not depend on
-        the number of ranks. On rank 0, the result is one of the ranks whose texts differ. The ranks return together, or
-        after `patience` seconds if a rank is missing.
+        Every rank compares its text with the text of rank 0, so that the number of store operations per rank does not
+        depend on the number of ranks. On rank 0, the result describes one of the ranks whose texts differ. The ranks
+        return together, or after `patience` seconds if a rank is missing.
         """
         place, shared, wait = f"tenterhook/board/{name}", self._store, timedelta(seconds=patience)
         try:

@@ -15,7 +15,7 @@ from tenterhook import errors
 from tenterhook.errors import RanksError, TenterhookError
 from tenterhook.ranks.world import device, max_over_ranks, rank, store, world_size
 
-#: error classes that are raised unchanged on every rank; any other error is a RanksError on the other ranks
+#: error classes that are raised unchanged on every rank; any other error becomes a RanksError on the other ranks
 SHARED: tuple[type[TenterhookError], ...] = (
     errors.ActionError,
     errors.AttachedError,
@@ -46,7 +46,7 @@ Made = TypeVar("Made")
 def raise_on_all(error: TenterhookError | None) -> None:
     """Raise one rank's error on every rank, before any rank continues.
 
-    If several ranks have an error, all ranks raise the error of the lowest of these ranks.
+    If several ranks have an error, all ranks raise the error of the lowest rank that has one.
     """
     world, mine = world_size(), rank()
     if world == 1:

@@ -19,8 +19,8 @@ _passed = 0
 def barrier(what: str) -> None:
     """Wait until every rank has called this function, for at most PATIENCE seconds.
 
-    If a rank does not call it in time, raise a RanksError that lists the missing ranks. `what` is the public call to
-    name in the error.
+    If a rank does not call it in time, raise a RanksError that lists the missing ranks. `what` is the public call that
+    the error names.
     """
     world = world_size()
     if world == 1:

@@ -14,7 +14,7 @@ from tenterhook.resolve.targets import ModelTargets, targets_of
 
 
 class ModelView:
-    """Hold the facts about a model that the resolver needs. The facts are collected once."""
+    """The facts about a model that the resolver needs. The facts are collected once."""
 
     def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
         self.targets: ModelTargets = targets_of(model, optimizers)

@@ -20,7 +20,7 @@ from tenterhook.resolve.targets import Target, type_names
 
 @dataclass(frozen=True, slots=True)
 class ResolvedHook:
-    """Hold a hook, its code, its converted parameters and its targets in this model."""
+    """A hook that was resolved against a model, with its code, its converted parameters and its targets."""
 
     hook: Hook
     definition: Definition
@@ -46,7 +46,7 @@ class ResolvedHook:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Hold the resolved hooks of a plan, and the view of the model against which they were resolved."""
+    """The resolved hooks of a plan, and the view of the model against which they were resolved."""
 
     hooks: tuple[ResolvedHook, ...]
     view: ModelView
@@ -96,7 +96,7 @@ def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mappi
 
 
 def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
-    """Return the definition of the hook's action, and all its parameters, converted to their declared types."""
+    """Return the definition of the hook's action, and the action's parameters, converted to their declared types."""
     if not isinstance(hook.do, Action):
         return plain_definition(hook.do, at=hook.at), {}
     definition = actions.get(hook.do.name)

@@ -21,9 +21,9 @@ Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer] | None
 
 
 class Target(NamedTuple):
-    """Locate a parameter, module or optimizer without keeping it alive.
+    """A reference to a parameter, module or optimizer that does not keep it alive.
 
-    This class is a tuple, which is cheap to create, because a model may have very many targets.
+    A model may have very many targets, so this class is a tuple, which is cheap to create.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelTargets:
-    """Hold every target of a model. A tied parameter or a shared module is a single target with aliases."""
+    """All targets that a model has. A tied parameter or a shared module is a single target with aliases."""
 
     modules: dict[str, Target]
     parameters: dict[str, Target]

@@ -1,4 +1,4 @@
-"""Collect all private torch attributes that tenterhook uses, each under one name with the tested versions.
+"""Wrap all private torch attributes that tenterhook uses, and state the torch versions they were tested with.
 
 `tests/torch_internals` fails when torch changes an attribute that a function relies on. The module `compiler` is only
 for torch.compile, so it is imported separately. `code_owner` uses no private attribute, but depends on the location of

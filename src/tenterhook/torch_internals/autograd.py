@@ -27,7 +27,7 @@ saved_tensors_hooks: Callable[[bool], Any] = torch._C._autograd._top_saved_tenso
 
 
 def checkpointed(made: Tensor) -> tuple[int, str] | None:
-    """Return the number and the name of a graph node if a checkpoint will recompute `made`, otherwise None.
+    """Return the sequence number and the name of a graph node if a checkpoint will recompute `made`, otherwise None.
 
     Tested with torch 2.13.
     """
@@ -40,7 +40,7 @@ def checkpointed(made: Tensor) -> tuple[int, str] | None:
 
 
 def implementation(tensor: Tensor) -> int:
-    """Return the address of the C++ tensor. Only `swap_tensors` changes it. Tested with torch 2.13."""
+    """Return the address of the C++ tensor, which only `swap_tensors` changes. Tested with torch 2.13."""
     return int(tensor._cdata)
 
 
@@ -49,7 +49,7 @@ sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 
 def node_number(node: torch.autograd.graph.Node) -> int:
-    """Return the sequence number of a node. AccumulateGrad nodes have the maximum number. Tested with torch 2.13."""
+    """Return a node's sequence number (for AccumulateGrad nodes, the maximum integer). Tested with torch 2.13."""
     return node._sequence_nr()
 
 
@@ -59,7 +59,7 @@ def view_base(tensor: Tensor) -> Tensor | None:
 
 
 def version_counter(tensor: Tensor) -> Tensor:
-    """Return an empty tensor that shares the version counter of `tensor`, but does not keep its memory alive.
+    """Return an empty tensor that shares the version counter of `tensor` without keeping that tensor's memory alive.
 
     Tested with torch 2.13.
     """
@@ -107,5 +107,5 @@ ENGINE_ENTRY = (torch.autograd, "_engine_run_backward")
 
 
 def accumulated_into(node: torch.autograd.graph.Node) -> Tensor | None:
-    """Return the leaf whose gradient an AccumulateGrad node sums, or None for other nodes. Tested with torch 2.13."""
+    """Return the leaf tensor of an AccumulateGrad node, or None for other nodes. Tested with torch 2.13."""
     return getattr(node, "variable", None)

@@ -1,7 +1,7 @@
 """Read and set private attributes of torch.compile, in functions that state the tested versions.
 
-The compiler takes seconds to load. Only functions that the doctor calls import it, and only after the program has
-loaded it. `tests/torch_internals/test_compiler.py` fails when torch changes an attribute that a function relies on.
+The compiler takes seconds to load. It is imported only by functions that the doctor calls, and only after the program
+has loaded it. `tests/torch_internals/test_compiler.py` fails when torch changes an attribute that a function relies on.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _OUTSIDE = (
 def checks_hooks(on: bool) -> bool:
     """Set whether compiled code checks modules for new hooks, and return the previous setting.
 
-    By default, compiled code does not check a module that had no hooks when it was compiled. The option itself applies
-    only to the current thread and context, so this function changes the option's default value. If the compiler is not
-    loaded, this function changes nothing. Tested with torch 2.13.
+    By default, compiled code does not check a module that had no hooks at the time of compilation. The option itself
+    applies only to the current thread and context, so this function changes the option's default value. If the compiler
+    is not loaded, this function changes nothing. Tested with torch 2.13.
     """
     compiler = _compiler()
     if compiler is None:
@@ -179,7 +179,7 @@ def broken_at(error: Any) -> list[tuple[str, int, str]]:
 
 
 def compilations(since: Any = None) -> list[Any]:
-    """Return the records of all compilations after the record `since`. Dynamo keeps the last 64 records.
+    """Return the records of all compilations after the record `since`. Dynamo keeps the 64 most recent records.
 
     Each record has the attributes `co_name`, `recompile_reason` (with a stack) and `fail_type`. Tested with torch 2.13.
     """

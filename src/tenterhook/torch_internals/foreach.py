@@ -1,6 +1,7 @@
-"""Provide PyTorch's private operations on lists of tensors. Each call launches few GPU kernels for any list length.
+"""Provide PyTorch's private operations on lists of tensors.
 
-The operations are aliases rather than functions, because they run in every step and a Python call would add overhead.
+Each call launches only a few GPU kernels, however long the list is. The operations are aliases rather than functions,
+because they run in every step and a Python call would add overhead.
 """
 
 from __future__ import annotations

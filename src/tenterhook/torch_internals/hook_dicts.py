@@ -39,7 +39,7 @@ def tensor_hooks(tensor: Tensor, slot: str) -> OrderedDict[int, Any] | None:
 def reinstall_tensor_hooks(tensor: Tensor) -> None:
     """Enable the hooks of a tensor again after `swap_tensors`, which keeps the hook dicts but disables the hooks.
 
-    A second call has no effect. Tested with torch 2.13.
+    Calling this function again has no effect. Tested with torch 2.13.
     """
     for slot in HOOK_SLOTS:
         hooks = getattr(tensor, slot)
@@ -48,7 +48,10 @@ def reinstall_tensor_hooks(tensor: Tensor) -> None:
 
 
 def drop_empty_tensor_hooks(tensor: Tensor) -> None:
-    """Set empty hook dicts to None. PyTorch keeps a dict after its last hook is removed. Tested with torch 2.13."""
+    """Set empty hook dicts to None, because PyTorch keeps a dict after its last hook is removed.
+
+    Tested with torch 2.13.
+    """
     for slot in HOOK_SLOTS:
         hooks = getattr(tensor, slot)
         if hooks is not None and not hooks:

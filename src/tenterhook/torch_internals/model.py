@@ -54,5 +54,5 @@ def found_inf(optimizer: torch.optim.Optimizer) -> Tensor | None:
     return getattr(optimizer, "found_inf", None)
 
 
-#: Keys under which wrappers hold the wrapped module. Canonical names omit these keys. Tested with torch 2.13.
+#: Keys under which wrappers store the wrapped module. Canonical names omit these keys. Tested with torch 2.13.
 TRANSPARENT = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
