@@ -75,7 +75,7 @@ class Folder:
         return pq.read_schema(self.full(name), filesystem=self._fs).metadata or {}
 
     def write(self, name: str, data: bytes, *, new: bool = False) -> None:
-        """Write a file completely or not at all. If `new` is True, do not replace an existing local file."""
+        """Write a file completely or not at all. If `new` is True, raise an error instead of replacing a local file."""
         if not self._local:  # in an object store, an object is visible only when it is complete
             with self._fs.open_output_stream(self.full(name)) as stream:
                 stream.write(data)
