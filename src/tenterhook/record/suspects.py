@@ -47,7 +47,7 @@ class ModelSnapshot:
 
 
 def rank_suspects(batches: Sequence[Batch], snapshot: ModelSnapshot) -> list[Suspect]:
-    """Return the first target that produced non-finite values, then the largest updates, then the largest deviations."""
+    """Return the first target that produced non-finite values, the largest updates, and the largest deviations."""
     if not batches:
         return []
     steps = [{hook: table.values() for hook, table in batch.tables.items()} for batch in batches]
