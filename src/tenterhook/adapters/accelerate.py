@@ -18,15 +18,15 @@ def keep(accelerator: Accelerator, rig: Rig) -> Callable[[], None]:
     """Save and load a rig's state together with an accelerator's state.
 
     Call this function after `accelerator.prepare` and `th.attach`. `accelerator.save_state` then writes the file
-    `tenterhook.safetensors`, and `accelerator.load_state` reads it. A checkpoint without this file leaves the rig
-    unchanged.
+    `tenterhook.safetensors`, and `accelerator.load_state` reads it. Loading a checkpoint without this file leaves
+    the rig unchanged.
 
     Args:
         accelerator: The accelerator that saves and loads checkpoints.
         rig: The rig whose state is saved and loaded.
 
     Returns:
-        A function without arguments that removes the rig from the accelerator's checkpoints.
+        A function without arguments that excludes the rig's state from later saves and loads.
 
     Example:
         >>> import os, tempfile

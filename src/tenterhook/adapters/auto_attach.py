@@ -49,7 +49,7 @@ def default_plan() -> Plan:
 
 @dataclass(slots=True)
 class ModelRun:
-    """Hold the rig, the sinks and the results for one of the script's models."""
+    """One of the models that the script trains, with its rig, sinks and results."""
 
     name: str
     path: Path
@@ -74,10 +74,10 @@ class ModelRun:
 
 
 class AutoAttach:
-    """Attach to every model that a program trains inside the `with` block, and list the models in `models`.
+    """A context manager that attaches to every model trained inside the `with` block, and lists the models in `models`.
 
-    A plan from the user is attached completely or not at all. If the default plan is used, hooks that do not fit a
-    model are left out and reported.
+    If the user provides a plan, either all of its hooks are attached or none. If the default plan is used, hooks that
+    cannot be attached are left out and reported.
     """
 
     def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None) -> None:
@@ -125,7 +125,7 @@ class AutoAttach:
                 run.rig.load_state_dict(state, strict=False)
 
     def _attach(self, model: nn.Module, optimizers: list[Optimizer], run: ModelRun) -> Rig | None:
-        """Attach the given plan, or else the default plan without the hooks that cannot be attached."""
+        """Attach the given plan. If there is none, attach the hooks of the default plan that can be attached."""
         plan = self.plan or default_plan()
         optimizer = optimizers if len(optimizers) > 1 else optimizers[0]
         while len(plan):
@@ -143,8 +143,8 @@ class AutoAttach:
     def _run_named(self, name: str) -> ModelRun:
         """Return a new run with this name, and append a number if the name is in use.
 
-        If the model of an earlier run with this name no longer exists, return that run instead. The script has probably
-        loaded the model into a new object.
+        If the model of an earlier run with this name no longer exists, return that run instead, because the script has
+        probably loaded the model into a new object.
         """
         number, free = 1, name
         while (there := next((m for m in self.models if m.name == free), None)) is not None:
@@ -188,6 +188,6 @@ def _first_step(path: Path, optimizers: list[Optimizer]) -> int:
 
 
 def _steps_counted(optimizers: list[Optimizer]) -> int:
-    """Return the number of steps that an optimizer such as Adam has counted, or 0 if no optimizer counts steps."""
+    """Return the largest step count in the state of the optimizers, or 0 if none of them counts steps."""
     states = [state for o in optimizers for state in o.state.values() if isinstance(state, dict)]
     return max((int(state["step"]) for state in states if "step" in state), default=0)

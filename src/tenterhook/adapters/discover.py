@@ -17,11 +17,11 @@ OnModel = Callable[[nn.Module, list[Optimizer]], None]
 
 
 class Discovery:
-    """Call `on_model` for each model that is trained, at the beginning of an optimizer step.
+    """A context manager that calls `on_model` for each trained model, at the beginning of an optimizer step.
 
-    The first call for a model happens when all optimizers that hold its parameters have started their first step. If
-    one of these optimizers starts its second step before that, the call happens then. Each optimizer that first steps
-    later triggers another call.
+    The first call for a model happens when all optimizers that hold its parameters have started their first step, or
+    when one of them starts its second step, whichever is earlier. After that, each optimizer that starts its first step
+    triggers another call.
     """
 
     def __init__(self, on_model: OnModel) -> None:
@@ -62,7 +62,7 @@ class Discovery:
                 self._waiting.add(model)
 
     def _stepping(self, model: nn.Module) -> list[Optimizer]:
-        """Return those optimizers of a model that have stepped, in the order of their first steps."""
+        """Return a model's optimizers that have stepped, in the order of their first steps."""
         return [o for ref in self._models[model] if (o := ref()) is not None]
 
     def _report(self, model: nn.Module) -> None:

@@ -18,7 +18,7 @@ from tenterhook.rig import Rig, attach
 
 
 class RigCallback(Callback):  # type: ignore[misc]
-    """Attach a plan when Lightning training starts, and detach it when training ends.
+    """A callback that attaches a plan when Lightning training starts, and detaches it when training ends.
 
     Pass the callback to the trainer: `Trainer(callbacks=[RigCallback(plan)])`. Target names are relative to the
     LightningModule. The state of the hooks is saved in the trainer's checkpoints.
@@ -31,7 +31,8 @@ class RigCallback(Callback):  # type: ignore[misc]
 
     Attributes:
         plan: The plan.
-        rig: The rig of the last training run, or None before the first run. It is detached when training ends.
+        rig: The rig of the most recent training run, or None before the first run. The rig is
+            detached when training ends.
 
     Example:
         >>> import tenterhook as th

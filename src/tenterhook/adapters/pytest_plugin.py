@@ -1,4 +1,4 @@
-"""Provide the pytest fixture `hook_doctor`, which fails a test if the doctor finds a problem with its hooks."""
+"""Provide the pytest fixture `hook_doctor`, which fails a test if the doctor finds a problem with the test's hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attach a plan in a transformers Trainer, and store the state of the hooks in its checkpoints."""
+"""Attach a plan during training with a transformers Trainer, and store the state of the hooks in its checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenterhook.rig import Rig, attach
 
 
 class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
-    """Attach a plan when a transformers Trainer starts training, and detach it when training ends.
+    """A callback that attaches a plan when a transformers Trainer starts training, and detaches it when training ends.
 
     Pass the callback to the trainer: `Trainer(..., callbacks=[RigCallback(plan)])`. The state of the hooks is saved in
     the file `trainer_state.json` of each checkpoint.
@@ -32,7 +32,8 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
 
     Attributes:
         plan: The plan.
-        rig: The rig of the last training run, or None before the first run. It is detached when training ends.
+        rig: The rig of the most recent training run, or None before the first run. The rig is
+            detached when training ends.
         kept: The state of the hooks as text, in the form stored in checkpoints.
 
     Example:
@@ -76,7 +77,7 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             control: The trainer's control object.
             model: The model being trained.
             optimizer: The optimizer, which may be wrapped by Accelerate.
-            **kwargs: Other arguments from the trainer. They are ignored.
+            **kwargs: Other arguments from the trainer, which are ignored.
 
         Raises:
             TenterhookError: The plan cannot be attached, or the state in the checkpoint does not fit the rig.
@@ -93,8 +94,8 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
     def _from_checkpoint(self, state: TrainerState) -> str:
         """Return the state of the hooks from a checkpoint.
 
-        The Trainer reads it into `state`, but restores callbacks only if `restore_callback_states_from_checkpoint` is
-        set.
+        The Trainer loads the states of all callbacks into `state`, but restores the callbacks only if
+        `restore_callback_states_from_checkpoint` is set.
         """
         found = state.stateful_callbacks.get(type(self).__name__, [])
         several = found if isinstance(found, list) else [found]
@@ -123,7 +124,7 @@ class RigCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
             args: The training arguments.
             state: The trainer's state.
             control: The trainer's control object.
-            **kwargs: Other arguments from the trainer. They are ignored.
+            **kwargs: Other arguments from the trainer, which are ignored.
         """
         if self.rig is not None:
             self.rig.detach()

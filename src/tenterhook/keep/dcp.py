@@ -20,12 +20,12 @@ from tenterhook.rig.saved.schema import DTYPES, HEADER, MAX_ENTRIES, MAX_HEADER,
 
 
 class DcpState:
-    """Read a rig's state with `dcp.load`.
+    """An object that `dcp.load` fills with a rig's saved state.
 
-    `dcp.load` fills only the tensors that it is given, but a rig that has not run yet does not have all of them. A
-    `DcpState` provides an empty tensor for each of the rig's entries in the checkpoint. Pass the `DcpState` to
-    `dcp.load` instead of the rig. If `rig` is given, the state is loaded into that rig. Otherwise, pass `state_dict()`
-    to `th.restore` afterwards.
+    `dcp.load` fills only the tensors that it is given, but a rig that has not run yet lacks some of the saved tensors.
+    A `DcpState` provides an uninitialized tensor for each of the rig's entries in the checkpoint. Pass the `DcpState`
+    to `dcp.load` instead of the rig. If `rig` is given, the state is loaded into that rig. Otherwise, pass the result
+    of `state_dict()` to `th.restore` after `dcp.load`.
 
     Args:
         checkpoint: The checkpoint folder, or a DCP storage reader.
@@ -35,7 +35,7 @@ class DcpState:
         strict: If True, raise an error for state that does not match the rig. If False, load only the matching state.
 
     Raises:
-        StateError: The checkpoint is damaged or holds no hooks, or it holds several rigs and `under` is None.
+        StateError: The checkpoint is damaged or has no hook state, or it contains several rigs and `under` is None.
 
     Example:
         >>> import tempfile
@@ -66,7 +66,7 @@ class DcpState:
         self._tensors = _empty_tensors(reader.read_metadata(), under)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors of the state. They are empty before `dcp.load`, and hold the saved state afterwards.
+        """Return the tensors of the state. `dcp.load` fills these tensors, which are uninitialized before that.
 
         Returns:
             Tensors by key, for `th.restore` or `Rig.load_state_dict`.
@@ -74,7 +74,7 @@ class DcpState:
         return dict(self._tensors)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Receive the tensors that `dcp.load` has read, and load them into the rig if there is one.
+        """Receive the tensors that `dcp.load` has read, and load them into the rig if one was given.
 
         Args:
             state: Tensors by key.
@@ -89,7 +89,7 @@ class DcpState:
 
 
 def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
-    """Return an empty tensor for each entry of the rig that was saved under this key, or raise a StateError."""
+    """Return an uninitialized tensor for each entry of the rig that was saved under this key, or raise a StateError."""
     entries: dict[str, Any] = metadata.state_dict_metadata
     if len(entries) > MAX_KEYS:
         raise StateError(f"the checkpoint has {len(entries)} entries, but the limit is {MAX_KEYS}")

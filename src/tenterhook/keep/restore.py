@@ -45,28 +45,28 @@ def restore(
 ) -> Rig:
     """Attach a plan saved by `rig.state_dict()`, and restore its running state.
 
-    The whole state is checked before any hook is installed. Nothing is imported, so the program must have defined the
-    actions that the plan names. In a distributed run, call this function on every rank.
+    The whole state is checked before any hook is installed. This function imports no modules, so define the actions
+    that the plan names before you call it. In a distributed run, call this function on every rank.
 
     Args:
         model: The model.
-        state: A state from `rig.state_dict()`. Keys of other objects in the same mapping are ignored.
+        state: A state from `rig.state_dict()`. Other keys in the mapping are ignored.
         optimizer: The optimizer that trains the model, or a list or dict of several optimizers, as in `attach`.
         clock: The optimizer whose steps are counted, or its name. The default is the saved clock.
         sinks: Sinks for the recorded values, as in `attach`.
         actions: The registry in which named actions are looked up.
-        tensors: Tensor parameters of actions, by name. They replace the saved tensors.
+        tensors: Tensor parameters of actions, by name. These tensors replace the saved tensors.
         rename: Rules that map saved names to names on this model, such as `{"encoder": "backbone"}`.
         strict: If True, raise an error for state that does not match the model. If False, restore only the matching
             state and issue a warning.
         replace: If True, replace hooks that are already on the model and have the same ids.
 
     Returns:
-        The rig. `rig.loaded` reports all differences.
+        The rig. `rig.loaded` lists all differences between the saved state and the model.
 
     Raises:
         MismatchError: The state does not fit the model, and `strict` is True. Nothing is installed.
-        StateError: The state is damaged, or the mapping holds no hook state.
+        StateError: The state is damaged, or the mapping contains no hook state.
         ResolveError: `model` is not a module, or `optimizer` or `clock` is invalid.
         PlanError: A rule in `rename` is malformed.
         AttachedError: The model already has a hook with the same id, and `replace` is False.

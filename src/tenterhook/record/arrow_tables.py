@@ -13,7 +13,7 @@ from tenterhook.record.rows import Batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: sort order of the rows in a part; the rows of a curve are adjacent
+#: sort order of the rows in a part, which makes the rows of a curve adjacent
 ORDER = ("hook", "target", "name", "rank", "step")
 
 
@@ -54,7 +54,7 @@ def sort_rows(table: pa.Table) -> pa.Table:
 def as_arrow(batches: Sequence[Batch]) -> pa.Table:
     """Return all rows of the batches as one Arrow table.
 
-    Arrow reads tensor memory directly. Converting row by row would delay the training thread.
+    Arrow reads the tensors' memory directly, because converting row by row would delay the training thread.
     """
     import pyarrow as pa
 
@@ -72,7 +72,7 @@ def as_arrow(batches: Sequence[Batch]) -> pa.Table:
 
 
 def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
-    """Yield the emitted rows, then a row for each batch that counted dropped rows. The columns are in schema order."""
+    """Yield the emitted rows, then a row for each batch that reports dropped rows. The columns are in schema order."""
     for batch in batches:
         for r in batch.emitted:
             yield r.step, r.rank, r.hook, r.target, r.name, r.value, None, r.call, r.leaf
@@ -83,7 +83,7 @@ def _single_rows(batches: Sequence[Batch]) -> Iterator[tuple[Any, ...]]:
 
 
 class _Numbers(NamedTuple):
-    """Hold one hook's numbers for one step, with a row for each target that fired."""
+    """One hook's numbers for one step, with one row for each target that fired."""
 
     step: int
     targets: Sequence[str]

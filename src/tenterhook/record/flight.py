@@ -26,7 +26,7 @@ REPORT = "flight.json"
 
 @dataclass(frozen=True, slots=True)
 class FlightReport:
-    """Describe a flight recorder report: its folder, its reason, and its suspects (most likely first)."""
+    """A report that a flight recorder wrote, with its folder, reason and suspects (most likely first)."""
 
     path: str
     step: int
@@ -40,17 +40,16 @@ class FlightReport:
 
 
 class Flight:
-    """Keep the most recent steps in memory, and write them to a folder when something goes wrong.
+    """A sink that keeps the most recent steps in memory, and writes them to a folder when something goes wrong.
 
-    A flight recorder is a sink. It writes a report when a trigger trips, when an error ends the program or the rig's
-    `with` block, and when the process receives SIGTERM. Each report is a new run folder inside `path`. Its file
-    `flight.json` lists the suspects: the targets that probably caused the problem. The report is also added to
-    `reports`.
+    A flight recorder writes a report when a trigger trips, when an error ends the program or the rig's `with` block,
+    and when the process receives SIGTERM. Each report is a new run folder inside `path`. The file `flight.json` in this
+    folder lists the suspects: the targets that probably caused the problem. The report is also added to `reports`.
 
     Args:
-        path: Folder that will contain the run folders. It may be a URI that Arrow supports.
-        steps: Number of recent steps to keep. After a trip, no report is written for further trips within `steps`
-            steps.
+        path: Folder that will contain the run folders. The path may be a URI that Arrow supports.
+        steps: Number of recent steps to keep. A trip does not write a report if it occurs within `steps`
+            steps after the previous report.
 
     Attributes:
         path: The folder, as text.
@@ -82,17 +81,17 @@ class Flight:
         #: the step of the last report
         self._written = -1
         self._writing: list[threading.Thread] = []
-        Folder(path)  # if pyarrow is missing, raises here instead of at the first report
+        Folder(path)  # if pyarrow is missing, raises an error here instead of at the first report
         self._process = os.getpid()
 
     # -- called by the rig -------------------------------------------------------------------------------------------
 
     def begin(self, snapshot: Callable[[], ModelSnapshot | None]) -> None:
-        """Start recording for a rig, and discard the steps of an earlier rig. The rig calls this method.
+        """Start recording for a rig, and discard the steps recorded for an earlier rig. The rig calls this method.
 
         Args:
-            snapshot: Function that returns facts about the model and its hooks. The function must not keep the rig
-                alive.
+            snapshot: Function that returns facts about the model and its hooks. The function must not hold
+                a strong reference to the rig.
         """
         self._snapshot = snapshot
         self._batches.clear()
@@ -132,7 +131,7 @@ class Flight:
         Args:
             reason: Text for the report.
         """
-        # A forked process, such as a data loader worker, receives SIGTERM even if nothing is wrong.
+        # A forked process, such as a data loader worker, may receive SIGTERM even if nothing is wrong.
         if self._batches and self._batches[-1].step != self._written and os.getpid() == self._process:
             self._written = self._batches[-1].step
             self._write(*self._evidence(reason))
@@ -186,7 +185,7 @@ class Flight:
 
     @staticmethod
     def _unused(path: str) -> str:
-        """Return the path of an unused folder, so that reports of earlier runs are kept."""
+        """Return an unused folder path, so that reports from earlier runs are not overwritten."""
         number, free = 1, path
         while Folder(free).names():
             number += 1

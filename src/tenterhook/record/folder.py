@@ -1,7 +1,7 @@
 """Read and write the files of a run folder.
 
-A run folder holds Parquet files, which are called parts, and a few JSON files. Each file is written completely or not
-at all. Any Parquet reader can open the parts.
+A run folder contains Parquet files, which are called parts, and a few JSON files. Each file is written completely or
+not at all. Any Parquet reader can open the parts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PART_NAME = re.compile(r"part-(\d{4,})-(\d+)-(\d{6,})(?:-(\d{6,}))?\.parquet")
 
 
 class Folder:
-    """Access the files of a run on any filesystem that Arrow supports. Each file is complete or does not exist."""
+    """A run folder on a filesystem that Arrow supports. Each file in the folder is complete or does not exist."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         try:
@@ -75,7 +75,7 @@ class Folder:
         return pq.read_schema(self.full(name), filesystem=self._fs).metadata or {}
 
     def write(self, name: str, data: bytes, *, new: bool = False) -> None:
-        """Write a file completely or not at all. If `new` is True, an existing local file is an error."""
+        """Write a file completely or not at all. If `new` is True, raise an error instead of replacing a local file."""
         if not self._local:  # in an object store, an object is visible only when it is complete
             with self._fs.open_output_stream(self.full(name)) as stream:
                 stream.write(data)
@@ -120,13 +120,13 @@ class Folder:
         raise StoreError(f"the parts in {self.path} changed while they were being listed", remedy="try again later")
 
     def sweep(self) -> None:
-        """Delete the replaced parts that an interrupted merge did not delete."""
+        """Delete the replaced parts that an interrupted merge left behind."""
         there = self._all_parts()
         for name in sorted({old for part in there for old in part.replaces} & {part.name for part in there}):
             self.delete(name)
 
     def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
-        """Sort and write a part. Its metadata lists the format, the first and last steps, and the replaced parts."""
+        """Sort and write a part. Its metadata contains the format, the first and last steps, and the replaced parts."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -150,7 +150,7 @@ class Folder:
 
 
 class Part:
-    """Describe one part: its attempt number, the rank that wrote it, and its first and last steps."""
+    """A part of a run, with its attempt number, the rank that wrote it, and its first and last steps."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         found = PART_NAME.fullmatch(name)
@@ -173,7 +173,7 @@ class Part:
 
 
 def superseded_from(parts: Iterable[Part]) -> dict[str, int | None]:
-    """Map the name of each part to the first step that later attempts of its rank recorded, or to None."""
+    """Map each part's name to the earliest step that later attempts of the same rank recorded, or to None."""
     parts = list(parts)
     first: dict[tuple[int, int], int] = {}
     for part in parts:
@@ -193,7 +193,7 @@ def last_step(path: str | os.PathLike[str]) -> int:
 
 
 def merge_parts(folder: Folder, attempt: int | None = None, ranks: Iterable[int] | None = None) -> None:
-    """Merge the parts into one part per attempt and rank.
+    """Merge the parts into one part for each attempt and rank.
 
     The new part lists the parts that it replaces, so a reader always sees each row exactly once.
     """

@@ -25,7 +25,7 @@ MAX_CAPTURED = 4096
 
 
 class Recorder:
-    """Collect tables and emitted numbers, and pass them to the sinks. Each sink has its own thread."""
+    """A recorder that collects tables and emitted numbers for the sinks. Each sink has its own thread."""
 
     def __init__(self, sinks: Sequence[Sink | Flight], rank: int) -> None:
         self.flights = [sink for sink in sinks if isinstance(sink, Flight)]
@@ -35,7 +35,7 @@ class Recorder:
         self.dropped = 0
         self._tables: dict[str, StepTable] = {}
         self._emitted: list[tuple[str, str, str, int, int, Tensor]] = []
-        #: for each hook, its numbers from the last step in which it fired
+        #: for each hook, its numbers from the most recent step in which it fired
         self.last: dict[str, StepTable] = {}
         self.last_emitted: dict[str, list[Row]] = {}
         #: for each hook, the step of the capture and the captured tensors by target
@@ -48,7 +48,10 @@ class Recorder:
         return bool(self.workers or self.flights)
 
     def add_table(self, hook: str, table: StepTable, *, shared: bool = False) -> None:
-        """Add a hook's numbers for this step. Only rank 0 records numbers that are equal on all ranks (`shared`)."""
+        """Add a hook's numbers for this step.
+
+        If `shared` is True, the numbers are equal on all ranks, and only rank 0 records them.
+        """
         if not shared or self.rank == 0:
             self._tables[hook] = table
         self.last[hook] = table
@@ -117,7 +120,7 @@ class Recorder:
         """Wait until all rows and flight reports are written. Return False if the timeout expires first."""
         until = time.monotonic() + timeout
         waits = [*(flight.catch_up for flight in self.flights), *(worker.catch_up for worker in self.workers)]
-        # Call every sink, even after a timeout, because the call makes the sink write at once.
+        # Call `catch_up` for every sink, even after a timeout, because the call makes the sink write immediately.
         caught_up = [wait(max(0.0, until - time.monotonic())) for wait in waits]
         return all(caught_up)
 

@@ -1,4 +1,7 @@
-"""Rows hold the recorded numbers of a step. Most numbers stay in tensors until a sink or the user reads them."""
+"""Define the rows that contain the recorded numbers of a step.
+
+Most numbers stay in tensors until a sink or the user reads them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Number = float | list[float]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one recorded value: a number, or a list of numbers."""
+    """One recorded value, which is a number or a list of numbers."""
 
     step: int
     rank: int
@@ -33,9 +36,9 @@ class Row:
 
 
 class StepTable:
-    """Hold a hook's numbers for one step, with a row for each target that fired.
+    """A hook's numbers for one step, with one row for each target that fired.
 
-    The numbers are computed when they are read.
+    The numbers are computed only when they are read.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class StepTable:
 
     @torch.no_grad()
     def collect(self) -> tuple[dict[str, int], Tensor]:
-        """Return the width of each name (0 for a single number), and a tensor of all numbers with one row per site."""
+        """Return the list length for each name (0 for a single number), and all numbers with one row per site."""
         if self._collected is None:
             columns = self._columns()
             widths = {name: c.shape[1] if c.dim() == 2 else 0 for name, c in columns.items()}
@@ -73,7 +76,10 @@ class StepTable:
         return self._collected
 
     def read_from(self, host: Callable[[], Tensor]) -> None:
-        """Switch to reading numbers from a copy on the host. `host` waits for the copy to complete and returns it."""
+        """Switch to reading the numbers from a copy on the host.
+
+        The function `host` waits until the copy is complete, and returns it.
+        """
         widths, _ = self.collect()
 
         def columns() -> dict[str, Tensor]:
@@ -83,7 +89,7 @@ class StepTable:
         self._collected, self._columns, self.device = None, columns, torch.device("cpu")
 
     def values(self) -> dict[str, dict[str, Any]]:
-        """Return the numbers of each target that fired, as {target: {name: number}}."""
+        """Return the numbers for each target that fired, as {target: {name: number}}."""
         widths, joined = self.collect()
         numbers = joined.tolist()
         found: dict[str, dict[str, Any]] = {}
@@ -97,7 +103,7 @@ class StepTable:
 
 
 def copy_to_host(tables: list[StepTable]) -> None:
-    """Start to copy all numbers on other devices to the host, without waiting for the copy to finish."""
+    """Start copying all numbers from other devices to the host, without waiting for the copy to finish."""
     there = [(t, t.collect()[1]) for t in tables if t.device.type != "cpu"]
     if not there:
         return
@@ -119,7 +125,7 @@ def _wait_for(sent: torch.Event, values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Hold the rows of one step, which are passed to the sinks."""
+    """The rows of one step, which are passed to the sinks."""
 
     step: int
     rank: int

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Curve(NamedTuple):
-    """Hold the values of one recorded number across steps."""
+    """The values of one recorded number across steps."""
 
     steps: list[int]
     values: list[float]
 
 
 class Run:
-    """Read one or more run folders. `th.open_run` returns a `Run`.
+    """An object that reads one or more run folders. `th.open_run` returns a `Run`.
 
     Args:
         *paths: Run folders, as paths or as URIs that Arrow supports.
@@ -77,7 +77,7 @@ class Run:
         return act()
 
     def _rows_query(self) -> str:
-        """Return the query for the rows of all runs, except the rows that a later attempt rewrote."""
+        """Return the query for the rows of all runs, except the rows that a later attempt recorded again."""
         selects = []
         for folder in self._folders:
             parts = folder.parts()
@@ -123,7 +123,7 @@ class Run:
             A named tuple with the lists `steps` and `values`.
 
         Raises:
-            StoreError: Nothing is recorded under these names. The error suggests recorded names.
+            StoreError: Nothing is recorded under these names. The error message suggests names that are recorded.
         """
         query = (
             "select step, last(value) from rows where hook = ? and target = ? and name = ? and rank = ? "
@@ -211,7 +211,7 @@ class Run:
         return count
 
     def merge(self) -> None:
-        """Merge the parts into one part per attempt and rank."""
+        """Merge the parts into one part for each attempt and rank."""
         for folder in self._folders:
             merge_parts(folder)
         self._refresh()

@@ -1,6 +1,6 @@
 """Run each sink on its own thread, with its own queue.
 
-A sink may be slow, hang or raise an error. Training continues as if the sink did not exist.
+If a sink is slow, hangs or raises an error, training continues as if the sink did not exist.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tenterhook.record.flight import Flight
 from tenterhook.record.rows import Batch
 from tenterhook.record.sinks import adapt_tracker
 
-#: maximum number of rows that can wait for a sink; if there are more, the newest step is dropped and counted
+#: maximum number of rows that can wait for a sink; a step that exceeds this limit is dropped and counted
 MAX_WAITING = 2**20
 #: time limit in seconds for passing the last rows to a tracker when it is closed
 CLOSE_TIMEOUT = 2.0
-#: time limit in seconds for closing a Writer; on a slow machine, the first write alone takes seconds
+#: time limit in seconds for closing a Writer; on a slow machine, the first write alone can take several seconds
 WRITER_CLOSE_TIMEOUT = 30.0
 
 
 @runtime_checkable
 class Writer(Protocol):
-    """Define the interface of a sink that accepts batches.
+    """The interface of a sink that accepts batches.
 
-    When `write` returns, the batches are stored safely. The methods are called on a separate thread.
+    `write` returns only after the batches are stored. The methods are called on a separate thread.
     """
 
     @property
@@ -52,7 +52,7 @@ Sinks = Any
 
 
 def as_sinks(given: Sinks) -> list[Sink | Flight]:
-    """Return the given sinks as a list, and wrap tracker objects.
+    """Return the given sinks as a list in which each tracker object is wrapped as a sink.
 
     Raise a StoreError for an object that is not a sink.
     """
@@ -69,7 +69,7 @@ def as_sinks(given: Sinks) -> list[Sink | Flight]:
 
 
 class SinkWorker:
-    """Queue batches for a sink, and pass them to the sink on a separate thread.
+    """A queue of batches for one sink, with a thread that passes the batches to the sink.
 
     At any time, `emitted` equals `written` + `dropped` + `waiting`. After `close`, `waiting` is 0.
     """
@@ -200,7 +200,7 @@ class SinkWorker:
             self.sink(batch.entries(), batch.step)
 
     def _guard(self, act: Callable[[], None]) -> bool:
-        """Call a sink function. Return True if the function does not raise."""
+        """Call a function, and return True if it does not raise an error."""
         try:
             act()
         except Exception as error:  # an error in a sink must not stop training

@@ -29,7 +29,7 @@ def adapt_tracker(given: Any) -> Any:
 
 
 class _Tracker:
-    """Provide a base class for Writers that log the rows of each step to a tracker."""
+    """The base class of the Writers that log the rows of each step to a tracker."""
 
     linger = LINGER
 
@@ -46,7 +46,7 @@ class _Tracker:
 
 
 class TensorBoard(_Tracker):
-    """Write scalars and histograms to a SummaryWriter. The histogram axis shows base-2 exponents."""
+    """A Writer that passes scalars and histograms to a SummaryWriter. The histogram axis shows base-2 exponents."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -79,9 +79,9 @@ class TensorBoard(_Tracker):
 
 
 class WandB(_Tracker):
-    """Log history rows to a W&B run.
+    """A Writer that logs history rows to a W&B run.
 
-    The rows have a separate step axis, because a sink thread cannot follow the run's step counter.
+    The rows have a separate step axis, because a sink thread can fall behind the run's step counter.
     """
 
     axis = "tenterhook/step"
@@ -98,10 +98,10 @@ class WandB(_Tracker):
 
 
 class MLflow(_Tracker):
-    """Log metrics to an MLflow run.
+    """A Writer that logs metrics to an MLflow run.
 
-    Metrics are logged through an `MlflowClient`, because each thread has its own active run. MLflow does not support
-    histograms, so lists are left out.
+    Metrics are logged through an `MlflowClient`, because in MLflow each thread has its own active run. MLflow does not
+    support histograms, so lists of numbers are left out.
     """
 
     def __init__(self, run: Any) -> None:

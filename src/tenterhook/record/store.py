@@ -16,13 +16,13 @@ MERGED_ROWS = 2**20
 
 
 class Store:
-    """Write the rows of a run into a folder of Parquet files.
+    """A sink that writes the rows of a run into a folder of Parquet files.
 
-    A store is a sink. If the folder already contains a run, that run is resumed. Steps that are recorded again replace
-    the earlier records. `th.open_run` reads the folder. Any Parquet reader can read the files.
+    If the folder already contains a run, that run is resumed. Steps that are recorded again replace the earlier
+    records. `th.open_run` reads the folder. Any Parquet reader can read the files.
 
     Args:
-        path: Run folder. It may be a URI that Arrow supports, such as `s3://...`.
+        path: Run folder. The path may be a URI that Arrow supports, such as `s3://...`.
         linger: Seconds for which rows are collected before a file is written. This time increases with the number of
             files.
 
@@ -70,7 +70,7 @@ class Store:
         return self._linger * (1.0 + self._number / 128)
 
     def keep(self, name: str, text: str) -> None:
-        """Write a text file into the run folder, such as the plan, the ledger or the findings.
+        """Write a text file, such as the plan, the ledger or the findings, into the run folder.
 
         Args:
             name: Name of the file. An existing file with this name is replaced.
@@ -123,7 +123,7 @@ class Store:
                 merge_parts(self._folder, self._attempt, self._ranks)
 
     def _supersede(self, rank: int, step: int) -> None:
-        """Remove steps from the parts of earlier attempts if they are about to be recorded again."""
+        """Remove the steps that are about to be recorded again from the parts of earlier attempts."""
         import pyarrow.compute as pc
 
         self._superseded = True

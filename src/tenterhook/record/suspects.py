@@ -1,4 +1,4 @@
-"""Find the targets that probably caused a problem, based on the statistics of the most recent steps."""
+"""Find the targets that probably caused a problem, based on statistics for the most recent steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Numbers = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Name a target that may have caused the problem, and give the reason.
+    """A target that may have caused the problem, and the reason.
 
     `kind` is `nonfinite` (the target produced the first non-finite value), `ratio` (the update is large compared with
     the parameter) or `score` (a recorded number is far above its past values).
@@ -36,7 +36,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class ModelSnapshot:
-    """Hold facts about the model and its hooks that the rows do not contain."""
+    """Facts about the model and its hooks that the rows do not contain."""
 
     step: int = -1
     #: for each hook, its point and the order in which its targets last fired
@@ -47,7 +47,7 @@ class ModelSnapshot:
 
 
 def rank_suspects(batches: Sequence[Batch], snapshot: ModelSnapshot) -> list[Suspect]:
-    """Return the first producer of non-finite values, then the largest updates, and then the largest deviations."""
+    """Return the first target that produced non-finite values, the largest updates, and the largest deviations."""
     if not batches:
         return []
     steps = [{hook: table.values() for hook, table in batch.tables.items()} for batch in batches]
@@ -57,7 +57,7 @@ def rank_suspects(batches: Sequence[Batch], snapshot: ModelSnapshot) -> list[Sus
 def _at(
     step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str
 ) -> Iterator[tuple[int, str, Mapping[str, float]]]:
-    """Yield the position in firing order, the target and the numbers of each site at one point."""
+    """Yield the firing position, the target and the numbers for each site at one point."""
     for hook, numbers in step.items():
         if snapshot.points.get(hook) == point:
             for target, row in numbers.items():
@@ -65,7 +65,7 @@ def _at(
 
 
 def _counts(step: Mapping[str, Numbers], snapshot: ModelSnapshot, point: str) -> list[tuple[int, str, float, bool]]:
-    """Return the position, name, non-finite count and presence of NaN for each target, in firing order."""
+    """Return (position, name, non-finite count, whether there are NaNs) for each target, in firing order."""
     found: dict[str, tuple[int, str, float, bool]] = {}
     for order, target, row in _at(step, snapshot, point):
         if "nonfinite" in row:
@@ -81,7 +81,7 @@ def _producers(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) 
     intended = {t for step in steps[:-1] for _, t, count, _ in _counts(step, snapshot, "output") if count}
     forward = [one for one in _counts(now, snapshot, "output") if one[1] not in intended]
     for place, (_, target, count, nan) in enumerate(forward):
-        # An infinity that does not reach the next output is intended, for example in a mask before a softmax.
+        # An infinity that does not reach the next output is intentional, for example in a mask before a softmax.
         later = forward[place + 1 :]
         if count and (nan or not later or later[0][2]):
             return [Suspect("nonfinite", target, "output", count, "the first output that is not finite")]

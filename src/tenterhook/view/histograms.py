@@ -1,4 +1,4 @@
-"""Sum the histograms of all targets in a block, for each recorded step."""
+"""Sum the histograms of all targets in each block, for each recorded step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from tenterhook.record import Run
 from tenterhook.view.series import Contents, natural_key
 
-#: maximum number of blocks shown; the sum over all targets is shown in addition
+#: maximum number of blocks shown; the sum over all targets is also shown
 MAX_BLOCKS = 64
 
 
@@ -25,7 +25,7 @@ group by all order by step
 
 
 def histograms(run: Run, contents: Contents) -> list[dict[str, Any]]:
-    """Return the counts by block and step for each hook that recorded histograms."""
+    """Return the histogram counts by block and step for each hook that recorded histograms."""
     return [_by_block(run, hook, targets) for hook, targets in sorted(contents.lists.items())]
 
 

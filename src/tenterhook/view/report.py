@@ -25,7 +25,7 @@ def report(
     Args:
         path: A run folder, or a folder that contains run folders.
         out: The HTML file to write.
-        progress: Function that is called with a message for each stage of the work.
+        progress: Function that is called with a message at each stage.
 
     Raises:
         StoreError: plotly is not installed, or `path` contains no recorded run.

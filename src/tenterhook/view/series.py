@@ -25,7 +25,7 @@ NAMES = ("rms", "norm", "ratio", "score", "change", "abs_max", "zeros", "nonfini
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Hold the largest magnitude of one number in each bin of steps, with a row for each target.
+    """The largest magnitude of one recorded number in each bin of steps, with one row for each target.
 
     A cell encodes the logarithm of the magnitude in two bytes.
     """
@@ -53,7 +53,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class StepBins:
-    """Describe how the steps of a run are grouped into columns."""
+    """The way in which the steps of a run are grouped into columns."""
 
     first: int
     last: int
@@ -70,11 +70,11 @@ class StepBins:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """List the hooks, names, targets and steps of a run."""
+    """The hooks, names, targets and steps that a run contains."""
 
     first: int
     last: int
-    #: targets of each hook and name that recorded single numbers; the most useful names come first
+    #: targets for each hook and name with recorded single numbers; the most useful names come first
     single: dict[tuple[str, str], list[str]]
     #: targets of each hook that recorded lists of numbers
     lists: dict[str, list[str]]
@@ -115,7 +115,7 @@ def choose_bins(contents: Contents, max_cells: int = MAX_CELLS) -> StepBins:
 
 
 def matrices(run: Run, contents: Contents, bins: StepBins, *, max_cells: int = MAX_CELLS) -> Iterator[Matrix]:
-    """Yield a matrix for each hook and name that recorded single numbers, until the cell limit is reached."""
+    """Yield a matrix for each hook and name with recorded single numbers, until the cell limit is reached."""
     cells = max_cells
     for (hook, name), targets in contents.single.items():
         cells -= len(targets) * bins.columns
