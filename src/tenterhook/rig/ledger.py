@@ -87,7 +87,7 @@ class Account(Mapping[str, Site]):
 
     @property
     def measured(self) -> str:
-        """Return how the targets are measured: `"one by one"`, or `"together, "` and the name of the implementation."""
+        """Return how the targets are measured: `"one by one"`, or `"together, "` followed by the implementation."""
         batch = self._attached.batch
         return "one by one" if batch is None else f"together, {batch.engine}"
 

@@ -502,8 +502,7 @@ class Rig:
     def step(self) -> Iterator[None]:
         """Mark one step of a custom training loop. The step ends when the block ends without an error.
 
-        After the first use, only `with rig.step():` blocks end steps. Optimizer steps and backward passes no longer end
-        them.
+        After the first use, only `with rig.step():` blocks end steps; optimizer steps and backward passes no longer do.
 
         Yields:
             None.
@@ -670,7 +669,7 @@ class Rig:
         self._clock.step = step
         for hook in self._installer.hooks.values():
             if hook.hook.point.side != "step":
-                hook.counted = step  # the forward and backward passes are over, so this step is not due
+                hook.counted = step  # the forward and backward passes are over, so the hook is not due in this step
         self._apply_schedule()
 
     @property

@@ -42,7 +42,7 @@ class RootHooks:
     def __init__(
         self, owner: object, model: nn.Module, passes: ForwardPasses, graphs: GraphTracker, events: RootEvents
     ) -> None:
-        #: the rig; `roots_on` finds it through this attribute
+        #: the rig that these hooks belong to
         self.owner = owner
         self.events = events
         self.passes = passes

@@ -257,9 +257,9 @@ def flight(
 ) -> Rig:
     """Attach a flight recorder, which keeps statistics for recent steps in memory and saves them when a run fails.
 
-    The recorder writes a run folder, which includes a list of suspects, under `path`. It does so when a gradient is not
-    finite, when a gradient norm jumps far above its running mean, when an error ends a `with rig:` block, or when
-    the process receives SIGTERM. The recorder requires pyarrow.
+    The recorder writes a run folder, which includes a list of suspects, under `path`. It writes the folder when a
+    gradient is not finite, when a gradient norm jumps far above its running mean, when an error ends a `with rig:`
+    block, or when the process receives SIGTERM. The recorder requires pyarrow.
 
     Args:
         model: The model.

@@ -81,7 +81,7 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
         optimizer: An optimizer, or a list or dict of optimizers, whose hooks are also listed.
 
     Returns:
-        A sequence that prints as a table. Its `foreign` property lists the hooks that tenterhook did not register.
+        A sequence that prints as a table. The `foreign` property lists the hooks that tenterhook did not register.
 
     Raises:
         ResolveError: `optimizer` contains an object that is not an optimizer.

@@ -36,8 +36,8 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         A rig that is detached at the end of the block.
 
     Raises:
-        NonFiniteError: A value is not finite. The error names the module or parameter. Its `inputs` attribute contains
-            the module's inputs.
+        NonFiniteError: A value is not finite. The error names the module or parameter, and its `inputs` attribute
+            contains the module's inputs.
         ResolveError: The model cannot be hooked.
 
     Example:
@@ -53,7 +53,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         1 output
     """
     seen: dict[str, tuple[Tensor, ...]] = {}
-    #: infinite outputs; they are reported only if a NaN, an infinite output of the model or a bad gradient follows
+    #: infinite outputs; reported only if a NaN, an infinite output of the model or a nonfinite gradient follows
     infinite: list[NonFiniteError] = []
 
     def at_input(x: Tensor, ctx: Context) -> None:
@@ -93,7 +93,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         Hook("nonfinite.output", on=everything, at="output", do=at_output),
         Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
     ]
-    if not is_compiled(model):  # compiled code has no grad_input; grad_output of the module before shows it
+    if not is_compiled(model):  # compiled code has no grad_input; the previous module's grad_output finds it
         hooks.append(Hook("nonfinite.grad_input", on=(*everything, *_in_place(model)), at="grad_input", do=at_gradient))
     if any(True for _ in model.parameters()):
         hooks.append(Hook("nonfinite.grad", on="**", at="grad", do=at_gradient))

@@ -115,7 +115,7 @@ class SavedState:
 
 
 def prefix(rank: int) -> str:
-    """Return the prefix of a rank's keys. Each rank has its own prefix, because a container may merge equal keys."""
+    """Return the prefix of a rank's keys. Each rank has its own prefix, because a checkpoint may merge equal keys."""
     return f"{PREFIX}rank{rank}/"
 
 

@@ -52,8 +52,8 @@ class Difference:
 class LoadReport:
     """A list of the differences between a saved state and the rig that loads it.
 
-    A report is truthy if it contains a difference. `rig.load_state_dict()` returns the report. It is also available as
-    `rig.loaded` and as the `report` attribute of a `MismatchError`.
+    A report is truthy if it contains a difference. `rig.load_state_dict()` returns the report, which is also available
+    as `rig.loaded` and as the `report` attribute of a `MismatchError`.
 
     Args:
         differences: Differences that cause state to be lost or missing. With `strict=True`, any difference raises an

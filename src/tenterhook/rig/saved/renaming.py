@@ -35,7 +35,7 @@ class Renaming:
 
     def __call__(self, name: str) -> str:
         path, colon, tap = name.partition(":")
-        if path in ("", ROOT):  # the root, and its taps
+        if path in ("", ROOT):  # the root or one of its taps
             return name
         parts = path.split(".")
         for old, new in self._rules:

@@ -111,7 +111,7 @@ def _form(tensor: Tensor) -> str:
 
 
 def surroundings() -> dict[str, str | int]:
-    """Return the hardware and software properties that affect the last bits of results."""
+    """Return the hardware and software properties that can affect the least significant bits of results."""
     return {
         "torch": torch.__version__.partition("+")[0],
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -197,7 +197,7 @@ def _pack_hook(attached: AttachedHook, entries: dict[str, Tensor]) -> SavedHook:
 def _table(rows: list[list[int]]) -> Tensor:
     table = torch.empty(len(rows), len(rows[0]), dtype=torch.int64, device="cpu")
     for numbers, row in zip(rows, table, strict=True):
-        if numbers and numbers.count(numbers[0]) == len(numbers):  # in most rows all numbers are equal; fill_ is faster
+        if numbers and numbers.count(numbers[0]) == len(numbers):  # true for most rows; fill_ is faster than copy_
             row.fill_(numbers[0])
         else:
             row.copy_(torch.tensor(numbers, device="cpu"))

@@ -124,7 +124,7 @@ class StepFinalizer:
         device = device_of(model)
         given = [one.part(device) for one in parts]
         how = [{n: p.merge for n, p in one.declared.items()} | {"fired": "max"} for one in parts]
-        # The digest of the plan is merged too, because ranks with different plans would merge unrelated numbers.
+        # The digest of the plan is also merged, because ranks with different plans would merge unrelated numbers.
         *merged, plans = ranks.merge([*given, {"plan": self._digest}], [*how, {"plan": "max"}])
         if not torch.equal(plans["plan"], self._digest):
             raise RanksError("the ranks now have different plans", remedy="make each change to the plan on every rank")

@@ -41,7 +41,7 @@ class OptimizerStep:
         self._installer = installer
         #: function to call after the step if this optimizer is the clock; None otherwise
         self._end = end
-        #: an optimizer whose step calls super().step() fires its hooks twice; the frame identifies the outer step
+        #: an optimizer whose step calls super().step() runs its hooks twice; the frame identifies the outer step
         self._depth = 0
         self._frame = 0
         #: True if the running step is not counted
@@ -233,7 +233,7 @@ class OptimizerStep:
             return
         try:
             columns = batch(tensors, self._values(hook, measured)) if batch is not None else None
-        except Exception:  # measure the sites one by one below, so that the error names its site
+        except Exception:  # measure the sites one by one below, so that the error names the site
             columns, hook.batch = None, None
         if columns is None:
             for site in measured:
@@ -246,7 +246,7 @@ class OptimizerStep:
 
     @staticmethod
     def _values(hook: AttachedHook, measured: list[Site]) -> list[Tensor | None]:
-        """Return the parameters of the measured sites by slot, if the action needs them."""
+        """Return the parameters of the measured sites by slot, or an empty list if the action does not need them."""
         if not hook.definition.needs_value:
             return []
         values: list[Tensor | None] = [None] * len(hook.sites)

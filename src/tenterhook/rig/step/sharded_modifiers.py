@@ -82,7 +82,7 @@ class MergeBatch:
 
 
 def reduce_rows(column: Tensor, how: str) -> Tensor:
-    """Reduce all rows to one. Norms are reduced exactly as in `torch.nn.utils.clip_grad_norm_`, bit for bit."""
+    """Reduce all rows to one row. Norms are reduced exactly as in `torch.nn.utils.clip_grad_norm_`, bit for bit."""
     if how == "sum":
         return column.sum(0, keepdim=True)
     return column.amax(0, keepdim=True) if how == "max" else torch.linalg.vector_norm(column, dim=0, keepdim=True)

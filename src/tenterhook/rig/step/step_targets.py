@@ -68,7 +68,7 @@ class StepTargets:
         awake, parameters = self._awake(hook)
         decision = self._decisions.get(hook)
         if decision is not None and decision.awake == awake and decision.ids == list(map(id, parameters)):
-            there = cast(list[Tensor], parameters)  # none is None: the stored ids never include that of None
+            there = cast(list[Tensor], parameters)  # the id of None is never stored, so no parameter is None
             if all(p.requires_grad for p in there):
                 mine = decision.mine
                 return Reached(list(compress(awake, mine)), list(compress(there, mine)), decision.sharded)
