@@ -19,7 +19,7 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Schedule(NamedTuple):
-    """List the hooks that fire until the schedule next changes. The hot paths read this object."""
+    """The hooks that fire until the schedule next changes. The hot paths read this object."""
 
     active: tuple[AttachedHook, ...] = ()
     #: active hooks that may change a value in the forward pass
@@ -30,24 +30,24 @@ class Schedule(NamedTuple):
     next_change: int | None = None
     #: active registrations on parameters; the program may replace these parameters
     parameters: tuple[ParameterRegistration, ...] = ()
-    #: tied targets of active hooks (each has a second name)
+    #: tied targets of active hooks; each of them has several names
     tied: tuple[Target, ...] = ()
 
 
 class Installer:
-    """Install, suspend and remove hooks when they become due, are muted or leave the plan."""
+    """An object that installs hooks when they are due, suspends the others, and removes hooks from the plan."""
 
     def __init__(self, environment: Environment, registrations: Registrations) -> None:
         self.environment = environment
         self.registrations = registrations
         #: the plan's hooks by id, in plan order
         self.hooks: dict[str, AttachedHook] = {}
-        #: removed hooks that stay registered because a live graph may recompute its forward pass with them
+        #: removed hooks that stay registered because a live graph may use them to recompute its forward pass
         self.retired: list[AttachedHook] = []
         self.schedule = Schedule()
-        #: True while a pipeline runs its stage with empty tensors to infer shapes; no hook fires then
+        #: True while a pipeline stage runs with empty tensors to infer shapes; no hook fires during this time
         self.paused = False
-        #: hooks that, at the last update, a live graph might have needed to recompute its forward pass
+        #: hooks that were kept at the last update because a live graph might use them to recompute its forward pass
         self._kept: set[AttachedHook] = set()
 
     @property
@@ -60,7 +60,7 @@ class Installer:
         return bool(self.environment.outdated or self._kept or self.retired)
 
     def add(self, resolved: ResolvedHook, before: AttachedHook | None = None) -> None:
-        """Attach a hook. If its action is unchanged, it inherits the state of `before`, the old hook with this id."""
+        """Attach a hook. If `before`, the old hook with this id, has the same action, its state is inherited."""
         hook = AttachedHook(resolved, self.environment)
         if before is not None and before.definition.fingerprint == hook.definition.fingerprint:
             hook.inherit(before)
@@ -84,7 +84,7 @@ class Installer:
         self.registrations.sort({hook: i for i, hook in enumerate(self.hooks.values())})
 
     def _retire(self, hook: AttachedHook) -> None:
-        """Remove a hook, but keep it registered and inactive as long as a live graph may recompute with it."""
+        """Stop a hook, and remove it as soon as no live graph can use it to recompute its forward pass."""
         hook.apply(HookEvent.RETIRE)
         self._forget(hook)
         if hook.modifies_forward and self._passes.under_way:
@@ -136,7 +136,7 @@ class Installer:
         self.update_schedule()
 
     def update_schedule(self) -> None:
-        """Build the schedule, from which the hot paths read the hooks that fire."""
+        """Rebuild the schedule, which tells the hot paths which hooks fire."""
         hooks = self.hooks.values()
         active = tuple(hook for hook in hooks if hook.active)
         step = self.environment.clock.step
@@ -155,8 +155,8 @@ class Installer:
     def leave(self, taps: Taps) -> None:
         """Remove all hooks from the model.
 
-        A hook that a live activation checkpoint may recompute with stays registered, but inactive, until the graph is
-        freed.
+        If the recomputation of a live activation checkpoint may use a hook, that hook stays registered, but inactive,
+        until the graph is freed.
         """
         everything = [*self.hooks.values(), *self.retired]
         for hook in everything:

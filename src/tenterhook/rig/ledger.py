@@ -12,10 +12,10 @@ from tenterhook.text_table import MOST, TextTable
 
 
 class Account(Mapping[str, Site]):
-    """Map the target names of one hook to its sites.
+    """A mapping from the target names of one hook to its sites.
 
     `rig.ledger[id]` returns an account. A site represents the hook at one target and stores the counts for that target.
-    For a tensor or module with several names, any of the names can be used.
+    If a tensor or module has several names, you can use any of them.
 
     Args:
         attached: The attached hook.
@@ -87,7 +87,7 @@ class Account(Mapping[str, Site]):
 
     @property
     def measured(self) -> str:
-        """Return how targets are measured: `"one by one"`, or `"together, "` and the name of the implementation."""
+        """Return how the targets are measured: `"one by one"`, or `"together, "` followed by the implementation."""
         batch = self._attached.batch
         return "one by one" if batch is None else f"together, {batch.engine}"
 
@@ -123,7 +123,7 @@ class Account(Mapping[str, Site]):
 
 
 class Ledger(Mapping[str, Account]):
-    """Map the id of each hook to its `Account`, in plan order.
+    """A mapping from the id of each hook to its `Account`, in plan order.
 
     `rig.ledger` returns a ledger.
 
@@ -149,7 +149,7 @@ class Ledger(Mapping[str, Account]):
 
     @property
     def graphs(self) -> Graphs:
-        """Return how many compiled graphs call these hooks, and how many were dropped because the hooks changed."""
+        """Return how many compiled graphs call these hooks, and how many graphs were dropped when the hooks changed."""
         return self._graphs()
 
     def __getitem__(self, id: str) -> Account:
@@ -171,7 +171,7 @@ class Ledger(Mapping[str, Account]):
         """Return the sites that fired in the last step, in the order in which they last fired.
 
         Returns:
-            The sites of this process. Sites that fired on other ranks are not included.
+            The sites that fired in this process, not those that fired on other ranks.
 
         Example:
             >>> import torch

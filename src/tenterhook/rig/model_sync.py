@@ -20,7 +20,7 @@ ABANDONED = "the gradients were cleared without a step"
 
 
 class ModelSync:
-    """Detect changes to the model, and update the registrations."""
+    """An object that detects changes to the model and updates the registrations."""
 
     def __init__(self, installer: Installer) -> None:
         self._installer = installer
@@ -63,7 +63,7 @@ class ModelSync:
                 )
 
     def _drop_abandoned(self) -> None:
-        """Drop statistics of gradients that were cleared without a step, for example when GradScaler skips a step."""
+        """Drop statistics for gradients that were cleared without a step, for example because GradScaler skipped it."""
         gradients = self._installer.environment.gradients
         started = [
             (hook, hook.partials)
@@ -133,7 +133,7 @@ class ModelSync:
             site.rebound += 1
 
     def _wake_sites(self) -> None:
-        """Enable dormant sites whose parameter was unfrozen or added to an optimizer."""
+        """Enable the dormant sites whose parameters were unfrozen or added to an optimizer."""
         installer = self._installer
         held: dict[int, str] | None = None
         woken = False

@@ -15,7 +15,7 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 
 class Registrations:
-    """Store one rig's registrations by place (target and point) and by hook."""
+    """The registrations of one rig, stored by place (target and point) and by hook."""
 
     def __init__(self, view: ModelView, clock: StepClock, rig: int) -> None:
         #: the model's targets as they were last resolved
@@ -24,7 +24,7 @@ class Registrations:
         self._clock = clock
         #: the rig's number in this process; rigs fire in the order in which they were attached
         self.rig = rig
-        #: True if FSDP2 gathers parameters for a forward pass
+        #: True if FSDP2 gathers the parameters for each forward pass
         self._gathered = view.fsdp2
         self._by_place: dict[tuple[str, str, str], Registration] = {}
         #: the registrations of each hook, in the order of its sites
@@ -99,7 +99,7 @@ class Registrations:
             one.sites.sort(key=lambda site: order.get(site.attached, -1))
 
     def remove_all(self, kept: frozenset[Hashable]) -> list[Registration]:
-        """Remove all registrations, except those that a live graph may recompute with, and return the kept ones."""
+        """Remove all registrations except those that a live graph may use to recompute, and return the exceptions."""
         lingering = [one for one in self if any(s.attached in kept for s in one.sites)]
         for one in self:
             if one in lingering:

@@ -56,7 +56,7 @@ _numbers = itertools.count()
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector, which would otherwise scan a hundred thousand new sites repeatedly."""
+    """Pause the garbage collector, which would otherwise repeatedly scan up to a hundred thousand new sites."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -67,7 +67,7 @@ def gc_paused() -> Iterator[None]:
 
 
 class RigStatus(Enum):
-    """Name the stages between attaching and detaching a rig."""
+    """The stages that a rig goes through from attaching to detaching."""
 
     ATTACHED = auto()
     #: `detach` was called during a forward pass that the rig modifies; the rig is removed when that pass ends
@@ -76,11 +76,11 @@ class RigStatus(Enum):
 
 
 class Rig:
-    """Represent a plan that is installed on a model.
+    """A plan that is installed on a model.
 
     `attach`, `watch`, `flight` and `restore` return a rig. Do not create a rig directly. The model keeps its rig alive,
     but a rig does not keep its model alive. `detach()` removes the rig's hooks from the model. A rig is also a context
-    manager: it is detached at the end of the block.
+    manager, which detaches the rig at the end of the block.
 
     Args:
         model: The model that the plan is installed on.
@@ -170,7 +170,7 @@ class Rig:
 
     @property
     def ledger(self) -> Ledger:
-        """Return the ledger, which counts for every site how often it was due, fired, was skipped and failed.
+        """Return the ledger, which counts how often each site was due, fired, was skipped or failed.
 
         Returns:
             A mapping from hook id to the hook's `Account`. The counts are always current.
@@ -243,7 +243,7 @@ class Rig:
             id: Id of the hook.
 
         Returns:
-            The captured tensor for each target, or a list of tensors if the hook fired several times in the step.
+            The captured tensor for each target, or a list of tensors if the hook fired more than once in the step.
 
         Raises:
             AttachedError: The rig has no hook with this id.
@@ -286,9 +286,9 @@ class Rig:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def add(self, hook: Hook) -> None:
-        """Add a hook at the end of the plan.
+        """Add a hook to the end of the plan.
 
-        A hook on parameters takes effect at once. A hook on module gradients or on taps takes effect in the next
+        A hook on parameters takes effect immediately. A hook on module gradients or on taps takes effect in the next
         forward pass. A hook that modifies values in the forward pass takes effect in the root's next forward pass. In a
         distributed run, call this method on every rank.
 
@@ -502,8 +502,7 @@ class Rig:
     def step(self) -> Iterator[None]:
         """Mark one step of a custom training loop. The step ends when the block ends without an error.
 
-        After the first use, only `with rig.step():` blocks end steps. Optimizer steps and backward passes no longer end
-        them.
+        After the first use, only `with rig.step():` blocks end steps; optimizer steps and backward passes no longer do.
 
         Yields:
             None.
@@ -526,13 +525,13 @@ class Rig:
     # -- saved state -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the plan and all running state as plain tensors.
+        """Return the plan and the current state of its hooks as plain tensors.
 
         The tensors are copies. You can save them with `torch.save`, safetensors or distributed checkpointing (DCP).
         Every rank saves its own state. If the ranks have different targets, every rank must call this method.
 
         Returns:
-            Tensors by key. Every key begins with `tenterhook/`.
+            The tensors by key. Every key begins with `tenterhook/`.
 
         Raises:
             AttachedError: The model no longer exists.
@@ -568,8 +567,8 @@ class Rig:
         Args:
             state: A state from `state_dict()`. Other keys in the mapping are ignored.
             rename: Rules that map saved names to names on this model, such as `{"encoder": "backbone"}`.
-            strict: If True, raises an error when saved state would be lost or a hook would lack state. If False, loads
-                the part that fits.
+            strict: If True, raise an error if saved state would be lost or a hook would have no state. If False, load
+                only the state that fits.
 
         Returns:
             A report of every difference between the saved state and this rig. The report is falsy if there are no
@@ -666,11 +665,11 @@ class Rig:
             self.detach()
 
     def _begin_at(self, step: int) -> None:
-        """Start counting at `step`, because the rig was attached during an optimizer step of a running script."""
+        """Set the current step to `step`, because the rig was attached during an optimizer step of a running script."""
         self._clock.step = step
         for hook in self._installer.hooks.values():
             if hook.hook.point.side != "step":
-                hook.counted = step  # the forward and backward passes are over, so this step is not due
+                hook.counted = step  # the forward and backward passes are over, so the hook is not due in this step
         self._apply_schedule()
 
     @property

@@ -24,7 +24,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class RootEvents(NamedTuple):
-    """List the functions that the root's hooks call."""
+    """The functions that the root's hooks call."""
 
     #: called when a forward pass begins; returns True if parts of the model were replaced
     begin_forward: Callable[[], bool]
@@ -32,17 +32,17 @@ class RootEvents(NamedTuple):
     end_forward: Callable[[], None]
     #: called when a backward pass through the root's output begins
     begin_backward: Callable[[], None]
-    #: called when a forward pass has ended whose output requires no gradient
+    #: called when a forward pass has ended and its output requires no gradient
     no_backward: Callable[[], None]
 
 
 class RootHooks:
-    """Watch the root's forward and backward passes while the rig is attached. These hooks keep the rig alive."""
+    """Hooks that watch the root's forward and backward passes while the rig is attached. They keep the rig alive."""
 
     def __init__(
         self, owner: object, model: nn.Module, passes: ForwardPasses, graphs: GraphTracker, events: RootEvents
     ) -> None:
-        #: the rig, so that it can be found from its model
+        #: the rig that these hooks belong to
         self.owner = owner
         self.events = events
         self.passes = passes
@@ -132,7 +132,7 @@ class RootHooks:
             self.events.no_backward()
         begin_backward = BackwardStart(self)
         for tensor in tensors:
-            base = private.view_base(tensor)  # an in-place change drops the hooks on a view, but not on its base
+            base = private.view_base(tensor)  # an in-place change drops a view's hooks, but not its base's hooks
             hooked = tensor if base is None else base
             if hooked.grad_fn is not None:
                 hooked.register_hook(begin_backward)
@@ -144,14 +144,14 @@ def _gradient_passed(ticket: Tensor, grad: Tensor) -> Tensor:
 
 
 class RootEndCallback(EntryCallback):
-    """Report the end of a forward pass and the beginning of a backward pass from compiled code that runs the root."""
+    """A callback by which compiled code reports the end of a forward pass and the beginning of a backward pass."""
 
     def __init__(self, root: RootHooks) -> None:
         super().__init__(self._ended)
         self._root = weakref.ref(root)
 
     def traced(self, output: Any) -> None:
-        """Insert the callback, instead of the dispatch, into the compiled graph."""
+        """Insert this callback into the compiled graph, instead of the dispatch."""
         ticket = operations.enter(self.token)
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         for tensor in tensors:
@@ -177,7 +177,7 @@ class RootEndCallback(EntryCallback):
 
 
 class RootDispatch(Dispatch):
-    """Call the rig before the root's forward pass. `roots_on` finds a model's rigs through this hook."""
+    """A hook that calls the rig before the root's forward pass. `roots_on` finds a model's rigs through this hook."""
 
     root: RootHooks | None
 
@@ -201,9 +201,9 @@ def _nothing(*args: Any) -> None:
 
 
 class BackwardStart:
-    """Report the beginning of a backward pass through the root's output.
+    """A tensor hook that reports the beginning of a backward pass through the root's output.
 
-    This object is a tensor hook, so it keeps the `ForwardPass` alive as long as the graph exists.
+    It keeps the `ForwardPass` alive as long as the autograd graph exists.
     """
 
     def __init__(self, root: RootHooks) -> None:

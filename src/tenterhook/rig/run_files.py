@@ -39,7 +39,7 @@ def model_snapshot(ref: weakref.ref[Installer]) -> ModelSnapshot | None:
 
 
 def ledger_json(ledger: Ledger) -> str:
-    """Return each hook's totals as JSON. Single sites are omitted, because there may be a hundred thousand of them."""
+    """Return each hook's totals as JSON. Individual sites are omitted, because there may be a hundred thousand."""
     rows = [
         {
             "hook": id,

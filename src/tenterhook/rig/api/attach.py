@@ -46,7 +46,7 @@ def attach(
             of these.
         actions: The registry in which named actions are looked up.
         tensors: Tensor parameters of actions, by their names in the plan.
-        replace: If True, replaces hooks on the model that have the same ids. If False, such hooks cause an error.
+        replace: If True, replace hooks on the model that have the same ids. If False, raise an error for such hooks.
 
     Returns:
         The rig, which stays on the model until `rig.detach()` is called.
@@ -87,7 +87,7 @@ def attach(
 
 
 def check_module(model: object) -> None:
-    """Raise an error if the model is not a module."""
+    """Raise an error if the model is not an `nn.Module`."""
     if not isinstance(model, nn.Module):
         raise ResolveError(
             f"the model must be a module, but its type is {type(model).__name__}",
@@ -96,7 +96,7 @@ def check_module(model: object) -> None:
 
 
 def free_ids(model: nn.Module, plan: Plan, *, replace: bool) -> None:
-    """Remove any hooks with the plan's ids from the model. Raise an error instead if `replace` is False."""
+    """Remove from the model any hooks with the plan's ids. If `replace` is False, raise an error instead."""
     wanted = {hook.id for hook in plan}
     for rig in rigs_on(model):
         for id in wanted.intersection(rig.ledger):

@@ -28,7 +28,7 @@ from tenterhook.rig.runtime.status import HookEvent
 
 
 class Handle:
-    """Represent a hook that was registered with `hook`, count its firings, and remove it on request.
+    """A handle of a hook that was registered with `hook`. It counts how often the hook fires, and can remove the hook.
 
     As a context manager, a handle removes the hook at the end of the block.
 
@@ -99,7 +99,7 @@ def hook(
     at any point. By default, it fires at the model's output.
 
     Args:
-        where: A tensor that requires a gradient, or a model.
+        where: A model, or a tensor that requires a gradient.
         do: An action, or a function of the value. If the function returns a tensor, that tensor replaces the value.
         on: Names or patterns of the targets. The default is the model itself. Models only.
         at: The point at which the hook fires. The default is `"output"`. Models only.
@@ -224,7 +224,7 @@ def watch(
         every: Interval in steps. Gradients are measured once every `every` steps, and outputs and updates once every
             `10 * every` steps.
         sinks: Sinks for the recorded values, as in `attach`.
-        replace: If True, replaces hooks on the model that have the same ids.
+        replace: If True, replace hooks on the model that have the same ids.
 
     Returns:
         A rig with the hooks `grads` and `outputs`, and `updates` if an optimizer is given.
@@ -255,18 +255,18 @@ def watch(
 def flight(
     model: nn.Module, optimizer: Optimizers, path: str | os.PathLike[str], *, steps: int = 64, replace: bool = False
 ) -> Rig:
-    """Attach a flight recorder, which keeps statistics of recent steps in memory and saves them when a run fails.
+    """Attach a flight recorder, which keeps statistics for recent steps in memory and saves them when a run fails.
 
-    The recorder writes a run folder, which includes a list of suspects, under `path`. It does so when a gradient is not
-    finite, when a gradient norm jumps far above its running mean, when an error ends a `with rig:` block, or on
-    SIGTERM. The recorder requires pyarrow.
+    The recorder writes a run folder, which includes a list of suspects, under `path`. It writes the folder when a
+    gradient is not finite, when a gradient norm jumps far above its running mean, when an error ends a `with rig:`
+    block, or when the process receives SIGTERM. The recorder requires pyarrow.
 
     Args:
         model: The model.
         optimizer: The optimizer or optimizers that train the model.
         path: Folder for the reports.
         steps: Number of steps to keep in memory.
-        replace: If True, replaces hooks on the model that have the same ids.
+        replace: If True, replace hooks on the model that have the same ids.
 
     Returns:
         The rig. `rig.reports` lists the written reports.

@@ -21,12 +21,12 @@ from tenterhook.torch_internals.code_owner import owner_of
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Describe a hook that is registered on a module, a parameter or an optimizer.
+    """A hook that is registered on a module, a parameter or an optimizer.
 
     Args:
         target: Name of the module, the parameter or the optimizer.
         registered_by: The PyTorch method that registered the hook.
-        function: Name of the function.
+        function: Name of the registered function.
         place: File and line of the function.
         owner: The library that registered the hook (DDP, FSDP, accelerate, wandb, ...), or the program.
         ours: Ids of the tenterhook hooks that the function calls, or the function's purpose, such as `the rig's root`.
@@ -42,7 +42,7 @@ class Found:
 
 
 class Inventory(Sequence[Found]):
-    """List the hooks that `inventory` found. The list prints as a table.
+    """A sequence of the hooks that `inventory` found. It prints as a table.
 
     Args:
         found: The hooks.
@@ -81,7 +81,7 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
         optimizer: An optimizer, or a list or dict of optimizers, whose hooks are also listed.
 
     Returns:
-        A sequence that prints as a table. Its `foreign` property lists the hooks that tenterhook did not register.
+        A sequence that prints as a table. The `foreign` property lists the hooks that tenterhook did not register.
 
     Raises:
         ResolveError: `optimizer` contains an object that is not an optimizer.

@@ -18,16 +18,16 @@ from tenterhook.rig.rig import Rig
 
 
 def _in_place(model: nn.Module) -> list[str]:
-    """Return patterns that exclude in-place modules, because these modules have no input gradient."""
+    """Return patterns that exclude in-place modules, because `grad_input` hooks do not support them."""
     return [f"!{name}" for name, module in walk(model) if getattr(module, "inplace", False)]
 
 
 @contextmanager
 def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
-    """Raise an error where the first NaN or infinity occurs, in the forward pass or in the backward pass.
+    """Raise an error where the first NaN or infinity occurs in a forward or backward pass.
 
     An infinity is reported only if it spreads, because it may be intentional, as in a mask before a softmax. The search
-    waits for the device at every value, so use it only for debugging, not in normal training.
+    synchronizes with the device at every value, so use it only for debugging, not in normal training.
 
     Args:
         model: The model.
@@ -36,8 +36,8 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         A rig that is detached at the end of the block.
 
     Raises:
-        NonFiniteError: A value is not finite. The error names the module or parameter. Its `inputs` attribute contains
-            the module's inputs.
+        NonFiniteError: A value is not finite. The error names the module or parameter, and its `inputs` attribute
+            contains the module's inputs.
         ResolveError: The model cannot be hooked.
 
     Example:
@@ -53,7 +53,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         1 output
     """
     seen: dict[str, tuple[Tensor, ...]] = {}
-    #: infinite outputs; they are reported only if a NaN, an infinite output of the model or a bad gradient follows
+    #: infinite outputs; reported only if a NaN, an infinite output of the model or a nonfinite gradient follows
     infinite: list[NonFiniteError] = []
 
     def at_input(x: Tensor, ctx: Context) -> None:
@@ -93,7 +93,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         Hook("nonfinite.output", on=everything, at="output", do=at_output),
         Hook("nonfinite.grad_output", on=everything, at="grad_output", do=at_gradient),
     ]
-    if not is_compiled(model):  # compiled code has no grad_input; the preceding module's grad_output shows the fault
+    if not is_compiled(model):  # compiled code has no grad_input; the previous module's grad_output finds it
         hooks.append(Hook("nonfinite.grad_input", on=(*everything, *_in_place(model)), at="grad_input", do=at_gradient))
     if any(True for _ in model.parameters()):
         hooks.append(Hook("nonfinite.grad", on="**", at="grad", do=at_gradient))

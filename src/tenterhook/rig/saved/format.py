@@ -44,7 +44,7 @@ from tenterhook.rig.saved.schema import (
     Header,
 )
 
-#: number of bytes that are copied at once to compute a digest
+#: number of bytes that are copied at a time to compute a digest
 CHUNK = 1 << 20
 NAMED = f"use names of 1 to {LONGEST_NAME} printable characters"
 
@@ -61,7 +61,7 @@ class _Version(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Reject a state that is far too large for its model, before it is read."""
+    """Limits by which a state that is far too large for its model is rejected before it is read."""
 
     #: expected maximum number of targets per hook
     targets: int
@@ -100,7 +100,7 @@ def _size_of(model: nn.Module) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """Store a saved state that has been read and verified."""
+    """A saved state that has been read and verified."""
 
     header: Header
     plan: Plan
@@ -115,7 +115,7 @@ class SavedState:
 
 
 def prefix(rank: int) -> str:
-    """Return the prefix of a rank's keys. Each rank has its own prefix, because a container may merge equal keys."""
+    """Return the prefix of a rank's keys. Each rank has its own prefix, because a checkpoint may merge equal keys."""
     return f"{PREFIX}rank{rank}/"
 
 
@@ -194,7 +194,7 @@ def _entries_of(given: Mapping[str, Any], rank: int) -> dict[str, Any]:
 
 
 def is_of_a_rank(key: str) -> bool:
-    """Return True if a key begins with the prefix of a rank."""
+    """Return True if a key begins with a rank's prefix."""
     rank, _, rest = key.removeprefix(PREFIX).partition("/")
     number = rank.removeprefix("rank")
     plain = number.isascii() and number.isdecimal() and (number == "0" or number[0] != "0")
@@ -283,7 +283,7 @@ def _words(header: Header) -> Iterator[str]:
 
 
 def _check(key: str, tensor: Any, entry: Entry) -> None:
-    """Raise an error if the type, dtype or shape of an entry differs from the header. The values are not read."""
+    """Raise an error if the type, dtype or shape of an entry does not match the header. The values are not read."""
     _check_plain(key, tensor)
     dtype = DTYPES.get(entry.dtype)
     if dtype is None:
@@ -309,7 +309,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def _find_elsewhere(given: Mapping[str, Any], path: str = "") -> None:
-    """Raise an error that shows the place of the hook state if its keys have a prefix or are in a nested mapping."""
+    """Raise an error that names the location of the hook state if its keys have a prefix or are nested."""
     for key, value in given.items():
         if isinstance(value, Mapping) and path.count("[") < 3:
             _find_elsewhere(value, f"{path}[{_shown(key)}]")
@@ -341,7 +341,7 @@ def digest(data: Tensor | bytes) -> str:
 
 def _parts(tensor: Tensor) -> Iterator[bytearray]:
     flat = tensor.detach().reshape(-1)
-    if flat.numel() < 2:  # `view` rejects some strides that `is_contiguous` accepts for such tensors
+    if flat.numel() < 2:  # for such a tensor, `is_contiguous` accepts strides that `view` rejects
         flat = torch.empty_like(flat.cpu(), memory_format=torch.contiguous_format).copy_(flat)
     flat = flat.view(torch.uint8)
     for part in flat.split(CHUNK) if flat.numel() else ():

@@ -17,7 +17,7 @@ MOST = 20
 MOST_TOLD = 300
 #: maximum number of additional targets named in a line
 ALSO = 4
-#: maximum number of names searched for the nearest name
+#: maximum number of names among which the nearest name is searched
 CANDIDATES = 200
 #: maximum number of rules in a proposed renaming
 RULES = 4
@@ -25,7 +25,7 @@ RULES = 4
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Describe one difference between a saved state and the rig.
+    """One difference that was found between a saved state and the rig.
 
     Args:
         kind: What differs: `"hook"`, `"action"`, `"target"`, `"tensor"`, `"state"` or `"clock"`.
@@ -50,17 +50,17 @@ class Difference:
 
 @dataclass(slots=True)
 class LoadReport:
-    """List the differences between a saved state and the rig that loads it.
+    """A list of the differences between a saved state and the rig that loads it.
 
-    A report is truthy if it contains a difference. `rig.load_state_dict()` returns the report. It is also available as
-    `rig.loaded` and as the `report` attribute of a `MismatchError`.
+    A report is truthy if it contains a difference. `rig.load_state_dict()` returns the report, which is also available
+    as `rig.loaded` and as the `report` attribute of a `MismatchError`.
 
     Args:
         differences: Differences that cause state to be lost or missing. With `strict=True`, any difference raises an
             error.
         notes: Other changes that do not prevent loading, such as changed plan parameters or versions.
         found: False if the checkpoint contains no hook state.
-        renaming: A suggested `rename=` argument, as code, that would match the missing targets, or None.
+        renaming: A `rename=` argument, as code, that would rename every lost target to a target on the model, or None.
 
     Example:
         >>> import torch
@@ -108,7 +108,7 @@ class LoadReport:
         return "\n".join([head, *said])
 
     def _lines(self) -> list[str]:
-        """Return the differences as lines. Targets with the same hook and the same fact share a line."""
+        """Return the differences as lines. Differences with the same hook and the same fact share a line."""
         groups: dict[tuple[str | None, str, bool], list[Difference]] = {}
         for one in self.differences:
             groups.setdefault((one.hook, one.fact, one.target is None), []).append(one)

@@ -25,7 +25,7 @@ from tenterhook.rig.saved.renaming import Renaming
 from tenterhook.rig.saved.schema import Header, SavedClock, SavedHook
 from tenterhook.rig.saved.writer import ROWS, fingerprint_of, surroundings
 
-#: maximum number of a hook's saved targets: FEW, or TIMES the number of its targets on the model if that is larger
+#: maximum number of saved targets per hook: FEW, or TIMES the number of its targets on the model if that is larger
 FEW, TIMES = 4096, 4
 #: kinds of entries that contain state, not just counts
 STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
@@ -33,7 +33,7 @@ STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
 
 @dataclass(frozen=True, slots=True)
 class HookSnapshot:
-    """Store the saved state of one hook after it has been read and compared with the rig."""
+    """The saved state of one hook, which has been read and compared with the rig."""
 
     said: SavedHook
     #: maps the saved slot of each loaded target to the target's name on the model
@@ -151,7 +151,7 @@ def _keep(
 
 
 def _of_other_ranks(header: Header, hook: Hook, kept: HookSnapshot, report: LoadReport) -> HookSnapshot:
-    """Keep the state that is still valid although the number of ranks changed, and report the state that is dropped."""
+    """Keep the state that is still valid after the number of ranks changed, and report the state that is dropped."""
     then, now, mine, state = header.ranks, ranks.world_size(), ranks.rank(), kept.state
     if kept.fired:
         report.notes.append(
@@ -203,7 +203,7 @@ def _moves(
     *,
     several: bool,
 ) -> dict[int, str]:
-    """Map each saved slot to a target on the model, and report targets that do not fit."""
+    """Map each saved slot to a target on the model, and report the targets that do not fit."""
     here = {name: i for i, target in enumerate(targets) for name in (target.name, *target.aliases)}
     kinds_here, taps = kinds_of(targets), hook.point.on == ("tap",)
     moves: dict[int, str] = {}

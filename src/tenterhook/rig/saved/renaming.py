@@ -9,7 +9,7 @@ from tenterhook.plan import ROOT, Hook
 
 
 class Renaming:
-    """Rename the leading parts of names. The rest of each name does not change.
+    """Rules that rename the leading parts of names. The rest of each name does not change.
 
     The rule `"encoder": "backbone"` renames the module `encoder` and everything inside it. A `*` matches one part of a
     name and copies it to the new name: `"blocks.*.attn": "layers.*.attention"`. The rule `"*": "model.*"` adds `model.`
@@ -28,7 +28,7 @@ class Renaming:
                     remedy='write the same number of * in both: {"blocks.*.attn": "layers.*.attention"}',
                 )
             if len(old) > 1 and len(new) > 1 and old[-1] == new[-1] == "*":
-                old.pop()  # "encoder.*" means the same as "encoder", because the rest of a name does not change
+                old.pop()  # "encoder.*" has the same effect as "encoder", because the rest of a name does not change
                 new.pop()
 
     def __bool__(self) -> bool:
@@ -36,7 +36,7 @@ class Renaming:
 
     def __call__(self, name: str) -> str:
         path, colon, tap = name.partition(":")
-        if path in ("", ROOT):  # the root, and its taps
+        if path in ("", ROOT):  # the root or one of its taps
             return name
         parts = path.split(".")
         for old, new in self._rules:

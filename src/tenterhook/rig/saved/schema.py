@@ -36,7 +36,7 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_INTEGER = 1 << 53
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
-#: a step, or -1 for none
+#: the number of a step, or -1 if there is none
 Step = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INTEGER)]
 #: kinds of entries: TENSOR is a tensor parameter, which several hooks may use; the others belong to one hook each
 TENSOR = "tensor"
@@ -55,21 +55,21 @@ OF_A_HOOK = (
     "generator",
 )
 
-#: kinds of which a hook has only one entry, without a name
+#: kinds of entries without a name; a hook has at most one entry of each of these kinds
 UNNAMED = ("targets", "ledger", "fired")
 #: maximum length, in characters, of a word in the header and of a target's name
 MOST_WORD, LONGEST_NAME = 256, 8192
 MAX_KINDS, MAX_REASONS = 4096, 64
-#: maximum number of keys that are searched in a mapping, and of entries in a state
+#: maximum number of keys in a mapping that are searched, and of entries in a state
 MAX_KEYS, MAX_ENTRIES = 1 << 19, 2048
-#: maximum size, in bytes, of a generator's state, of a hook's other data per target, and of an average target name
+#: maximum size, in bytes: a generator's state, a hook's other data per target, and the average name of a target
 MAX_GENERATOR, MAX_FOR_A_TARGET, MAX_NAME = 1 << 16, 2048, 1024
-#: sizes that are allowed for any model: number of targets per hook, and bytes of stored tensors
+#: sizes that are allowed for any model: the number of targets per hook, and the size of the stored tensors in bytes
 FEW_TARGETS, FEW_BYTES = 4096, 8 << 20
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Represent the header entry of one saved tensor."""
+    """The header entry that describes one saved tensor."""
 
     dtype: str
     shape: list[Count]
@@ -77,7 +77,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SavedClock(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Represent the step clock in the header of a saved state."""
+    """The step clock as it is stored in the header of a saved state."""
 
     step: Count
     #: the step in which a trigger last tripped
@@ -95,7 +95,7 @@ class SavedClock(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Represent a hook in the header of a saved state."""
+    """A hook as it is stored in the header of a saved state."""
 
     action: str
     version: Count
@@ -115,13 +115,13 @@ class SavedHook(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Header(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Represent the header of a saved state."""
+    """The header, which describes a saved state."""
 
     torch: str
     python: str
     cpu: str
     threads: Count
-    #: the number of ranks, and True if they held shards, in which case each rank has a different state
+    #: the number of ranks; `sharded` is True if the ranks had shards, because each rank then has a different state
     ranks: Count
     sharded: bool
     optimizers: list[str]

@@ -111,7 +111,7 @@ def _form(tensor: Tensor) -> str:
 
 
 def surroundings() -> dict[str, str | int]:
-    """Return the hardware and software properties that affect the last bits of results."""
+    """Return the hardware and software properties that can affect the least significant bits of results."""
     return {
         "torch": torch.__version__.partition("+")[0],
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -197,7 +197,7 @@ def _pack_hook(attached: AttachedHook, entries: dict[str, Tensor]) -> SavedHook:
 def _table(rows: list[list[int]]) -> Tensor:
     table = torch.empty(len(rows), len(rows[0]), dtype=torch.int64, device="cpu")
     for numbers, row in zip(rows, table, strict=True):
-        if numbers and numbers.count(numbers[0]) == len(numbers):  # faster; in most rows, all numbers are equal
+        if numbers and numbers.count(numbers[0]) == len(numbers):  # true for most rows; fill_ is faster than copy_
             row.fill_(numbers[0])
         else:
             row.copy_(torch.tensor(numbers, device="cpu"))
@@ -211,7 +211,7 @@ def _kept(tensor: Tensor, slots: Tensor | None) -> Tensor:
 def _reason(site: Site, reasons: dict[str, int]) -> int:
     """Return the index of the reason why a site was muted after an error, or -1 if it was not muted.
 
-    Other reasons for dormancy are not saved, because they can be determined again from the model.
+    Other reasons for dormancy are not saved, because they can be derived from the model again.
     """
     if site.dormant is None or not site.muted_itself:
         return -1

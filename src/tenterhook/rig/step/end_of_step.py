@@ -22,7 +22,7 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook
 
 
 class StepSource(Enum):
-    """Name the event that ends a step."""
+    """The kind of event that ends a step."""
 
     #: a step of the clock optimizer
     OPTIMIZER = auto()
@@ -33,7 +33,7 @@ class StepSource(Enum):
 
 
 class StepFinalizer:
-    """End steps, and call `change_schedule` if different hooks are due in the next step."""
+    """An object that ends steps and calls `change_schedule` if different hooks are due in the next step."""
 
     def __init__(
         self, plan: Plan, installer: Installer, recorder: Recorder, change_schedule: Callable[[], None]
@@ -56,7 +56,7 @@ class StepFinalizer:
         self._digest = digest_of(plan)
 
     def set_program_steps(self, on: bool) -> None:
-        """Set whether the program ends steps. If `on` is False, optimizer steps or backward passes end them."""
+        """Set whether the program ends steps. If `on` is False, an optimizer step or a backward pass ends each step."""
         self.source = StepSource.PROGRAM if on else self._own_source
 
     def close(self) -> None:
@@ -71,17 +71,17 @@ class StepFinalizer:
             self.end_step()
 
     def backward_began(self) -> None:
-        """Arrange for the step to end with the backward pass that has just begun, if there is no optimizer."""
+        """Let the step end with the current backward pass, unless an optimizer or the program ends steps."""
         if self._closed or self.source is not StepSource.BACKWARD:
             return
         task = private.graph_task_id()
         if task != self._backward_task:  # a backward pass through several outputs is reported several times
             self._backward_task = task
-            # The callback queues a second one, so that the step ends after all other callbacks of the backward pass.
+            # This callback queues a second one, so that the step ends after all other callbacks of the backward pass.
             private.at_end_of_backward(lambda: private.at_end_of_backward(self.no_optimizer_steps))
 
     def no_optimizer_steps(self) -> None:
-        """End the step after a backward pass, or after a forward pass without one, if there is no optimizer."""
+        """End the step after its forward or backward pass, unless an optimizer or the program ends steps."""
         if self.source is StepSource.BACKWARD:
             self.end_step()
 
@@ -116,7 +116,7 @@ class StepFinalizer:
     def _merge_over_ranks(self, hooks: Sequence[AttachedHook]) -> None:
         """Merge the partial results of observers across ranks in one collective.
 
-        Either all ranks call this method, or none does.
+        Either all ranks or no ranks must call this method.
         """
         model, parts = self._installer.environment.model.root(), [h.partials for h in hooks if h.partials is not None]
         if not parts or model is None:
@@ -124,7 +124,7 @@ class StepFinalizer:
         device = device_of(model)
         given = [one.part(device) for one in parts]
         how = [{n: p.merge for n, p in one.declared.items()} | {"fired": "max"} for one in parts]
-        # The digest of the plan is merged too, because ranks with different plans would merge unrelated numbers.
+        # The digest of the plan is also merged, because ranks with different plans would merge unrelated numbers.
         *merged, plans = ranks.merge([*given, {"plan": self._digest}], [*how, {"plan": "max"}])
         if not torch.equal(plans["plan"], self._digest):
             raise RanksError("the ranks now have different plans", remedy="make each change to the plan on every rank")
@@ -142,7 +142,7 @@ class StepFinalizer:
         resolved, trip = hook.resolved, None
         definition, device = resolved.definition, merged["fired"].device
         columns: Callable[[], dict[str, Tensor]] = partial(hook.call, merged, {})
-        # If the count of numbers is known, and the action has no state and no trigger, compute them when first read.
+        # If the number of columns is known, and the action has no state or trigger, compute the columns on first read.
         lazy = hook.width and definition.batched is not None and not definition.state and not definition.trigger
         if not lazy:
             try:
@@ -158,7 +158,7 @@ class StepFinalizer:
         return trip if definition.trigger else None
 
     def _look_for_trips(self, trips: list[tuple[AttachedHook, Tensor]]) -> None:
-        """Record the step in which a trigger tripped, if a hook or a flight recorder is waiting for a trip."""
+        """Record the step in which a trigger tripped, but only if a hook or a flight recorder is waiting for this."""
         environment, flights = self._installer.environment, self._recorder.flights
         # All ranks must make the same decision, whether or not they have a flight recorder.
         awaited = (

@@ -26,7 +26,7 @@ from tenterhook.torch_internals import compiler as dynamo
 
 
 class OptimizerStep:
-    """Run one rig's hooks before and after the step of one optimizer."""
+    """An object that runs one rig's hooks before and after each step of one optimizer."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class OptimizerStep:
         self._installer = installer
         #: function to call after the step if this optimizer is the clock; None otherwise
         self._end = end
-        #: an optimizer whose step calls super().step() fires its hooks twice; the frame identifies the outer step
+        #: an optimizer whose step calls super().step() runs its hooks twice; the frame identifies the outer step
         self._depth = 0
         self._frame = 0
         #: True if the running step is not counted
@@ -56,7 +56,7 @@ class OptimizerStep:
 
     @property
     def running(self) -> bool:
-        """Return True if the optimizer's step is on the call stack. After an error, it is not."""
+        """Return True if the optimizer's step is on the call stack, which is no longer the case after an error."""
         return self._under_way(sys._getframe(1))
 
     def _under_way(self, frame: FrameType | None) -> bool:
@@ -85,7 +85,7 @@ class OptimizerStep:
         self._before.clear()
 
     def _nested(self) -> bool:
-        """Return True if this step is nested in a running one. Otherwise, drop the data of an earlier failed step."""
+        """Return True if this step is nested in a running step. Otherwise, drop any data left by a failed step."""
         frame = sys._getframe(2)  # the `optimizer.step()` call that triggered `_pre`
         if self._under_way(frame.f_back):
             return True
@@ -120,7 +120,7 @@ class OptimizerStep:
         return (args[0], wrapped, *args[2:]), kwargs
 
     def _evaluated(self, closure: Callable[[], Any]) -> Any:
-        """Call the closure, then run the gradient hooks. An optimizer may call this method several times in a step."""
+        """Call the closure, then run the gradient hooks. An optimizer may call this method more than once in a step."""
         loss = closure()
         self._finals()
         self._agree()
@@ -129,8 +129,8 @@ class OptimizerStep:
     def _agree(self, *points: str) -> None:
         """Raise an error on every rank if an error occurred on any rank.
 
-        Without `points`, this method is called before the optimizer changes any weights. With `points`, it considers
-        only the hooks at these points.
+        If `points` are given, consider only the hooks at these points. Otherwise, call this method before the optimizer
+        changes any weights.
         """
         errors = self._installer.environment.errors
         if not errors.shared:
@@ -233,7 +233,7 @@ class OptimizerStep:
             return
         try:
             columns = batch(tensors, self._values(hook, measured)) if batch is not None else None
-        except Exception:  # measure the sites one by one below, so that the error names its site
+        except Exception:  # measure the sites one by one below, so that the error names the site
             columns, hook.batch = None, None
         if columns is None:
             for site in measured:
@@ -246,7 +246,7 @@ class OptimizerStep:
 
     @staticmethod
     def _values(hook: AttachedHook, measured: list[Site]) -> list[Tensor | None]:
-        """Return the parameters of the measured sites by slot, if the action needs them."""
+        """Return the parameters of the measured sites by slot, or an empty list if the action does not need them."""
         if not hook.definition.needs_value:
             return []
         values: list[Tensor | None] = [None] * len(hook.sites)
@@ -357,7 +357,7 @@ def _sum(parameters: Iterable[Tensor]) -> None:
 def _unscale(optimizer: Optimizer) -> None:
     """Divide the gradients by the loss scale before the hooks run.
 
-    A fused optimizer would divide them only afterwards, in its step.
+    A fused optimizer would divide them only after the hooks, in its step.
     """
     scale = private.pending_scale(optimizer)
     if scale is None:
@@ -373,8 +373,8 @@ def _unscale(optimizer: Optimizer) -> None:
 def _is_ignored(optimizer: Optimizer, kwargs: Any) -> bool:
     """Return True if the optimizer's step must not be counted.
 
-    GradScaler can make a fused optimizer skip a step. Distributed checkpointing (DCP) runs a step that has no effect,
-    only to create the optimizer's state.
+    GradScaler can make a fused optimizer skip a step. Distributed checkpointing (DCP) runs a step that changes no
+    parameters, only to create the optimizer's state.
     """
     skipped = private.found_inf(optimizer)
     if skipped is not None and skipped.item():  # this waits for the device, as GradScaler does for other optimizers

@@ -25,10 +25,10 @@ class _Waiting:
 
 
 class MergeBatch:
-    """Collect modifiers for one merge across ranks.
+    """A batch of modifiers whose measurements are merged across ranks together.
 
     Two modifiers with a common target cannot be in the same batch. The batches depend only on the plan and on the
-    targets of all ranks, so they are the same on every rank.
+    targets of all ranks, so every rank forms the same batches.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class MergeBatch:
             self.finish()
 
     def add(self, hook: AttachedHook, reached: Reached) -> None:
-        """Measure this rank's parts of the hook's targets. A site without a local part or gradient is not measured."""
+        """Measure this rank's parts of the hook's targets. Sites without a gradient or a local part are skipped."""
         measure, wanted, given = hook.definition.measure, hook.in_phase(), []
         assert measure is not None
         columns = {n: identity(p, len(hook.sites), reached.device) for n, p in hook.definition.partials.items()}
@@ -82,7 +82,7 @@ class MergeBatch:
 
 
 def reduce_rows(column: Tensor, how: str) -> Tensor:
-    """Reduce all rows to one. Norms are reduced exactly as in `torch.nn.utils.clip_grad_norm_`, bit for bit."""
+    """Reduce all rows to one row. Norms are reduced exactly as in `torch.nn.utils.clip_grad_norm_`, bit for bit."""
     if how == "sum":
         return column.sum(0, keepdim=True)
     return column.amax(0, keepdim=True) if how == "max" else torch.linalg.vector_norm(column, dim=0, keepdim=True)

@@ -17,9 +17,9 @@ from tenterhook.rig.runtime.environment import TrainedModel
 
 
 class Reached(NamedTuple):
-    """List sites and their parameters in slot order.
+    """The sites that a step applies to, and their parameters, in slot order.
 
-    Two lists are used, because one tuple for each site would trigger the garbage collector.
+    They are stored in two lists, because creating one tuple for each site would trigger the garbage collector.
     """
 
     sites: list[Site]
@@ -32,7 +32,7 @@ class Reached(NamedTuple):
 
 
 class _Decision(NamedTuple):
-    """Cache which sites the step applies to, and the ids of the parameters for which this was determined.
+    """A cached decision about which sites the step applies to, with the ids of the parameters at that time.
 
     Only the ids of parameters are stored, to avoid keeping the parameters alive. The optimizer keeps its own parameters
     alive.
@@ -45,7 +45,7 @@ class _Decision(NamedTuple):
 
 
 class StepTargets:
-    """Find the sites to which one optimizer's step applies."""
+    """An object that finds the sites to which one optimizer's step applies."""
 
     def __init__(self, optimizer: str, model: TrainedModel, resolve_again: Callable[[], None]) -> None:
         self._optimizer = optimizer
@@ -68,7 +68,7 @@ class StepTargets:
         awake, parameters = self._awake(hook)
         decision = self._decisions.get(hook)
         if decision is not None and decision.awake == awake and decision.ids == list(map(id, parameters)):
-            there = cast(list[Tensor], parameters)  # no parameter is None, because the id of None is never stored
+            there = cast(list[Tensor], parameters)  # the id of None is never stored, so no parameter is None
             if all(p.requires_grad for p in there):
                 mine = decision.mine
                 return Reached(list(compress(awake, mine)), list(compress(there, mine)), decision.sharded)
