@@ -33,7 +33,7 @@ def section(outcomes: dict[tuple[str, str], str]) -> str:
         "",
         "- *exact*: on every rank, each signal equals the signal in a single process that trains on this rank's batch.",
         "  `grad_final` and `update` equal those in a single process that trains on all batches. Signals are compared",
-        "  as whole tensors or this rank's shards. Weights and `stats` agree within 1e-12 (1e-6 in mixed precision).",
+        "  as whole tensors or as local shards. Weights and `stats` agree within 1e-12 (1e-6 in mixed precision).",
         "- *elementwise*: elementwise actions are exact, and other actions are refused.",
         "",
         f"{len(words)} cells: {words.count('exact')} exact, {words.count('elementwise')} elementwise, "
