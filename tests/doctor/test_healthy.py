@@ -12,12 +12,13 @@ from tests.support.doctor.programs import Program, programs, run, same
 HEALTHY = programs("healthy")
 
 
-#: every third program, all programs with hooks of libraries, and all that compile code during the exam
+#: every sixth program, all programs with hooks of libraries, and all that compile code during the exam
 LIBRARIES = ("hf_bert_trainer", "lightning_callback_hooks", "accelerate_prepared", "wandb_watch_offline")
 COMPILED = tuple(str(p) for p in HEALTHY if "compiled_" in str(p))
-SLICE = [p for i, p in enumerate(HEALTHY) if i % 3 == 0 or str(p) in (*LIBRARIES, *COMPILED)]
+SLICE = [p for i, p in enumerate(HEALTHY) if i % 6 == 0 or str(p) in (*LIBRARIES, *COMPILED)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", SLICE, ids=str)
 def test_nothing_is_wrong(program: Program):
     program.need_packages()

@@ -22,6 +22,8 @@ from tests.support.keep.corruption import (
 )
 from tests.support.keep.specimen import PARTS, same
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def state() -> dict[str, torch.Tensor]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.keep import measure
+import measure
+
+from benchmarks.keep import pytest
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_fraction_of_what_the_model_costs():

@@ -14,6 +14,8 @@ from tests.support.keep.containers import CONTAINERS
 from tests.support.keep.resume import ABLATIONS, Trail, prove
 from tests.support.keep.training import ACTIONS, Run, parts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trail(tmp_path_factory: pytest.TempPathFactory) -> Trail:

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 import tenterhook as th
 
+pytestmark = pytest.mark.slow
+
 ONE = torch.ones(1, 1)
 
 

@@ -357,12 +357,13 @@ class HookRecord:
             self.firings.waiting.pop(self.number, None)
         if self.removed is not None:
             self.late_firings += 1
-        if timeline.running is not None:
+        running = timeline.running  # read once: another thread may end its backward pass meanwhile
+        if running is not None:
             number, count = self._in_backward
             count = count + 1 if number == timeline.backwards else 1
             self._in_backward = (timeline.backwards, count)
             self.most_in_backward = max(self.most_in_backward, count)
-            self.graphs.add(timeline.running.create_graph)
+            self.graphs.add(running.create_graph)
         return out
 
     def _follow(self, args: tuple[Any, ...]) -> None:
