@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import measure
+import pytest
 
-from benchmarks.keep import pytest
+from benchmarks.keep import measure
 
 pytestmark = pytest.mark.slow
 
