@@ -178,7 +178,7 @@ def test_a_name_that_was_renamed_is_told_with_both():
     report = LoadReport()
     report.missing("h", [("old.weight", "new.weight")], ["newer.weight"])
     assert str(report.differences[0]) == (
-        "hook 'h' on 'old.weight': saved, but not on this model as 'new.weight'; the nearest is 'newer.weight'"
+        "hook 'h' on 'old.weight': saved, but this model has no target 'new.weight'; the nearest is 'newer.weight'"
     )
     assert report.renaming is None
 

@@ -34,7 +34,7 @@ class Target(NamedTuple):
     key: str = ""
     #: other names of the same object
     aliases: tuple[str, ...] = ()
-    #: owner and key of the parameter under each of its other names
+    #: the (owner, key) pair for each other name of the parameter
     twins: tuple[tuple[weakref.ref[nn.Module], str], ...] = ()
 
     @property

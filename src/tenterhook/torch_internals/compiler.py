@@ -56,7 +56,7 @@ _OUTSIDE = (
 def checks_hooks(on: bool) -> bool:
     """Set whether compiled code checks modules for new hooks, and return the previous setting.
 
-    By default, compiled code does not check a module that had no hooks at the time of compilation. The option itself
+    By default, compiled code does not check for hooks on a module that had none at compile time. The option itself
     applies only to the current thread and context, so this function changes the option's default value. If the compiler
     is not loaded, this function changes nothing. Tested with torch 2.13.
     """

@@ -131,7 +131,7 @@ class LoadReport:
         pool, pairs = list(new[:CANDIDATES]), []
         for old, name in lost:
             close = nearest(name, pool, 1) if pool and len(self.differences) < MOST else []
-            fact = "saved, but not on this model" if old == name else f"saved, but not on this model as {name!r}"
+            fact = "saved, but not on this model" if old == name else f"saved, but this model has no target {name!r}"
             self.add("target", fact + (f"; the nearest is {close[0]!r}" if close else ""), hook=hook, target=old)
             if close and old == name:
                 pairs.append((name, close[0]))
