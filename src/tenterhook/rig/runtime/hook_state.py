@@ -22,7 +22,7 @@ class Partials:
         self.declared = declared
         self._sites = sites
         self.stores: dict[str, Tensor] = {}
-        #: which sites have been measured since the last `clear`; kept on the host so that reading it does not wait for a GPU
+        #: sites measured since the last `clear`; kept on the host so that reading it does not wait for a GPU
         self.fired = bytearray(sites)
 
     def grow(self, sites: int) -> None:
