@@ -27,6 +27,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # an attribute that autodoc documents itself is not documented twice
 python_use_unqualified_type_names = True
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
