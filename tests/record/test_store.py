@@ -329,3 +329,10 @@ def test_several_steps_in_one_part_keep_their_own_numbers(tmp_path: Path):
     rows = th.open_run(tmp_path).sql("select hook, target, step, name, value, values from rows").fetchall()
     assert {(*row[:4], row[4] if row[5] is None else tuple(row[5])) for row in rows} == wanted
     assert len(rows) == len(wanted)
+
+
+def test_a_folder_of_runs_names_the_runs(tmp_path: Path):
+    train(tmp_path / "runs" / "model", 2)
+    with pytest.raises(th.StoreError) as error:
+        _ = th.open_run(tmp_path / "runs").frame("norms", "*")
+    assert error.value.remedy == f"pass one of {tmp_path / 'runs' / 'model'}"

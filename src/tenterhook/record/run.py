@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenterhook.errors import StoreError, nearest
@@ -82,9 +83,9 @@ class Run:
         for folder in self._folders:
             parts = folder.parts()
             if not parts:
-                raise StoreError(
-                    f"there is no recorded run in {folder.path}", remedy="pass a folder that a th.Store wrote"
-                )
+                inner = sorted(str(plan.parent) for plan in Path(str(folder.path)).glob(f"*/{PLAN}"))
+                remedy = f"pass one of {', '.join(inner)}" if inner else "pass a folder that a th.Store wrote"
+                raise StoreError(f"there is no recorded run in {folder.path}", remedy=remedy)
             limits = superseded_from(parts)
             for limit in set(limits.values()):
                 files = ", ".join(_quoted(folder.full(p.name)) for p in parts if limits[p.name] == limit)
