@@ -151,8 +151,8 @@ class Flight:
         return not self._writing
 
     def close(self) -> None:
-        """Wait up to two seconds for each unfinished report, and stop watching for SIGTERM."""
-        self.catch_up(2.0)
+        """Wait up to thirty seconds for each unfinished report, and stop watching for SIGTERM."""
+        self.catch_up(30.0)  # a report is the reason to have a recorder; on a busy machine, writing it takes seconds
         _flights.discard(self)
         if not _flights:
             _restore_handler()
