@@ -8,8 +8,7 @@ from tests.support.ranks.launch import ROOT
 from tests.support.ranks.table import cells, row
 
 TWO = (
-    "DDP, bucket views, no_sync", "FSDP2, sync off and on", "FSDP2, mixed precision", "torch.compile(DDP(model))",
-    "TP", "PP, 1F1B",
+    "DDP, bucket views, no_sync", "FSDP2, sync off and on", "torch.compile(DDP(model))", "PP, 1F1B",
 )  # fmt: skip
 
 
