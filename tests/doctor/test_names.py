@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import tenterhook as th
+from tenterhook.doctor.observe.distribution import Replica
 
 
 def parametrized() -> nn.Module:
@@ -120,3 +122,15 @@ def test_a_tied_parameter_has_a_second_name() -> None:
         model._orig_mod(torch.ones(1, 3)).sum().backward()
     (found,) = exam.findings.grave
     assert found.code == "TH405" and "which is also named '1.weight'" in found.evidence
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
+def test_a_scripted_parameter_under_ddp_has_the_name_that_pytorch_prints() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), torch.jit.script(nn.Linear(3, 3)))
+    model(torch.ones(1, 3)).sum().backward()
+    ddp = nn.Module()
+    ddp.module = model
+    known = frozenset(id(p) for p in model[0].parameters())
+    replica = Replica(weakref.ref(ddp), known, frozenset(), None, ranks=2, ignored=frozenset(), frozen=frozenset())
+    replica.look()
+    assert replica.strangers == {"1.weight": "added", "1.bias": "added"}

@@ -63,8 +63,8 @@ class Replica:
             return
         for name, p in ddp.module.named_parameters():
             if p.requires_grad and p.grad is not None and id(p) not in self.parameters and name not in self.ignored:
-                first = names_of(ddp.module, p)[0]
-                self.strangers.setdefault(first, "unfrozen" if id(p) in self.frozen else "added")
+                known_as = next(iter(names_of(ddp.module, p)), name)  # the walker does not enter scripted modules
+                self.strangers.setdefault(known_as, "unfrozen" if id(p) in self.frozen else "added")
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,14 +83,17 @@ class Site:
 
     @property
     def hook(self) -> str:
+        """Return the id of the hook."""
         return self.attached.hook.id
 
     @property
     def point(self) -> str:
+        """Return the point of the hook."""
         return self.attached.hook.at
 
     @property
     def name(self) -> str:
+        """Return the name of the target."""
         return self.target.name
 
     @property
