@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 
@@ -12,10 +13,28 @@ from tests.support.leftovers import clear_compiled
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch.set_num_threads(1)
 
+#: the marks of the tests that are not fast; each is a stage of `scripts/check`
+LONG = ("ranks", "pages", "programs", "compiled")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the fast tests, and run the long ones first: one that started last would keep all but one worker waiting."""
+    fast = [item for item in items if not any(item.get_closest_marker(mark) for mark in LONG)]
+    for item in fast:
+        item.add_marker("fast")
+    items.sort(key=lambda item: item.get_closest_marker("fast") is not None)
+
 
 @pytest.fixture(autouse=True)
-def nothing_compiled() -> None:
+def nothing_left_over() -> None:
+    """Clear the state of the last test, and take what is left out of the garbage collector's later passes.
+
+    Exams collect garbage often, and each pass would visit the objects of all the libraries that were imported.
+    """
     clear_compiled()
+    gc.collect()
+    gc.freeze()
 
 
 class MLP(nn.Module):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.warm_python import warm_python
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.programs
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"lightning": "lightning.pytorch", "transformers": "transformers.trainer", "accelerate": "accelerate"}
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.adapters.zero_code import SCRIPTS, compare
 from tests.support.warm_python import warm_python
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.programs
 
 #: the scripts of this test: two models, two optimizers of one model, a model that is replaced half-way, several ranks
 FEW = ("gan", "two_optimizers", "unfreeze", "resume", "ddp", "fsdp2")

@@ -18,7 +18,10 @@ from tenterhook.rig.compiled import graph_ops
 from tests.support.compiled.stack import Stack, batch, build, graphs
 
 #: torch.compile of a block reads the .grad of its inputs
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
 
 BACKENDS = ("aot_eager", "inductor")
 

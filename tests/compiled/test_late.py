@@ -15,7 +15,10 @@ from tenterhook.torch_internals import compiler as dynamo
 from tests.support.compiled.stack import Stack, batch, build, graphs
 
 #: torch.compile of a block reads the .grad of its inputs
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
 
 HALF = th.Hook("half", on="blocks.*.up", at="output", do=th.scale(0.5))
 TURN = th.Hook("turn", on="blocks.1.down", at="grad_output", do=th.reverse())

@@ -7,10 +7,12 @@ import pytest
 from tests.support.compiled.models import compare
 
 #: torch.compile of a block reads the .grad of its inputs
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name, how", [("gpt2", "by block"), ("llama", "whole")])
 def test_hooks_in_one_graph_are_as_in_eager(name: str, how: str):
     assert "1 graph, 0 breaks" in compare(name, how, steps=7, backend="aot_eager")

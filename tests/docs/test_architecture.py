@@ -61,7 +61,7 @@ WALK = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 def test_the_walks_are_the_ones_that_are_taken() -> None:
     walk = subprocess.run(
         [sys.executable, ROOT / "scripts" / "path"], capture_output=True, text=True, check=True

@@ -14,7 +14,6 @@ import pytest
 from tests.support.needs import needs
 from tests.support.warm_python import warm_python
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -30,6 +29,7 @@ def run(name: str, place: Path, *before: str) -> None:
     assert not list(place.iterdir()), "the example leaves files behind"
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "ddp.py"])
 def test_example(name: str, tmp_path: Path) -> None:
     run(name, tmp_path)
@@ -45,6 +45,7 @@ def test_every_example_is_in_the_table() -> None:
     assert EXAMPLES and all(f"[{name}]({name})" in table for name in EXAMPLES)
 
 
+@pytest.mark.pages
 def test_tutorial(tmp_path: Path) -> None:
     nbclient, nbformat = needs("nbclient"), needs("nbformat")
 

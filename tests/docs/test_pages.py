@@ -8,7 +8,7 @@ import torch
 
 from tenterhook.actions import DEFAULT
 from tests.support.docs.run_page import blocks, rewritten, run
-from tests.support.warm_python import warm_python
+from tests.support.warm_python import PLAIN, warm_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,14 +19,16 @@ def pages() -> Iterator[object]:
             yield pytest.param(page, id=str(page.relative_to(ROOT)))
 
 
-@pytest.mark.slow
+@pytest.mark.pages
 @pytest.mark.parametrize("page", pages())
 def test_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The process of a reader has only the actions of this page.
     monkeypatch.setattr(DEFAULT, "_definitions", {})
-    monkeypatch.setenv("PAGE_PROGRAMS", str(Path(warm_python()).parent))
+    text = page.read_text()
+    python = warm_python(*PLAIN, "torch.distributed.run") if " torchrun --" in text else warm_python()
+    monkeypatch.setenv("PAGE_PROGRAMS", str(Path(python).parent))
     with torch.random.fork_rng():
-        run(page.read_text(), str(page.relative_to(ROOT)))
+        run(text, str(page.relative_to(ROOT)))
 
 
 def block(kind: str, text: str) -> str:

@@ -14,7 +14,7 @@ from tenterhook.doctor.findings import Findings
 from tenterhook.torch_internals import compiler as dynamo
 
 # Dynamo reads .grad of non-leaf tensors. Turned into an error, that warning would stop it.
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.compiled, pytest.mark.filterwarnings("ignore")]
 
 
 class Block(nn.Module):

@@ -22,7 +22,7 @@ from tests.support.keep.corruption import (
 )
 from tests.support.keep.specimen import PARTS, same
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.programs
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.keep import measure
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.programs
 
 
 def test_a_fraction_of_what_the_model_costs():

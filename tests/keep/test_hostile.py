@@ -18,7 +18,7 @@ from tests.support.keep.guard import SECONDS
 from tests.support.keep.hostile import artefacts
 from tests.support.keep.hostile_plans import hook, plan, toml
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.programs
 
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.programs
 
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "kill"

@@ -14,7 +14,7 @@ from tests.support.keep.containers import CONTAINERS
 from tests.support.keep.resume import ABLATIONS, Trail, prove
 from tests.support.keep.training import ACTIONS, Run, parts
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.programs
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def mlflow_server(tmp_path: Path) -> Iterator[str]:
         server.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.programs
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_with_a_server(mlflow_server: str):
     mlflow = needs("mlflow")

@@ -18,6 +18,7 @@ def test_cell(point: str, regime: str) -> None:
 PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
 
 
+@pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("column", ["torch.compile(model)", "block.compile()", "compiled checkpoints"])
 @pytest.mark.parametrize("point", ["output", "grad_output"])

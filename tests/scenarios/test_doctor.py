@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import tenterhook as th
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.programs
 
 ONE = torch.ones(1, 1)
 

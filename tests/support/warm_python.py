@@ -30,11 +30,11 @@ from pathlib import Path
 from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
-#: every training program imports torch; more would hide what tenterhook imports itself
-PLAIN = ("torch",)
+#: a training program imports torch, and its optimizer imports Dynamo; more would hide what tenterhook imports itself
+PLAIN = ("torch", "torch._dynamo")
 #: imported by every program of tests/support/ranks
 RANKS = (
-    "torch",
+    *PLAIN,
     "torch.distributed.run",
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
@@ -176,6 +176,7 @@ def program(arguments: list[str], environment: dict[str, str], folder: str) -> N
 def run(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         sys.argv = ["-m", *arguments[2:]]
+        sys.modules.pop(arguments[1], None)  # the server may have imported it
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     elif arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]

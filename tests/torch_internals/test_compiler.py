@@ -15,7 +15,10 @@ from tenterhook.torch_internals import compiler as dynamo
 from tests.support.compiled.stack import Stack, batch, build
 
 #: torch.compile of a block reads the .grad of its inputs
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+]
 
 
 def test_a_compiled_module_is_told():

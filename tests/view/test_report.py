@@ -129,7 +129,7 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.mark.slow
+@pytest.mark.programs
 def test_a_browser_draws_it(folder: Path, tmp_path: Path, browser: Any):
     report(folder, tmp_path / "report.html")
     page = browser.new_page(viewport={"width": 1240, "height": 900})

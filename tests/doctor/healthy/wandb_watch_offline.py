@@ -14,7 +14,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     torch.manual_seed(0)
 
-    run = wandb.init(project="digits", settings=wandb.Settings(console="off", x_disable_stats=True))
+    run = wandb.init(project="digits", mode="offline", settings=wandb.Settings(console="off", x_disable_stats=True))
     model = nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 3))
     run.watch(model, log="all", log_freq=2)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
