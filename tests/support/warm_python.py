@@ -27,7 +27,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 ROOT = Path(__file__).parents[2]
 #: a training program imports torch, and its optimizer imports Dynamo; more would hide what tenterhook imports itself
@@ -155,40 +155,60 @@ def program(arguments: list[str], environment: dict[str, str], folder: str) -> N
         stream.reconfigure(write_through="-u" in arguments[:1])
     arguments = arguments[1:] if arguments[:1] == ["-u"] else arguments
     where = [entry for entry in environment.get("PYTHONPATH", "").split(":") if entry]
-    beside = os.path.dirname(os.path.abspath(arguments[0])) if not arguments[0].startswith("-") else folder
+    first = {"-c": "", "-m": folder}.get(arguments[0], os.path.dirname(os.path.abspath(arguments[0])))
     own = {str(ROOT), str(ROOT / "src"), ""}  # the server's entries
-    sys.path[:] = [beside, *where, *(entry for entry in sys.path if entry not in own), str(ROOT / "src")]
-    warnings.resetwarnings()
-    warnings.simplefilter(environment.get("PYTHONWARNINGS", "default") or "default")  # type: ignore[arg-type]
-    if not environment.get("PYTHONWARNINGS"):
-        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
-            warnings.simplefilter("ignore", category)
+    sys.path[:] = [first, *where, *(entry for entry in sys.path if entry not in own), str(ROOT / "src")]
+    set_warnings(environment.get("PYTHONWARNINGS", ""))
     os.environ["PYTHON_EXEC"] = sys.executable = environment.get("WARM_PYTHON", sys.executable)
+    last: list[signal.Signals] = []
+    atexit.register(lambda: end_by(last))  # registered first, so called last
     try:
         run(arguments)
-    except Exception as error:
-        error = error.with_traceback(without_our_frames(error.__traceback__))
+    except (Exception, KeyboardInterrupt) as error:
+        error = error.with_traceback(without_our_frames(error.__traceback__, keep_runpy=arguments[0] == "-m"))
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt) and arguments[0] != "-m":
+            last.append(signal.SIGINT)
         sys.exit(1)
 
 
+def end_by(signals: list[signal.Signals]) -> None:
+    """End by a signal, as an interpreter does that was interrupted."""
+    for number in signals:
+        sys.stdout.flush()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def set_warnings(option: str) -> None:
+    """Set the filters with which an interpreter starts."""
+    warnings.resetwarnings()
+    warnings.simplefilter(option or "default")  # type: ignore[arg-type]
+    if not option:
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", category)
+        warnings.filterwarnings("default", category=DeprecationWarning, module="__main__")
+
+
 def run(arguments: list[str]) -> None:
+    main = sys.modules["__main__"] = ModuleType("__main__")  # in place of this module
     if arguments[0] == "-m":
         sys.argv = ["-m", *arguments[2:]]
         sys.modules.pop(arguments[1], None)  # the server may have imported it
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        runpy._run_module_as_main(arguments[1])  # what the interpreter calls
     elif arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]
-        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+        exec(compile(arguments[1], "<string>", "exec"), vars(main))
     else:
         sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
+        runpy.run_path(os.path.abspath(arguments[0]), run_name="__main__")
 
 
-def without_our_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Leave out the frames of this file and of runpy, which the real interpreter does not have."""
-    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+def without_our_frames(frames: TracebackType | None, *, keep_runpy: bool) -> TracebackType | None:
+    """Leave out the frames that the real interpreter does not have: of this file, and of runpy if it ran a file."""
+    ours = (__file__,) if keep_runpy else (__file__, "<frozen runpy>")
+    while frames is not None and frames.tb_frame.f_code.co_filename in ours:
         frames = frames.tb_next
     return frames
 
