@@ -15,6 +15,7 @@ import torch
 
 import tenterhook as th
 from tenterhook.actions.registry import Definition
+from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[2]
 #: public names that `tenterhook` itself does not export: a trainer's adapter imports the trainer
@@ -31,6 +32,8 @@ SECTIONS = ("Args", "Returns", "Yields", "Raises", "Example", "Attributes")
 
 def find(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
+    if name in ADAPTERS:
+        needs(module.rpartition(".")[2])
     return getattr(importlib.import_module(module), attribute)
 
 

@@ -56,6 +56,7 @@ def data(page: Path) -> list[dict[str, Any]]:
 
 
 def test_the_page_holds_the_numbers_of_the_run(folder: Path, tmp_path: Path):
+    needs("plotly")
     report(folder, tmp_path / "report.html")
     (run,) = data(tmp_path / "report.html")
     assert run["steps"] == {"first": 0, "last": 39, "columns": 40, "each": 1}
@@ -100,6 +101,7 @@ def test_steps_are_grouped_if_there_are_too_many_cells(folder: Path):
 
 
 def test_names_from_a_run_cannot_end_the_script(tmp_path: Path):
+    needs("plotly")
     from tenterhook.record import Batch, Row
 
     store = th.Store(tmp_path / "run")

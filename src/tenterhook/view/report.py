@@ -30,15 +30,15 @@ def report(
     Raises:
         StoreError: plotly is not installed, or `path` contains no recorded run.
     """
+    folders = list(_run_folders(Path(path)))
+    if not folders:
+        raise StoreError(f"there is no recorded run in {path}", remedy="pass a folder that `tenterhook run` wrote")
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise StoreError(
             "a report needs plotly, which is not installed", remedy="run pip install 'tenterhook[report]'"
         ) from error
-    folders = list(_run_folders(Path(path)))
-    if not folders:
-        raise StoreError(f"there is no recorded run in {path}", remedy="pass a folder that `tenterhook run` wrote")
     runs = []
     for folder in folders:
         progress(f"reading {folder}")
