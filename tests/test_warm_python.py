@@ -68,6 +68,7 @@ def test_a_program_behaves_the_same(how: str, text: str, tmp_path: Path) -> None
 def test_a_signal_reaches_the_program(number: signal.Signals, tmp_path: Path) -> None:
     program = (
         "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a process in the background ignores it
         "print('up', flush=True)\ntime.sleep(60)"
     )
     codes = []

@@ -260,6 +260,7 @@ def test_a_program_finds_its_own_object_among_the_hooks(untouched: None):
     assert list(layer._forward_pre_hooks.values()) == [toggle]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 def test_what_cannot_be_looked_at_is_let_pass(untouched: None):
     with th.examine():
         meta = nn.Linear(3, 3, device="meta")

@@ -124,7 +124,7 @@ def test_a_tied_parameter_has_a_second_name() -> None:
     assert found.code == "TH405" and "which is also named '1.weight'" in found.evidence
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 def test_a_scripted_parameter_under_ddp_has_the_name_that_pytorch_prints() -> None:
     model = nn.Sequential(nn.Linear(3, 3), torch.jit.script(nn.Linear(3, 3)))
     model(torch.ones(1, 3)).sum().backward()

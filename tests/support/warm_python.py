@@ -17,6 +17,7 @@ import functools
 import gc
 import importlib
 import json
+import linecache
 import os
 import runpy
 import select
@@ -199,6 +200,8 @@ def run(arguments: list[str]) -> None:
         runpy._run_module_as_main(arguments[1])  # what the interpreter calls
     elif arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]
+        if sys.version_info >= (3, 13):  # tracebacks show the code
+            linecache.cache["<string>"] = (len(arguments[1]), None, arguments[1].splitlines(True), "<string>")
         exec(compile(arguments[1], "<string>", "exec"), vars(main))
     else:
         sys.argv = arguments

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -127,19 +128,35 @@ class Step(NamedTuple):
     value: Any
 
 
+#: instructions without meaning for the analysis
+_SILENT = frozenset(["CACHE", "RESUME", "PRECALL", "NOP", "NOT_TAKEN", "PUSH_NULL", "COPY_FREE_VARS"])
+
+
 def _steps(code: types.CodeType) -> list[Step]:
-    """List the instructions, except those that do not matter for the analysis."""
-    found = []
+    """List the instructions that matter for the analysis, in the form that Python 3.11 has.
+
+    Later versions combine two instructions into one, or give them other names.
+    """
+    found: list[Step] = []
     for one in dis.get_instructions(code):
-        if one.opname in ("CACHE", "RESUME", "PRECALL", "NOP", "PUSH_NULL", "COPY_FREE_VARS"):
+        op, value = one.opname, one.argval
+        if op in _SILENT:
             continue
-        value: Any = one.argval
-        if one.opname == "BINARY_OP":
-            value = one.argrepr
-        elif one.opname == "KW_NAMES":
-            value = code.co_consts[one.arg or 0]
-        op = "LOAD_FAST" if one.opname.startswith("LOAD_FAST") else one.opname
-        found.append(Step(op, value))
+        if op.startswith(("LOAD_FAST", "STORE_FAST")):
+            # STORE_FAST_LOAD_FAST has a pair of names, LOAD_FAST_BORROW one name.
+            names = value if isinstance(value, tuple) else (value,)
+            kinds = re.findall("LOAD_FAST|STORE_FAST", op)
+            found += [Step(kind, name) for kind, name in zip(kinds, names, strict=True)]
+        elif op == "BINARY_OP":
+            found.append(Step("BINARY_SUBSCR" if one.argrepr == "[]" else op, one.argrepr))
+        elif op == "KW_NAMES":
+            found.append(Step(op, code.co_consts[one.arg or 0]))
+        elif op == "CALL_KW":  # the names of the keywords are on the stack
+            found += [Step("KW_NAMES", found.pop().value), Step("CALL", value)]
+        elif op == "RETURN_CONST":
+            found += [Step("LOAD_CONST", value), Step("RETURN_VALUE", None)]
+        else:
+            found.append(Step(op, value))
     return found
 
 
