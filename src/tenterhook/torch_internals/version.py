@@ -26,8 +26,8 @@ def check_version(version: str = torch.__version__) -> None:
         )
     if found > TESTED:
         warnings.warn(
-            f"tenterhook was tested with torch {_text(FLOOR)} to {_text(TESTED)}, but torch {version} is installed. Run "
-            "your hooks once under th.examine() before you rely on them",
+            f"tenterhook was tested with torch {_text(FLOOR)} to {_text(TESTED)}, but torch {version} is installed. "
+            "Run your hooks once under th.examine() before you rely on them",
             stacklevel=2,
         )
 
