@@ -67,7 +67,7 @@ REGULAR = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "f
 
 #: functions that look up an attribute by a name that is not a literal; the names come from the source code
 BY_NAME = {
-    "__init__.py: __getattr__", "actions/registry.py: convert", "errors.py: located", "plan/files.py: _make_hook",
+    "__init__.py: __getattr__", "actions/definition.py: convert", "errors.py: located", "plan/files.py: _make_hook",
     "plan/files.py: _as_json", "plan/hook.py: __post_init__", "plan/hook.py: __repr__",
     "rig/runtime/tensor_tree.py: _mapped",
     "rig/saved/loader.py: _compare_surroundings", "rig/saved/loader.py: _keep",

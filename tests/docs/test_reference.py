@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import tenterhook as th
-from tenterhook.actions.registry import Definition
+from tenterhook.actions.definition import Definition
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[2]

@@ -7,6 +7,9 @@ not call collectives.
 from tenterhook.actions.batched import BatchMeasure as BatchMeasure
 from tenterhook.actions.batched import TensorSpec as TensorSpec
 from tenterhook.actions.context import Context as Context
+from tenterhook.actions.definition import Definition as Definition
+from tenterhook.actions.definition import Partial as Partial
+from tenterhook.actions.definition import plain_definition as plain_definition
 from tenterhook.actions.modify import clip_adaptive as clip_adaptive
 from tenterhook.actions.modify import clip_norm as clip_norm
 from tenterhook.actions.modify import clip_value as clip_value
@@ -23,11 +26,8 @@ from tenterhook.actions.observe import spike as spike
 from tenterhook.actions.observe import watch_nonfinite as watch_nonfinite
 from tenterhook.actions.registry import BUILTIN as BUILTIN
 from tenterhook.actions.registry import DEFAULT as DEFAULT
-from tenterhook.actions.registry import Definition as Definition
-from tenterhook.actions.registry import Partial as Partial
 from tenterhook.actions.registry import Registry as Registry
 from tenterhook.actions.registry import action as action
-from tenterhook.actions.registry import plain_definition as plain_definition
 from tenterhook.actions.stats import histogram as histogram
 from tenterhook.actions.stats import stats as stats
 from tenterhook.actions.stats import unmeasurable as unmeasurable

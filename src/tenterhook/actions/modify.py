@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import msgspec
 import torch
 from torch import Tensor
 
 from tenterhook.actions.context import Context
-from tenterhook.actions.registry import (
-    BUILTIN,
-    FORWARD_POINTS,
-    GRADIENT_POINTS,
-    MODIFIABLE_POINTS,
-    PARAMETER_POINTS,
-    action,
-)
+from tenterhook.actions.definition import FORWARD_POINTS, GRADIENT_POINTS, MODIFIABLE_POINTS, PARAMETER_POINTS
+from tenterhook.actions.registry import BUILTIN, action
 from tenterhook.actions.stats import measure_norm
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -28,7 +22,7 @@ EPSILON = 1e-6
 
 
 @action("scale", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
-def scale(x: Tensor, *, by: float) -> Tensor:
+def scale(x: Tensor, /, by: float) -> Tensor:
     """Multiply each element by a factor.
 
     Args:
@@ -53,7 +47,7 @@ def scale(x: Tensor, *, by: float) -> Tensor:
 
 
 @action("clip_value", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
-def clip_value(x: Tensor, *, max: Positive) -> Tensor:
+def clip_value(x: Tensor, /, max: Positive) -> Tensor:
     """Clamp each element to the range from `-max` to `max`.
 
     Args:
@@ -85,7 +79,7 @@ def clip_value(x: Tensor, *, max: Positive) -> Tensor:
     measure=measure_norm,
     partials={"norm": "norm"},
 )
-def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") -> Tensor:
+def clip_norm(x: Tensor, ctx: Context, /, max: Positive, *, over: Over = "target") -> Tensor:
     """Clip the norm of each gradient, or the total norm of all gradients of the hook.
 
     If the norm exceeds `max`, the gradient is scaled down to the norm `max`, as in `torch.nn.utils.clip_grad_norm_`.
@@ -116,7 +110,7 @@ def clip_norm(x: Tensor, ctx: Context, *, max: Positive, over: Over = "target") 
 
 
 @action("clip_adaptive", registry=BUILTIN, at=PARAMETER_POINTS, modifies=True, needs_value=True)
-def clip_adaptive(x: Tensor, ctx: Context, *, ratio: Positive = 0.01, floor: Positive = 1e-3) -> Tensor:
+def clip_adaptive(x: Tensor, ctx: Context, /, ratio: Positive = 0.01, *, floor: Positive = 1e-3) -> Tensor:
     """Clip the norm of each gradient row to a fraction of the norm of the corresponding parameter row.
 
     This is adaptive gradient clipping (AGC). A row of a tensor `x` is the slice `x[i]`. A one-dimensional parameter
@@ -165,8 +159,9 @@ def _row_norms(x: Tensor) -> Tensor:
 def clip_zscore(
     x: Tensor,
     ctx: Context,
-    *,
+    /,
     z: Positive = 2.5,
+    *,
     alpha: Fraction = 0.97,
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 25,
     over: Over = "target",
@@ -214,7 +209,7 @@ def clip_zscore(
 
 
 @action("mask", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
-def mask(x: Tensor, *, by: Tensor) -> Tensor:
+def mask(x: Tensor, /, by: Tensor | str) -> Tensor:
     """Multiply the value by a tensor, for example a mask that freezes some elements.
 
     Args:
@@ -236,11 +231,11 @@ def mask(x: Tensor, *, by: Tensor) -> Tensor:
         >>> x.grad
         tensor([1., 0.])
     """
-    return x * by
+    return x * cast(Tensor, by)
 
 
 @action("reverse", registry=BUILTIN, at=GRADIENT_POINTS, modifies=True, elementwise=True)
-def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
+def reverse(x: Tensor, /, by: float = 1.0) -> Tensor:
     """Multiply a gradient by `-by` (gradient reversal).
 
     Args:
@@ -265,7 +260,7 @@ def reverse(x: Tensor, *, by: float = 1.0) -> Tensor:
 
 
 @action("noise", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True)
-def noise(x: Tensor, ctx: Context, *, std: Positive, seed: int = 0) -> Tensor:
+def noise(x: Tensor, ctx: Context, /, std: Positive, *, seed: int = 0) -> Tensor:
     """Add Gaussian noise from the hook's random generator.
 
     The state of the generator is saved in checkpoints. PyTorch's global generators are not used. At forward points, all
@@ -295,7 +290,7 @@ def noise(x: Tensor, ctx: Context, *, std: Positive, seed: int = 0) -> Tensor:
 
 
 @action("nan_to_num", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
-def nan_to_num(x: Tensor, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def nan_to_num(x: Tensor, /, nan: float = 0.0, *, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """Replace NaN and infinities, as `torch.nan_to_num` does.
 
     Args:
@@ -323,7 +318,7 @@ def nan_to_num(x: Tensor, *, nan: float = 0.0, posinf: float | None = None, negi
 
 
 @action("steer", registry=BUILTIN, at=FORWARD_POINTS, modifies=True)
-def steer(x: Tensor, *, by: Tensor, scale: float = 1.0) -> Tensor:
+def steer(x: Tensor, /, by: Tensor | str, *, scale: float = 1.0) -> Tensor:
     """Add a tensor, for example a steering vector, to an activation.
 
     Args:
@@ -346,4 +341,4 @@ def steer(x: Tensor, *, by: Tensor, scale: float = 1.0) -> Tensor:
         >>> model(torch.ones(2))
         tensor([1., 3.])
     """
-    return x + scale * by
+    return x + scale * cast(Tensor, by)

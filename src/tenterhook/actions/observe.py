@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tenterhook.actions.batched import ForeachNorms, PackedMeasure
 from tenterhook.actions.context import Context
-from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, action
+from tenterhook.actions.definition import TENSOR_POINTS
+from tenterhook.actions.registry import BUILTIN, action
 from tenterhook.actions.row_measures import ROW_WIDTH, Rows, RowTotals
 from tenterhook.actions.stats import measure_norm
 
@@ -101,8 +102,9 @@ watch_nonfinite.batched = partial(PackedMeasure, RowTotals(1, _nonfinite_kernel,
 def spike(
     merged: Mapping[str, Tensor],
     state: Mapping[str, Tensor],
-    *,
+    /,
     z: Annotated[float, msgspec.Meta(gt=0)] = 6.0,
+    *,
     alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.98,
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 20,
     floor: Annotated[float, msgspec.Meta(ge=0)] = 0.0,

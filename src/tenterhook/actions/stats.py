@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from tenterhook.actions.batched import PackedMeasure
-from tenterhook.actions.registry import BUILTIN, TENSOR_POINTS, Partial, action
+from tenterhook.actions.definition import TENSOR_POINTS, Partial
+from tenterhook.actions.registry import BUILTIN, action
 from tenterhook.actions.row_measures import CACHED_ROWS, ROW_WIDTH, RowBins, Rows, RowTotals, widen
 from tenterhook.errors import ContractError
 from tenterhook.plan.histogram import BINS, LOWEST_EXPONENT

@@ -13,12 +13,13 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from tenterhook.errors import PlanError, PlanFileError
 from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, When, callable_place
+from tenterhook.plan.points import PointName
 
 FORMAT = 1
 #: maximum size of a JSON text; a text of this size is refused within 50 ms even in the worst case
@@ -177,7 +178,7 @@ def _make_hook(read: _Hook) -> Hook:
     return Hook(
         read.id,
         on=read.on if isinstance(read.on, str) else tuple(read.on),
-        at=read.at,
+        at=cast(PointName, read.at),  # Hook checks it
         do=Action(name, params),
         when=when,
         expect=read.expect,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tenterhook.errors import PlanError, nearest
-from tenterhook.plan.points import POINTS, Point
+from tenterhook.plan.points import POINTS, Point, PointName
 from tenterhook.plan.select import Selector
 
 Phase = Literal["train", "eval", "any"]
@@ -162,8 +162,8 @@ class Hook:
     """
 
     id: str
-    on: str | tuple[str, ...] = field(kw_only=True)
-    at: str = field(kw_only=True)
+    on: str | Sequence[str] = field(kw_only=True)
+    at: PointName = field(kw_only=True)
     do: Action | Callable[..., Any] = field(kw_only=True)
     when: When = field(default=ALWAYS, kw_only=True)
     expect: int | None = field(default=None, kw_only=True)

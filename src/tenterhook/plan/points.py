@@ -7,13 +7,31 @@ from typing import Literal
 
 Kind = Literal["module", "parameter", "tap", "optimizer"]
 Side = Literal["forward", "backward", "step", "state"]
+PointName = Literal[
+    "input",
+    "output",
+    "grad_output",
+    "grad_input",
+    "grad",
+    "grad_accumulated",
+    "grad_final",
+    "update",
+    "value",
+    "value_grad",
+    "step_pre",
+    "step_post",
+    "save_pre",
+    "save_post",
+    "load_pre",
+    "load_post",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """One signal, the kinds of target that have it, and the PyTorch function that provides it."""
 
-    name: str
+    name: PointName
     on: tuple[Kind, ...]
     signal: str
     modifies: bool

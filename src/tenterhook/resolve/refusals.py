@@ -12,7 +12,7 @@ from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.targets import Target, is_sharded
 
 
-def check_action(hook: Hook, definition: Definition, params: Mapping[str, Any]) -> None:
+def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, Any]) -> None:
     if hook.at not in definition.at:
         raise RefusedError(
             f"the action {definition.name!r} is not available at this point",
@@ -40,7 +40,7 @@ def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...
         )
 
 
-def check_model(hook: Hook, definition: Definition, view: ModelView) -> None:
+def check_model(hook: Hook, definition: Definition[...], view: ModelView) -> None:
     point = hook.point
     if point.side == "step" and not view.optimizers:
         instead = ", or use grad_accumulated" if hook.at == "grad_final" else ""
@@ -79,7 +79,7 @@ def check_compiled(hook: Hook, targets: tuple[Target, ...], view: ModelView) -> 
         )
 
 
-def check_sharded(hook: Hook, definition: Definition, targets: tuple[Target, ...], view: ModelView) -> None:
+def check_sharded(hook: Hook, definition: Definition[...], targets: tuple[Target, ...], view: ModelView) -> None:
     if hook.at in ("grad", "grad_accumulated"):
         if view.fsdp2:
             _check_gathered(hook, view)

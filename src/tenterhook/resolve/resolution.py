@@ -23,7 +23,7 @@ class ResolvedHook:
     """A hook that was resolved against a model, with its code, its converted parameters and its targets."""
 
     hook: Hook
-    definition: Definition
+    definition: Definition[...]
     params: Mapping[str, Any]
     targets: tuple[Target, ...]
     #: for each target at which the hook cannot fire now, the reason
@@ -95,7 +95,7 @@ def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mappi
     )
 
 
-def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition, dict[str, Any]]:
+def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) -> tuple[Definition[...], dict[str, Any]]:
     """Return the definition of the hook's action, and the action's parameters, converted to their declared types."""
     if not isinstance(hook.do, Action):
         return plain_definition(hook.do, at=hook.at), {}

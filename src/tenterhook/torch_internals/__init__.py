@@ -58,6 +58,6 @@ from tenterhook.torch_internals.model import clear_scale as clear_scale
 from tenterhook.torch_internals.model import found_inf as found_inf
 from tenterhook.torch_internals.model import own_parameters as own_parameters
 from tenterhook.torch_internals.model import pending_scale as pending_scale
-from tenterhook.torch_internals.version import check_version
+from tenterhook.torch_internals.torch_version import check_version
 
 check_version()

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tenterhook as th
-from tenterhook.actions.registry import TENSOR_POINTS
+from tenterhook.actions.definition import TENSOR_POINTS
 from tenterhook.plan import POINTS
 from tests.support.ranks.launch import leave
 from tests.support.ranks.regimes import REGIMES, Regime

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import tenterhook as th
-from tenterhook.actions.registry import TENSOR_POINTS
+from tenterhook.actions.definition import TENSOR_POINTS
 from tenterhook.plan import POINTS
 from tests.support.rig.by_hand import Hand, Recorded
 from tests.support.rig.compiled import COMPILED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tenterhook.actions import DEFAULT, Context, Registry, spike, stats, watch_nonfinite
 from tenterhook.errors import RefusedError
-from tenterhook.plan import POINTS, Action, Hook, Plan, When, callable_name
+from tenterhook.plan import POINTS, Action, Hook, Plan, PointName, When, callable_name
 from tenterhook.record import Flight, Sinks
 from tenterhook.resolve.refusals import check_action
 from tenterhook.resolve.resolution import ResolvedHook, find_action
@@ -84,8 +84,8 @@ def hook(
     where: Tensor | nn.Module,
     do: Action | Callable[..., Any],
     *,
-    on: str | tuple[str, ...] | None = None,
-    at: str | None = None,
+    on: str | Sequence[str] | None = None,
+    at: PointName | None = None,
     optimizer: Optimizers = None,
     when: When | None = None,
     id: str | None = None,

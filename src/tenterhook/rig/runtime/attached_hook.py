@@ -202,7 +202,7 @@ class AttachedHook:
         return self.resolved.hook
 
     @property
-    def definition(self) -> Definition:
+    def definition(self) -> Definition[...]:
         return self.resolved.definition
 
     @property

@@ -129,7 +129,7 @@ def _first(merge: str) -> float:
 class HookState:
     """Stores the state of a hook. Declared state is packed into one tensor per name, with one element per site."""
 
-    def __init__(self, definition: Definition, sites: int) -> None:
+    def __init__(self, definition: Definition[...], sites: int) -> None:
         self.declared = definition.state
         self._sites = sites
         self.packed: dict[str, Tensor] = {}

@@ -45,7 +45,7 @@ class HookSnapshot:
 
 
 #: for each of the rig's hooks, by id: the hook, its action and its targets
-Here = Mapping[str, tuple[Hook, Definition, Sequence[Target]]]
+Here = Mapping[str, tuple[Hook, Definition[...], Sequence[Target]]]
 
 
 def compare(
@@ -116,7 +116,7 @@ def _listed(optimizers: Sequence[str]) -> str:
 def _keep(
     saved: SavedState,
     was: Hook,
-    found: tuple[Hook, Definition, Sequence[Target]],
+    found: tuple[Hook, Definition[...], Sequence[Target]],
     renaming: Renaming,
     report: LoadReport,
     model: nn.Module,
@@ -170,7 +170,7 @@ def _of_other_ranks(header: Header, hook: Hook, kept: HookSnapshot, report: Load
     return replace(kept, partials={}, fired=b"")
 
 
-def _compare_code(said: SavedHook, definition: Definition, saved: SavedState, report: LoadReport, id: str) -> None:
+def _compare_code(said: SavedHook, definition: Definition[...], saved: SavedState, report: LoadReport, id: str) -> None:
     name, fingerprint, here = definition.name, fingerprint_of(definition), surroundings()["python"]
     if said.version != definition.version:
         age = "newer" if said.version > definition.version else "older"

@@ -57,7 +57,7 @@ def read_names(saved: SavedState, id: str, sites: int) -> list[str]:
 
 
 def read_state(
-    saved: SavedState, id: str, definition: Definition, sites: int, report: LoadReport, model: nn.Module
+    saved: SavedState, id: str, definition: Definition[...], sites: int, report: LoadReport, model: nn.Module
 ) -> HookState:
     state, device = HookState(definition, sites), device_of(model)
     for kind, table in (("state", state.packed), ("pending", state.pending)):
@@ -139,7 +139,7 @@ def _generator(id: str, device: str, tensor: Tensor) -> torch.Generator:
 
 
 def read_partials(
-    saved: SavedState, id: str, definition: Definition, sites: int, device: torch.device
+    saved: SavedState, id: str, definition: Definition[...], sites: int, device: torch.device
 ) -> Mapping[str, Tensor]:
     found = saved.entries(id, "partial")
     widths = {name: partial.width for name, partial in definition.partials.items()}
@@ -149,7 +149,9 @@ def read_partials(
     return {name: tensor.to(device, copy=True) for name, tensor in found.items()}
 
 
-def read_fired(saved: SavedState, id: str, definition: Definition, sites: int, partials: Mapping[str, Tensor]) -> bytes:
+def read_fired(
+    saved: SavedState, id: str, definition: Definition[...], sites: int, partials: Mapping[str, Tensor]
+) -> bytes:
     tensor = saved.entries(id, "fired").get("")
     if tensor is None and not partials:
         return b""

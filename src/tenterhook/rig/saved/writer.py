@@ -120,7 +120,7 @@ def surroundings() -> dict[str, str | int]:
     }
 
 
-def fingerprint_of(definition: Definition) -> str | None:
+def fingerprint_of(definition: Definition[...]) -> str | None:
     """Return the digest of an action's code, or None for a built-in action, which is identified by its version."""
     return None if BUILTIN.find(definition.name) is definition else definition.fingerprint
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tenterhook.torch_internals.version import FLOOR, TESTED, check_version
+from tenterhook.torch_internals.torch_version import FLOOR, TESTED, check_version
 
 ROOT = Path(__file__).parents[2]
 
