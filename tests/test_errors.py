@@ -29,7 +29,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_classes():
 
 
 def test_the_tree_is_read_in_full_from_the_docstring():
-    assert len(drawn()) == 19
+    assert len(drawn()) == 20
     assert drawn()["RefusedError"] == "ResolveError"
     assert drawn()["AttachedError"] == "TenterhookError"
 

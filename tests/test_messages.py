@@ -54,7 +54,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.NoMatchError,
         lambda m, o: attach(m, on="heed.weight", at="grad", do=th.scale(1.0)),
         "hook 'h' at grad: no parameter is named 'heed.weight'\n"
-        "  remedy: use one of the nearest names: 'head.weight', 'first.weight', 'blocks.1.weight'",
+        "  remedy: use one of the nearest names: 'head.weight'",
     ),
     "expect": (
         th.ExpectError,
@@ -92,7 +92,71 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.NoMatchError,
         lambda m, o: attach(m, on="head", at="grad", do=th.stats()),
         "hook 'h' at grad: no parameter is named 'head'; that is the name of a module\n"
-        "  remedy: use one of the nearest names: 'head.bias', 'head.weight'",
+        "  remedy: to select the parameters of the module, write 'head.**'",
+    ),
+    "modules instead of parameters": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on="blocks.*", at="grad", do=th.stats()),
+        "hook 'h' at grad: no parameter matches 'blocks.*'\n"
+        "  remedy: to select the parameters of the module, write 'blocks.*.**'",
+    ),
+    "a class with a wrong letter": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on="type:Liner", at="output", do=th.stats()),
+        "hook 'h' at output: no module matches 'type:Liner'\n"
+        "  remedy: use a class of the model, such as 'type:Linear'",
+    ),
+    "a class that the model does not have": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on="type:Conv2d", at="output", do=th.stats()),
+        "hook 'h' at output: no module matches 'type:Conv2d'\n"
+        "  remedy: use a class of the model, such as 'type:Linear', 'type:MLP', 'type:ModuleList'",
+    ),
+    "a regular expression": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on=r"blocks\.\d+", at="output", do=th.stats()),
+        "hook 'h' at output: no module is named 'blocks\\\\.\\\\d+'\n"
+        "  remedy: a pattern is not a regular expression: * matches within a part of a name, ** across parts",
+    ),
+    "the end of a name": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on="weight", at="grad", do=th.stats()),
+        "hook 'h' at grad: no parameter is named 'weight'\n"
+        "  remedy: write '**.weight' to select every parameter whose name ends with it",
+    ),
+    "a tensor": (
+        th.PlanError,
+        lambda m, o: attach(m, on=m.head.weight, at="grad", do=th.stats()),
+        "hook 'h' at grad: on= is a tensor of class Parameter, not a name\n"
+        "  remedy: write its name as in model.named_parameters(), or hook the tensor itself: th.hook(tensor, fn)",
+    ),
+    "another choice": (
+        th.ActionError,
+        lambda m, o: th.clip_norm(1.0, over="global"),
+        "clip_norm: over='global': over must be one of 'target', 'hook'\n"
+        "  remedy: call it as clip_norm(max, over='target')",
+    ),
+    "another parameter": (
+        th.ActionError,
+        lambda m, o: th.clip_norm(max_norm=1.0),
+        "clip_norm has no parameter 'max_norm'; the nearest is 'max'\n"
+        "  remedy: call it as clip_norm(max, over='target')",
+    ),
+    "an action instead of a plan": (
+        th.PlanError,
+        lambda m, o: th.attach(m, th.stats()),
+        "a plan is a list of hooks, but an object of type Action was passed\n"
+        '  remedy: write [th.Hook("id", on=..., at=..., do=...)]',
+    ),
+    "an unknown id in the ledger": (
+        th.UnknownHookError,
+        lambda m, o: attach(m, on="**", at="grad", do=th.stats()).ledger["g"],
+        "hook 'g': the rig has no hook with this id\n  remedy: use one of these ids: h",
+    ),
+    "an unknown id in a plan": (
+        th.UnknownHookError,
+        lambda m, o: th.Plan([])["g"],
+        "hook 'g': the plan has no hook with this id\n  remedy: use one of these ids: none (the plan has no hooks)",
     ),
     "no optimizer": (
         th.RefusedError,
@@ -148,7 +212,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.PlanError,
         lambda m, o: th.hook(m, th.stats(), at="grd"),
         "hook 'stats': the point 'grd' does not exist; the nearest is 'grad'\n"
-        "  remedy: run `tenterhook points` to list the points",
+        '  remedy: write at="grad", or run `tenterhook points` to list all points',
     ),
     "which targets": (
         th.RefusedError,
@@ -174,7 +238,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         "  remedy: pass replace=True to replace it, or call th.detach(model) to remove all hooks",
     ),
     "not attached": (
-        th.AttachedError,
+        th.UnknownHookError,
         lambda m, o: attach(m, on="head", at="output", do=th.stats()).mute("g"),
         "hook 'g': the rig has no hook with this id\n  remedy: use one of these ids: h",
     ),
@@ -279,7 +343,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.ActionError,
         lambda m, o: attach(m, on="head", at="grad_output", do=three),
         f"hook 'h' at grad_output: three at {__file__}:{three.__code__.co_firstlineno} takes 3 arguments, "
-        "but an action takes 1 or 2\n  remedy: write fn(value) or fn(value, ctx)",
+        "but an action takes 1 or 2\n  remedy: write fn(value) or fn(value, ctx). The arguments of a PyTorch hook are "
+        "not passed: ctx.target is the name of the module",
     ),
 }  # fmt: skip
 

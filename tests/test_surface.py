@@ -12,7 +12,7 @@ from tenterhook.actions import BUILTIN
 ERRORS = {
     "ActionError", "AttachedError", "ContractError", "DormantError", "ExpectError", "HookError", "InPlaceError",
     "MismatchError", "NoMatchError", "NonFiniteError", "PlanError", "PlanFileError", "RanksError", "RefusedError",
-    "ResolveError", "ReturnError", "StateError", "StoreError", "TenterhookError",
+    "ResolveError", "ReturnError", "StateError", "StoreError", "TenterhookError", "UnknownHookError",
 }  # fmt: skip
 ACTIONS = {
     "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore", "histogram", "mask", "nan_to_num", "noise",

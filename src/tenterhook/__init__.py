@@ -27,6 +27,7 @@ from tenterhook.errors import ReturnError as ReturnError
 from tenterhook.errors import StateError as StateError
 from tenterhook.errors import StoreError as StoreError
 from tenterhook.errors import TenterhookError as TenterhookError
+from tenterhook.errors import UnknownHookError as UnknownHookError
 from tenterhook.plan import Action as Action
 from tenterhook.plan import Hook as Hook
 from tenterhook.plan import Plan as Plan
@@ -129,6 +130,7 @@ __all__ = [
     "StateError",
     "StoreError",
     "TenterhookError",
+    "UnknownHookError",
     "When",
     *_ACTIONS,
     *_DOCTOR,
@@ -166,7 +168,11 @@ def _package_of(name: str) -> ModuleType:
         from tenterhook import doctor
 
         return doctor
-    raise AttributeError(f"module 'tenterhook' has no attribute {name!r}")
+    from tenterhook.errors import nearest
+
+    close = [] if name.startswith("_") else nearest(name, __all__)
+    near = f"; the nearest {'is' if len(close) == 1 else 'are'} {', '.join(close)}" if close else ""
+    raise AttributeError(f"module 'tenterhook' has no attribute {name!r}{near}")
 
 
 def __dir__() -> list[str]:

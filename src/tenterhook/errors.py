@@ -10,6 +10,7 @@
     │   ├── DormantError       a hook cannot fire in the current state of the model
     │   └── RefusedError       the signal is not available for this model or this action
     ├── AttachedError          the hook id is already attached, or is not attached
+    │   └── UnknownHookError   a rig or a plan has no hook with this id
     ├── HookError              the action raised an exception (see `__cause__`)
     ├── ContractError          the action did something that its point does not allow
     │   ├── InPlaceError       the action changed the value in place
@@ -25,6 +26,8 @@ Every error has the attributes `hook`, `target`, `point`, `rank` and `remedy`. A
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection, Iterable
 from typing import TypedDict, Unpack
 
 #: maximum length of the fact and of the remedy in an error text, in characters
@@ -175,6 +178,23 @@ class AttachedError(TenterhookError):
     """
 
 
+class UnknownHookError(AttachedError, KeyError):
+    """Raised when a rig, its ledger or a plan has no hook with the given id.
+
+    Use one of the ids in the error text.
+    """
+
+    __str__ = Exception.__str__  # KeyError would print the text in quotes
+
+    @classmethod
+    def among(cls, id: str, ids: Collection[str], owner: str) -> UnknownHookError:
+        """Create the error for an id that is not among the ids of a rig or plan."""
+        close = nearest(id, ids)
+        have = ", ".join(ids) or f"none (the {owner} has no hooks)"
+        remedy = f"use the nearest id, {close[0]!r}" if close else f"use one of these ids: {have}"
+        return cls(f"the {owner} has no hook with this id", hook=id, remedy=remedy)
+
+
 class HookError(TenterhookError):
     """Raised when the action of a hook raises an exception.
 
@@ -274,9 +294,34 @@ def brief(text: str, max_length: int = 200) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)
 
 
-def nearest(name: str, names: list[str] | tuple[str, ...], count: int = 3) -> list[str]:
-    """Return the names that are most similar to `name`, best match first."""
+def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+    """Return the names that are really similar to `name`, best match first.
+
+    A name is similar if it differs in a few letters, or if one of the two contains the other.
+    """
     import difflib
 
-    close = difflib.get_close_matches(name, names[:5000], n=count, cutoff=0.5)
-    return close or [n for n in names[:5000] if name.strip("*.") and name.strip("*.") in n][:count]
+    wanted = name.strip("*.").lower()
+    if not wanted:
+        return []
+    matcher = difflib.SequenceMatcher(b=wanted)
+    scores: dict[str, float] = {}
+    for one in itertools.islice(dict.fromkeys(names), 5000):
+        other = one.lower()
+        matcher.set_seq1(other)
+        score = matcher.ratio() if matcher.quick_ratio() >= 0.5 else 0.0
+        if score and _parent(one) and _parent(one) == _parent(name):
+            score += 0.15  # a name in the same module
+        if min(len(wanted), len(other)) >= 3 and (wanted in other or other in wanted):
+            score = max(score, _SIMILAR)
+        if score >= _SIMILAR:
+            scores[one] = score
+    return sorted(scores, key=lambda one: -scores[one])[:count]
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+#: the least ratio of equal letters with which two names are similar
+_SIMILAR = 0.65

@@ -490,7 +490,8 @@ UNREADABLE = {
     "a header of any size": (put(HEADER, lambda _: torch.zeros(2 << 20, dtype=torch.uint8)),
         "the header has 2097152 bytes, but the limit is 1048576"),
     "a plan that cannot be": (sealed_with(lambda said, _: said["plan"]["hooks"][0].update(at="gradient")),
-        "hook 'n': the saved plan cannot be read: the point 'gradient' does not exist; the nearest is 'grad_input'"),
+        "hook 'n': the saved plan cannot be read: the point 'gradient' does not exist; the nearest are 'grad' and "
+        "'grad_final'"),
     **{name: (sealed_with(change), f"hook 'n': the saved state is damaged: its {what} cannot be read\n"
         "  remedy: load an earlier checkpoint") for name, (what, change) in MEANINGLESS.items()},
 }  # fmt: skip

@@ -358,7 +358,7 @@ def test_load_says_which_file_and_which_hook_is_wrong(tmp_path):
     path.write_text(CANONICAL.replace('"at":"value"', '"at":"valu"'), encoding="utf-8")
     assert refusal(Plan.load, path, kind=PlanError) == (
         f"hook 'probs': {path}: the point 'valu' does not exist; the nearest is 'value'\n"
-        "  remedy: run `tenterhook points` to list the points"
+        '  remedy: write at="value", or run `tenterhook points` to list all points'
     )
 
 
@@ -381,15 +381,17 @@ def test_load_says_which_file_and_which_hook_is_wrong(tmp_path):
         ),
         (
             '{"tenterhook":1,"hooks":[],"hook":[]}',
-            f"the text is not a plan: Object contains unknown field `hook`{NOT_A_PLAN}",
+            f"the text is not a plan: Object contains unknown field `hook`; the nearest is 'hooks'{NOT_A_PLAN}",
         ),
         (
             with_field('"onn":"x"'),
-            f"the text is not a plan: Object contains unknown field `onn` - at `$.hooks[0]`{NOT_A_PLAN}",
+            "the text is not a plan: Object contains unknown field `onn` - at `$.hooks[0]`; the nearest is "
+            f"'on'{NOT_A_PLAN}",
         ),
         (
             with_field('"when":{"evry":2}'),
-            f"the text is not a plan: Object contains unknown field `evry` - at `$.hooks[0].when`{NOT_A_PLAN}",
+            "the text is not a plan: Object contains unknown field `evry` - at `$.hooks[0].when`; the nearest is "
+            f"'every'{NOT_A_PLAN}",
         ),
         (
             with_field('"expect":"2"'),

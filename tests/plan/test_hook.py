@@ -1,4 +1,5 @@
 import functools
+import re
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -44,7 +45,14 @@ def refusal(make) -> str:
 
 ID_REMEDY = "\n  remedy: use up to 64 letters, digits and _ . # -, and begin with a letter, a digit or _"
 DO_REMEDY = "\n  remedy: pass a function fn(value), or an action such as th.clip_value(1.0)"
-POINT_REMEDY = "\n  remedy: run `tenterhook points` to list the points"
+POINT_REMEDY = f"\n  remedy: use one of {', '.join(POINTS)}"
+NAME_REMEDY = '\n  remedy: write a name or a pattern, such as on="**.weight"'
+
+
+class Block:
+    """A class with the methods of a module by which a plan, which does not import torch, knows one."""
+
+    def named_modules(self): ...
 
 
 @pytest.mark.parametrize("id", ["a", "_", "0", "clip.norm#2-b", "A" * 64])
@@ -62,15 +70,41 @@ def test_what_is_not_an_id_is_refused(id):
     [
         (
             {"at": "grad_finale"},
-            f"hook 'a': the point 'grad_finale' does not exist; the nearest is 'grad_final'{POINT_REMEDY}",
+            "hook 'a': the point 'grad_finale' does not exist; the nearest is 'grad_final'\n"
+            '  remedy: write at="grad_final", or run `tenterhook points` to list all points',
         ),
         ({"at": "zzz"}, f"hook 'a': the point 'zzz' does not exist{POINT_REMEDY}"),
         ({"at": 5}, f"hook 'a': the point 5 does not exist{POINT_REMEDY}"),
-        ({"at": ["grad"]}, f"hook 'a': the point ['grad'] does not exist; the nearest is 'grad'{POINT_REMEDY}"),
-        ({"on": 5}, "hook 'a' at grad: on=5 is neither a name nor a list of names"),
-        ({"on": None}, "hook 'a' at grad: on=None is neither a name nor a list of names"),
-        ({"on": ["x", 5]}, "hook 'a' at grad: on=['x', 5] is neither a name nor a list of names"),
-        ({"on": b"x"}, "hook 'a' at grad: on=b'x' is neither a name nor a list of names"),
+        (
+            {"at": ["grad"]},
+            "hook 'a': the point ['grad'] does not exist; the nearest is 'grad'\n"
+            '  remedy: write at="grad", or run `tenterhook points` to list all points',
+        ),
+        (
+            {"at": "Gradients"},
+            "hook 'a': the point 'Gradients' does not exist; the nearest are 'grad' and 'grad_final'\n"
+            '  remedy: write at="grad", or run `tenterhook points` to list all points',
+        ),
+        (
+            {"at": "activations"},
+            "hook 'a': the point 'activations' does not exist; the nearest is 'output'\n"
+            '  remedy: write at="output", or run `tenterhook points` to list all points',
+        ),
+        ({"on": 5}, f"hook 'a' at grad: on= is an object of type int, not a name{NAME_REMEDY}"),
+        ({"on": None}, f"hook 'a' at grad: on= is an object of type NoneType, not a name{NAME_REMEDY}"),
+        ({"on": ["x", 5]}, f"hook 'a' at grad: on= is an object of type int, not a name{NAME_REMEDY}"),
+        ({"on": b"x"}, f"hook 'a' at grad: on= is an object of type bytes, not a name{NAME_REMEDY}"),
+        ({"on": Block}, "hook 'a' at grad: on= is the class Block, not a name\n  remedy: write on=\"type:Block\""),
+        (
+            {"on": [Block()]},
+            "hook 'a' at grad: on= is a module of class Block, not a name\n"
+            '  remedy: write its name as in model.named_modules(), or on="type:Block" for all modules of this class',
+        ),
+        (
+            {"on": re.compile("h.*")},
+            "hook 'a' at grad: on= is a regular expression, not a pattern\n"
+            '  remedy: write a pattern: * matches within a part of a name, ** across parts, as in on="**.mlp.*"',
+        ),
         (
             {"on": []},
             "hook 'a' at grad: the selector is empty\n  remedy: name a target, or write \"**\" for all targets",

@@ -330,7 +330,8 @@ def test_p10_any_other_form_is_refused_at_attach(fn: Callable[..., object]) -> N
     model = net()
     with pytest.raises(th.ActionError, match=r"takes \d arguments") as told:
         th.attach(model, [th.Hook("wrong", on="0", at="grad_input", do=fn)])
-    assert (told.value.hook, told.value.remedy) == ("wrong", "write fn(value) or fn(value, ctx)")
+    assert told.value.hook == "wrong"
+    assert told.value.remedy is not None and told.value.remedy.startswith("write fn(value) or fn(value, ctx)")
     assert len(th.inventory(model)) == 0
     with pytest.raises(th.ActionError, match=r"takes \d arguments"):
         th.hook(torch.ones(1, requires_grad=True), fn)

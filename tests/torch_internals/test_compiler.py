@@ -178,7 +178,7 @@ def test_a_local_of_the_frame_that_is_compiled_can_be_read():
 
     def run(x, kept):
         comptime(note)
-        return x + 1
+        return x + 1 if kept else x  # torch 2.14 drops a variable that is not read any more
 
     torch.compiler.reset()
     torch.compile(run, backend="eager", fullgraph=True)(torch.ones(1), held)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Generic, Literal, ParamSpec, get_type_hints
+from typing import Any, Generic, Literal, ParamSpec, get_args, get_origin, get_type_hints
 
 import msgspec
 from torch import Tensor
 
 from tenterhook.actions.batched import BatchMeasure, TensorSpec
 from tenterhook.errors import ActionError, nearest
-from tenterhook.plan import POINTS, Action, PointName, callable_name, callable_place
+from tenterhook.plan import POINTS, Action, PointName, callable_name, callable_place, unknown_point
 
 #: the parameters of an action
 P = ParamSpec("P")
@@ -110,12 +111,8 @@ class Definition(Generic[P]):
         self.__doc__ = fn.__doc__
         for point in self.at:
             if point not in POINTS:
-                close = nearest(point, list(POINTS))
-                raise ActionError(
-                    f"the action {name!r} names the point {point!r}, which does not exist"
-                    + (f"; the nearest is {close[0]!r}" if close else ""),
-                    remedy=f"set at= to one or more of {', '.join(TENSOR_POINTS)}",
-                )
+                fact, remedy = unknown_point(point)
+                raise ActionError(f"the action {name!r}: {fact}", remedy=remedy)
         if bool(measure) != bool(self.partials):
             raise ActionError(
                 f"the action {name!r} has {'measure= but not partials=' if measure else 'partials= but not measure='}",
@@ -177,6 +174,14 @@ class Definition(Generic[P]):
         return self._action((), {})
 
     def _action(self, args: tuple[Any, ...], params: Mapping[str, Any]) -> Action:
+        known = self.__signature__.parameters
+        for word in params:
+            if word not in known:
+                close = nearest(word, known)
+                raise ActionError(
+                    f"{self.name} has no parameter {word!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
+                    remedy=f"call it as {self.usage}",
+                )
         try:
             bound = self.__signature__.bind(*args, **params)
         except TypeError as error:
@@ -213,8 +218,19 @@ class Definition(Generic[P]):
         try:
             typed = msgspec.convert(dict(params), self._params)
         except msgspec.ValidationError as error:
-            raise ActionError(f"{self.name}: {error}", remedy=f"call it as {self.usage}") from None
+            raise ActionError(f"{self.name}: {self._wrong(error, params)}", remedy=f"call it as {self.usage}") from None
         return {f: getattr(typed, f) for f in self._params.__struct_fields__}
+
+    def _wrong(self, error: msgspec.ValidationError, params: Mapping[str, Any]) -> str:
+        """Describe a parameter that has the wrong type or value, with the values that it may have."""
+        named = re.search(r"`\$\.(\w+)`$", str(error))
+        if named is None or named[1] not in params:
+            return str(error)
+        name = named[1]
+        kind = get_type_hints(self.fn)[name]
+        choices = ", ".join(map(repr, get_args(kind))) if get_origin(kind) is Literal else ""
+        problem = str(error).partition(" - at ")[0].replace("`", "").replace("Expected ", "must be ")
+        return f"{name}={params[name]!r}: {name} {f'must be one of {choices}' if choices else problem}"
 
     @property
     def fingerprint(self) -> str:
@@ -267,9 +283,11 @@ def _count_positional(fn: Callable[..., Any], name: str, *, only: bool = False) 
         return len(required)
     if not required and positional:
         return 1
+    remedy = "write fn(value) or fn(value, ctx)"
+    if len(required) in (3, 4):
+        remedy += ". The arguments of a PyTorch hook are not passed: ctx.target is the name of the module"
     raise ActionError(
-        f"{name} at {callable_place(fn)} takes {len(required)} arguments, but an action takes 1 or 2",
-        remedy="write fn(value) or fn(value, ctx)",
+        f"{name} at {callable_place(fn)} takes {len(required)} arguments, but an action takes 1 or 2", remedy=remedy
     )
 
 

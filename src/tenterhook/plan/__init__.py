@@ -12,5 +12,6 @@ from tenterhook.plan.points import POINTS as POINTS
 from tenterhook.plan.points import Kind as Kind
 from tenterhook.plan.points import Point as Point
 from tenterhook.plan.points import PointName as PointName
+from tenterhook.plan.points import unknown_point as unknown_point
 from tenterhook.plan.select import ROOT as ROOT
 from tenterhook.plan.select import Selector as Selector

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
-from tenterhook.errors import PlanError, PlanFileError
+from tenterhook.errors import PlanError, PlanFileError, nearest
 from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, When, callable_place
 from tenterhook.plan.points import PointName
 
@@ -86,7 +86,7 @@ def from_json(text: str | bytes) -> list[Hook]:
     try:
         read = msgspec.json.decode(raw, type=_Plan)
     except msgspec.MsgspecError as error:
-        raise _other_format_of(raw) or _not_a_plan(str(error)) from None
+        raise _other_format_of(raw) or _not_a_plan(_reason(error)) from None
     return _hooks(read.tenterhook, read.hooks)
 
 
@@ -98,7 +98,7 @@ def from_toml(text: str | bytes) -> list[Hook]:
         tree = tomllib.loads(raw)
         read = msgspec.convert(tree, type=_Toml)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise _not_a_plan(str(error), "write `tenterhook = 1`, then a [[hook]] table for each hook") from None
+        raise _not_a_plan(_reason(error), "write `tenterhook = 1`, then a [[hook]] table for each hook") from None
     except RecursionError:
         raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH} levels") from None
     return _hooks(read.tenterhook, read.hook)
@@ -243,6 +243,14 @@ def _other_format_of(text: str) -> PlanFileError | None:
     except msgspec.MsgspecError:
         return None
     return None if version == FORMAT else _other_format(version)
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of a decoder's error, with the nearest name for an unknown field."""
+    unknown = re.search(r"unknown field `(\w{1,64})`", str(error))
+    fields = {*_Hook.__struct_fields__, *_When.__struct_fields__, *_Plan.__struct_fields__, *_Toml.__struct_fields__}
+    close = nearest(unknown[1], sorted(fields - {unknown[1]}), 1) if unknown else []
+    return f"{error}; the nearest is {close[0]!r}" if close else str(error)
 
 
 def _not_a_plan(reason: str, remedy: str = 'write {"tenterhook": 1, "hooks": [...]}') -> PlanFileError:

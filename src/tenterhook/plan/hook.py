@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tenterhook.errors import PlanError, nearest
-from tenterhook.plan.points import POINTS, Point, PointName
+from tenterhook.errors import PlanError
+from tenterhook.plan.points import POINTS, Point, PointName, unknown_point
 from tenterhook.plan.select import Selector
 
 Phase = Literal["train", "eval", "any"]
@@ -177,15 +177,14 @@ class Hook:
                 remedy="use up to 64 letters, digits and _ . # -, and begin with a letter, a digit or _",
             )
         if not isinstance(self.at, str) or self.at not in POINTS:
-            close = nearest(str(self.at), list(POINTS))
-            raise PlanError(
-                f"the point {self.at!r} does not exist" + (f"; the nearest is {close[0]!r}" if close else ""),
-                hook=self.id,
-                remedy="run `tenterhook points` to list the points",
-            )
-        on = (self.on,) if isinstance(self.on, str) or not isinstance(self.on, Iterable) else tuple(self.on)
-        if not all(isinstance(p, str) for p in on):
-            raise PlanError(f"on={self.on!r} is neither a name nor a list of names", hook=self.id, point=self.at)
+            fact, remedy = unknown_point(self.at)
+            raise PlanError(fact, hook=self.id, remedy=remedy)
+        several = isinstance(self.on, Sequence | Set | Iterator) and not isinstance(self.on, str | bytes)
+        on: tuple[Any, ...] = tuple(self.on) if several else (self.on,)
+        for one in on:
+            if not isinstance(one, str):
+                fact, remedy = _not_a_name(one)
+                raise PlanError(fact, hook=self.id, point=self.at, remedy=remedy)
         try:
             object.__setattr__(self, "selector", Selector(on))
         except PlanError as error:
@@ -234,6 +233,29 @@ class Hook:
     def doing(self) -> str:
         """Return the action as short text: the call of a registered action, or the name of a function."""
         return str(self.do) if isinstance(self.do, Action) else callable_name(self.do)
+
+
+def _not_a_name(value: object) -> tuple[str, str]:
+    """Return what happened and what to do, as texts, for an `on` that is not text. A plan refers to targets by name."""
+    kind = type(value).__name__
+    if isinstance(value, type):
+        return f"on= is the class {value.__name__}, not a name", f'write on="type:{value.__name__}"'
+    if isinstance(value, re.Pattern):
+        return (
+            "on= is a regular expression, not a pattern",
+            'write a pattern: * matches within a part of a name, ** across parts, as in on="**.mlp.*"',
+        )
+    if hasattr(value, "named_modules"):
+        return (
+            f"on= is a module of class {kind}, not a name",
+            f'write its name as in model.named_modules(), or on="type:{kind}" for all modules of this class',
+        )
+    if hasattr(value, "requires_grad"):
+        return (
+            f"on= is a tensor of class {kind}, not a name",
+            "write its name as in model.named_parameters(), or hook the tensor itself: th.hook(tensor, fn)",
+        )
+    return f"on= is an object of type {kind}, not a name", 'write a name or a pattern, such as on="**.weight"'
 
 
 def callable_name(fn: Callable[..., Any]) -> str:

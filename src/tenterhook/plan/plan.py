@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenterhook.errors import PlanError
+from tenterhook.errors import PlanError, UnknownHookError
 from tenterhook.plan.hook import Hook
 
 MAX_HOOKS = 1024
@@ -40,6 +40,11 @@ class Plan:
     hooks: tuple[Hook, ...] = ()
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        if isinstance(hooks, Hook) or not isinstance(hooks, Iterable):
+            raise PlanError(
+                f"a plan is a list of hooks, but an object of type {type(hooks).__name__} was passed",
+                remedy='write [th.Hook("id", on=..., at=..., do=...)]',
+            )
         hooks = tuple(hooks)
         object.__setattr__(self, "hooks", hooks)
         if len(hooks) > MAX_HOOKS:
@@ -62,7 +67,7 @@ class Plan:
         for hook in self.hooks:
             if hook.id == id:
                 return hook
-        raise KeyError(id)
+        raise UnknownHookError.among(id, [hook.id for hook in self.hooks], "plan")
 
     @property
     def digest(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tenterhook.errors import nearest
+
 Kind = Literal["module", "parameter", "tap", "optimizer"]
 Side = Literal["forward", "backward", "step", "state"]
 PointName = Literal[
@@ -174,6 +176,35 @@ _TABLE = (
 )
 
 POINTS: dict[str, Point] = {point.name: point for point in _TABLE}
+
+#: words that people use for a point, each with the points that they may mean
+_OTHER_WORDS = {
+    "forward": ("output", "input"),
+    "activation": ("output",),
+    "forward_pre": ("input",),
+    "backward": ("grad_output", "grad"),
+    "gradient": ("grad", "grad_final"),
+    "weight": ("update", "grad_final"),
+    "step": ("step_pre", "step_post", "update"),
+    "optimizer": ("step_pre", "step_post", "update"),
+    "state_dict": ("save_post", "load_pre"),
+    "save": ("save_pre", "save_post"),
+    "load": ("load_pre", "load_post"),
+}
+
+
+def unknown_point(name: object) -> tuple[str, str]:
+    """Return what happened and what to do, as texts, for a point that does not exist."""
+    word = str(name).lower().replace("-", "_").replace(" ", "_").removesuffix("s")
+    close = list(_OTHER_WORDS.get(word, ())) or nearest(str(name), POINTS, 1)
+    if not close:
+        return f"the point {name!r} does not exist", f"use one of {', '.join(POINTS)}"
+    near = f"the nearest {'is' if len(close) == 1 else 'are'} {' and '.join(map(repr, close))}"
+    return (
+        f"the point {name!r} does not exist; {near}",
+        f'write at="{close[0]}", or run `tenterhook points` to list all points',
+    )
+
 
 #: PyTorch register functions that tenterhook does not use, each with the reason
 NOT_OFFERED: dict[str, str] = {

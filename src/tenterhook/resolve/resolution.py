@@ -143,17 +143,32 @@ def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
     wanted = unknown[0] if unknown else " ".join(selector.patterns)
     if (unknown or not found) and hook.expect != 0:
         kind = " or ".join(hook.point.on)
-        close = nearest(wanted, list(candidates))
         others = view.targets.of_kinds(("module", "parameter"))
         other = f"; that is the name of a {others[wanted].kind}" if wanted in others else ""
-        remedy = f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
-        if other and kind == "module":
-            remedy = f"name the module {wanted.rpartition('.')[0] or '.'!r}, or use a parameter point such as grad"
         raise NoMatchError(
             f"no {kind} {'is named' if unknown else 'matches'} {wanted!r}{other}",
-            remedy=remedy,
+            remedy=_instead(hook, wanted, candidates, others),
         )
     check_expected(hook, [target.name for target in found])
+
+
+def _instead(hook: Hook, wanted: str, candidates: Mapping[str, Target], others: Mapping[str, Target]) -> str:
+    """Return what to write instead of a pattern that matches nothing."""
+    kind = " or ".join(hook.point.on)
+    if wanted.startswith("type:"):
+        classes = sorted({type(o).__name__ for t in others.values() if isinstance(o := t.owner(), nn.Module)})
+        close = nearest(wanted.removeprefix("type:"), classes) or classes[:3]
+        return f"use a class of the model, such as {', '.join(repr(f'type:{one}') for one in close)}"
+    if wanted in others and kind == "module":
+        return f"name the module {wanted.rpartition('.')[0] or '.'!r}, or use a parameter point such as grad"
+    if kind == "parameter" and any(hook.selector.matches(name) for name in others):
+        return f"to select the parameters of the module, write {f'{wanted}.**'!r}"
+    if set(wanted) & set("\\^$|+?()[]"):
+        return "a pattern is not a regular expression: * matches within a part of a name, ** across parts"
+    if any(name.endswith(f".{wanted}") for name in candidates):
+        return f"write {f'**.{wanted}'!r} to select every {kind} whose name ends with it"
+    close = nearest(wanted, candidates)
+    return f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
 
 
 def check_expected(hook: Hook, found: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tenterhook.errors import nearest
+from tenterhook.errors import UnknownHookError, nearest
 from tenterhook.plan import Hook
 from tenterhook.rig.compiled.graph_cache import Graphs
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
@@ -154,8 +154,7 @@ class Ledger(Mapping[str, Account]):
 
     def __getitem__(self, id: str) -> Account:
         if id not in self._hooks:
-            close = nearest(id, list(self._hooks))
-            raise KeyError(f"the rig has no hook {id!r}" + (f"; the nearest is {close[0]!r}" if close else ""))
+            raise UnknownHookError.among(id, self._hooks, "rig")
         return Account(self._hooks[id])
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tenterhook import ranks
 from tenterhook import torch_internals as private
 from tenterhook.actions import Registry
-from tenterhook.errors import AttachedError, nearest
+from tenterhook.errors import AttachedError, UnknownHookError
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import LEDGER, PLAN, FlightReport, Recorder, Row, Sinks, as_sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
@@ -693,13 +693,7 @@ class Rig:
     def _attached_hook(self, id: str) -> AttachedHook:
         hook = self._installer.hooks.get(id)
         if hook is None:
-            close = nearest(id, list(self._installer.hooks))
-            nearby = (
-                f"use the nearest id, {close[0]!r}"
-                if close
-                else f"use one of these ids: {', '.join(self.ledger) or 'none (the rig has no hooks)'}"
-            )
-            raise AttachedError("the rig has no hook with this id", hook=id, remedy=nearby)
+            raise UnknownHookError.among(id, self._installer.hooks, "rig")
         return hook
 
 

@@ -18,7 +18,7 @@ bad = []
 
 
 def look(p):
-    if torch.isnan(p.grad).any():  # <- TH512
+    if torch.isnan(p.grad).sum().item():  # <- TH512
         bad.append(p)
 
 
