@@ -111,7 +111,7 @@ DEFAULT = Registry()
 
 
 class Contract(TypedDict, total=False):
-    """The keyword arguments of `@th.action`."""
+    """Lists the keyword arguments of `@th.action`."""
 
     at: PointName | Sequence[PointName]
     modifies: bool
@@ -155,8 +155,8 @@ def action(
 ) -> Any:
     """Register a function as an action under a name that plans and checkpoints can refer to.
 
-    The function is `fn(value)` or `fn(value, ctx)`, where `ctx` is a `Context`. Parameters of the action must be
-    keyword-only and have type annotations. A parameter of type `Tensor` is passed by name: the plan stores the name,
+    The function is `fn(value)` or `fn(value, ctx)`, where `ctx` is a `Context`. Parameters of the action have type
+    annotations. They are keyword-only, or follow a slash: `fn(value, ctx, /, limit: float)`. A parameter of type `Tensor` is passed by name: the plan stores the name,
     and `th.attach(tensors=...)` supplies the tensor.
 
     A two-phase action is registered with `measure` and `partials`. `measure(value)` returns partial results, which
