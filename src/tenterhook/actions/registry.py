@@ -156,8 +156,8 @@ def action(
     """Register a function as an action under a name that plans and checkpoints can refer to.
 
     The function is `fn(value)` or `fn(value, ctx)`, where `ctx` is a `Context`. Parameters of the action have type
-    annotations. They are keyword-only, or follow a slash: `fn(value, ctx, /, limit: float)`. A parameter of type `Tensor` is passed by name: the plan stores the name,
-    and `th.attach(tensors=...)` supplies the tensor.
+    annotations. They are keyword-only, or follow a slash: `fn(value, ctx, /, limit: float)`. A parameter of type
+    `Tensor` is passed by name: the plan stores the name, and `th.attach(tensors=...)` supplies the tensor.
 
     A two-phase action is registered with `measure` and `partials`. `measure(value)` returns partial results, which
     tenterhook merges. If the action modifies values, the function is `fn(value, ctx)` and reads `ctx.merged`. If the
