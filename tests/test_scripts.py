@@ -31,6 +31,7 @@ def load(script: str) -> ModuleType:
 
 prose = load("prose")
 runner = load("test")
+versions = load("versions")
 
 
 @pytest.mark.parametrize(
@@ -126,3 +127,47 @@ def test_every_command_before_a_commit_is_one_that_ci_runs() -> None:
     entries = [line.split("entry: ")[1] for line in config.read_text().splitlines() if "entry: " in line]
     check = (ROOT / "scripts" / "check").read_text()
     assert entries and all(entry.removesuffix(" --fix") in check for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("given", "selected"),
+    [
+        ([], versions.PAIRS),
+        (["2.15.0"], [pair for pair in versions.PAIRS if pair[0] == "2.15.0"]),
+        (["3.11"], [pair for pair in versions.PAIRS if pair[1] == "3.11"]),
+        (["2.15.0", "3.12"], [("2.15.0", "3.12")]),
+        (["2.14.1", "3.13"], [("2.14.1", "3.13")]),
+    ],
+)
+def test_versions_are_selected(given: list[str], selected: list[tuple[str, str]]) -> None:
+    assert versions.pairs(given) == selected
+
+
+def test_torch_shares_the_cuda_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "SHARED", tmp_path / "shared")
+    (tmp_path / "shared" / "nvidia").mkdir(parents=True)
+    metadata = tmp_path / "torch-2.15.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    plain = "Name: torch\nRequires-Dist: filelock"
+    metadata.write_text(f"{plain}\nRequires-Dist: nvidia-nccl-cu13==2.30.7; x\nRequires-Dist: triton~=3.9.0; x")
+    versions.share_cuda(tmp_path)
+    assert metadata.read_text() == plain
+    assert (tmp_path / "nvidia").resolve() == tmp_path / "shared" / "nvidia"
+    versions.share_cuda(tmp_path)  # nothing is left to share, as in a CPU build
+
+
+def test_a_result_is_added_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "RESULTS", tmp_path / "versions.json")
+    page = tmp_path / "versions.md"
+    page.write_text("# Versions\n\n| torch | an old table\n")
+    for torch, skipped in (("2.15.0", {"no browser": 2}), ("2.13.0", {}), ("2.15.0", {"no browser": 1})):
+        result = {"torch": torch, "python": "3.11", "passed": 9, "failed": 0, "skipped": skipped, "commit": "abc"}
+        versions.write(f"{torch} 3.11", result)
+    assert page.read_text().splitlines() == [
+        "# Versions",
+        "",
+        "| torch | Python | passed | failed | skipped | commit |",
+        "|---|---|---|---|---|---|",
+        "| 2.13.0 | 3.11 | 9 | 0 | 0 | abc |",
+        "| 2.15.0 | 3.11 | 9 | 0 | 1: no browser | abc |",
+    ]

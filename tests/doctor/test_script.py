@@ -44,11 +44,14 @@ def test_a_script_runs_as_it_is_and_its_faults_are_reported(script: Path, capsys
     assert (sys.argv, sys.path) == before
 
 
-def test_json(script: Path, capsys: pytest.CaptureFixture[str]):
+def test_json_is_all_that_is_printed(script: Path, capfd: pytest.CaptureFixture[str]):
+    script.write_text(script.read_text() + "\nimport subprocess; subprocess.run(['echo', 'from a child'])\n")
     assert main(["doctor", "--json", str(script)]) == 1
-    out, _ = capsys.readouterr()
-    document = json.loads(out.partition("\n")[2])
-    assert [f["code"] for f in document["findings"]] == ["TH301"]
+    out, err = capfd.readouterr()
+    assert [f["code"] for f in json.loads(out)["findings"]] == ["TH301"]
+    assert "60.0" in err and "from a child" in err
+    print("afterwards")
+    assert capfd.readouterr().out == "afterwards\n"
 
 
 def test_every_hook_with_its_fate(script: Path, capsys: pytest.CaptureFixture[str]):
@@ -137,7 +140,7 @@ def test_the_classic_mistakes_in_one_script(script: Path, capsys: pytest.Capture
         warnings.simplefilter("default")
         assert main(["doctor", "--json", str(script)]) == 1
     out = capsys.readouterr().out
-    found = json.loads(out[out.index('{\n  "tenterhook"') :])["findings"]
+    found = json.loads(out)["findings"]
     lines = {code: n for n, line in enumerate(CLASSIC.split("\n"), 1) for code in line.partition("# ")[2].split()}
     grave = {f["code"]: f for f in found if f["severity"] != "note"}
     assert set(grave) == set(lines) == {"TH206", "TH209", "TH301", "TH307"}

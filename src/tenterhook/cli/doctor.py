@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 from tenterhook.cli.script_args import add_script_arguments, report_missing_script
@@ -17,7 +20,9 @@ def add_parser(commands: Any) -> None:
         "at the end. The exit code is that of the script, or 1 if that code is 0 and the doctor found an error or a "
         "warning.",
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON, for scripts")
+    parser.add_argument(
+        "--json", action="store_true", help="print the findings as JSON; what the script prints goes to standard error"
+    )
     parser.add_argument("--hooks", action="store_true", help="also list every hook and whether it fired")
     add_script_arguments(parser)
     parser.set_defaults(execute=execute)
@@ -30,10 +35,25 @@ def execute(args: argparse.Namespace) -> int:
     if report_missing_script("doctor", args):
         return 2
     exam = examine()
-    code = run(args.script, args.arguments, exam, module=args.module)
+    with _prints_to_stderr() if args.json else nullcontext():
+        code = run(args.script, args.arguments, exam, module=args.module)
     sys.stdout.flush()
     if args.json:
         print(exam.findings.to_json())
     else:
         print(exam if args.hooks else exam.findings, file=sys.stderr)
     return code or exam.findings.exit_code
+
+
+@contextmanager
+def _prints_to_stderr() -> Iterator[None]:
+    """Send what the script and its child processes print to standard error, so that standard output is only JSON."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
