@@ -143,6 +143,12 @@ def test_versions_are_selected(given: list[str], selected: list[tuple[str, str]]
     assert versions.pairs(given) == selected
 
 
+def test_the_workflow_runs_every_pair_at_night_and_the_newest_torch_on_each_change() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "versions.yml").read_text()
+    assert re.findall(r'\{ torch: "(.*)", python: "(.*)" \}', workflow) == versions.PAIRS
+    assert "- run: scripts/versions 2.15.0 3.11\n" in workflow
+
+
 def test_torch_shares_the_cuda_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "SHARED", tmp_path / "shared")
     (tmp_path / "shared" / "nvidia").mkdir(parents=True)
