@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import tenterhook as th
 from tenterhook.actions import Definition
@@ -170,6 +170,11 @@ def test_by_default_an_action_has_the_name_of_its_function():
             '  remedy: write at="grad_final", or run `tenterhook points` to list all points',
         ),
         (
+            {"trigger": True},
+            "the action 'own' has trigger=True, but only a two-phase observer can trip\n"
+            '  remedy: give it measure= and partials=, and return "trip" with its results',
+        ),
+        (
             {"state": {"mean": torch.zeros(3)}},
             "the action 'own' declares state of type Tensor, but declared state consists of numbers\n"
             '  remedy: declare one number for each name, as in state={"mean": 0.0}. Store tensors in ctx.state without '
@@ -211,3 +216,35 @@ def test_the_generator_of_a_hook_needs_no_arguments_and_leaves_the_global_one(ml
     mlp(x).sum().backward()
     assert len(drawn) > 1 and not torch.equal(drawn[0], drawn[1])
     assert torch.equal(torch.randn(1), expected)
+
+
+def test_parameters_after_a_slash_may_be_passed_by_position():
+    registry = th.Registry()
+
+    @th.action("own", registry=registry, modifies=True)
+    def own(x: Tensor, ctx: th.Context, /, by: float, *, offset: float = 0.0) -> Tensor:
+        assert ctx.target == "."
+        return x * by + offset
+
+    assert own(2.0) == own(by=2.0) == th.Action("own", {"by": 2.0})
+    with pytest.raises(th.ActionError, match="too many positional arguments"):
+        own(2.0, 1.0)
+    with pytest.raises(th.ActionError, match="missing a required argument: 'by'"):
+        own()
+    model = nn.Linear(1, 1)
+    with th.hook(model, own(2.0, offset=1.0), actions=registry):
+        out = model(torch.ones(1, 1))
+    assert torch.equal(out, model(torch.ones(1, 1)) * 2.0 + 1.0)
+
+
+def test_one_argument_before_a_slash_is_the_value():
+    registry = th.Registry()
+
+    @th.action("own", registry=registry, modifies=True)
+    def own(x: Tensor, /, by: float) -> Tensor:
+        return x * by
+
+    model = nn.Linear(1, 1)
+    with th.hook(model, own(3.0), actions=registry):
+        out = model(torch.ones(1, 1))
+    assert torch.equal(out, model(torch.ones(1, 1)) * 3.0)

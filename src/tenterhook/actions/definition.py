@@ -118,6 +118,11 @@ class Definition(Generic[P]):
                 f"the action {name!r} has {'measure= but not partials=' if measure else 'partials= but not measure='}",
                 remedy="give a two-phase action both measure= and partials=",
             )
+        if trigger and (measure is None or modifies):
+            raise ActionError(
+                f"the action {name!r} has trigger=True, but only a two-phase observer can trip",
+                remedy='give it measure= and partials=, and return "trip" with its results',
+            )
         self.takes_ctx = False
         self._params: type[msgspec.Struct] | None = None
         self.tensor_params: frozenset[str] = frozenset()
