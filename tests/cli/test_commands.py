@@ -16,9 +16,9 @@ from tests.support.warm_python import warm_python
 
 FLAGS = {
     "run": {"--plan", "--actions", "--out", "--quiet", "-m", "script", "arguments"},
-    "doctor": {"--json", "--hooks", "-m", "script", "arguments"},
+    "doctor": {"--json", "--hooks", "--ignore", "--fail-on", "--exit-code", "-m", "script", "arguments"},
     "report": {"--out", "run"},
-    "check": {"--model", "--actions", "--json", "plan"},
+    "check": {"--model", "--actions", "--json", "--ignore", "--fail-on", "--exit-code", "plan"},
     "points": {"--json"},
 }
 PLAN = """
@@ -81,6 +81,11 @@ def test_a_plan_on_a_model(
     assert told["findings"] == []
     assert main(["check", str(plan), "--model", "made_for_check:nothing"]) == 1
     assert "no targets\nTH105" in capsys.readouterr().out
+    assert main(["check", str(plan), "--model", "made_for_check:nothing", "--fail-on", "never"]) == 0
+    assert main(["check", str(plan), "--model", "made_for_check:nothing", "--ignore", "TH105", "--exit-code", "9"]) == 0
+    assert main(["check", str(plan), "--model", "made_for_check:nothing", "--exit-code", "9"]) == 9
+    assert main(["check", str(plan), "--ignore", "nothing"]) == 2
+    assert capsys.readouterr().err == "tenterhook check: --ignore nothing: this code does not exist\n"
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,38 @@ def test_json_is_all_that_is_printed(script: Path, capfd: pytest.CaptureFixture[
     assert capfd.readouterr().out == "afterwards\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "found"),
+    [
+        ([], 1, ["TH301"]),
+        (["--ignore", "TH301"], 0, []),
+        (["--ignore", "TH101", "--ignore", "TH301"], 0, []),
+        (["--fail-on", "error"], 1, ["TH301"]),
+        (["--fail-on", "never"], 0, ["TH301"]),
+        (["--exit-code", "30"], 30, ["TH301"]),
+        (["--exit-code", "30", "--fail-on", "never"], 0, ["TH301"]),
+    ],
+)
+def test_findings_are_ignored_and_exit_codes_chosen(
+    script: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: int, found: list[str]
+):
+    assert main(["doctor", "--json", *options, str(script)]) == code
+    assert [f["code"] for f in json.loads(capsys.readouterr().out)["findings"]] == found
+
+
+def test_only_a_note_fails_on_notes(script: Path, capsys: pytest.CaptureFixture[str]):
+    script.write_text("print('no hooks')\n")  # TH109 is a note
+    assert main(["doctor", str(script)]) == 0
+    assert main(["doctor", "--fail-on", "note", str(script)]) == 1
+    assert "TH109 note" in capsys.readouterr().err
+
+
+def test_a_code_that_does_not_exist_cannot_be_ignored(script: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor", "--ignore", "TH31", str(script)]) == 2
+    problem = "--ignore TH31: this code does not exist; the nearest is TH301"
+    assert capsys.readouterr().err == f"tenterhook doctor: {problem}\n"
+
+
 def test_every_hook_with_its_fate(script: Path, capsys: pytest.CaptureFixture[str]):
     main(["doctor", "--hooks", str(script)])
     _, err = capsys.readouterr()

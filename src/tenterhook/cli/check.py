@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
+from tenterhook.cli.finding_args import add_finding_arguments, exit_code, select, unknown_code
 from tenterhook.cli.imports import add_actions_argument, import_actions, import_function
 from tenterhook.plan import Plan
 
@@ -25,10 +27,14 @@ def add_parser(commands: Any) -> None:
     )
     add_actions_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    add_finding_arguments(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
+    if problem := unknown_code(args):
+        print(f"tenterhook check: {problem}", file=sys.stderr)
+        return 2
     plan = Plan.load(args.plan)
     rows: list[dict[str, Any]] = [
         {"id": h.id, "on": [h.on] if isinstance(h.on, str) else list(h.on), "at": h.at, "do": h.doing} for h in plan
@@ -41,10 +47,10 @@ def execute(args: argparse.Namespace) -> int:
 
         import_actions(args)
         model, optimizer = _call_factory(args.model)
-        found = check(model, plan, optimizer=optimizer)
+        found = select(check(model, plan, optimizer=optimizer), args)
         for row, hook in zip(rows, plan, strict=True):
             row["targets"] = _count_targets(model, hook, optimizer)
-        findings, code, listed = repr(found), found.exit_code, json.loads(found.to_json())["findings"]
+        findings, code, listed = repr(found), exit_code(found, args), json.loads(found.to_json())["findings"]
     if args.json:
         print(json.dumps({"tenterhook": 1, "digest": plan.digest, "hooks": rows, "findings": listed}, indent=2))
     else:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
+from tenterhook.cli.finding_args import add_finding_arguments, exit_code, select, unknown_code
 from tenterhook.cli.script_args import add_script_arguments, report_missing_script
 
 
@@ -24,6 +25,7 @@ def add_parser(commands: Any) -> None:
         "--json", action="store_true", help="print the findings as JSON; what the script prints goes to standard error"
     )
     parser.add_argument("--hooks", action="store_true", help="also list every hook and whether it fired")
+    add_finding_arguments(parser)
     add_script_arguments(parser)
     parser.set_defaults(execute=execute)
 
@@ -34,15 +36,19 @@ def execute(args: argparse.Namespace) -> int:
 
     if report_missing_script("doctor", args):
         return 2
+    if problem := unknown_code(args):
+        print(f"tenterhook doctor: {problem}", file=sys.stderr)
+        return 2
     exam = examine()
     with _prints_to_stderr() if args.json else nullcontext():
         code = run(args.script, args.arguments, exam, module=args.module)
     sys.stdout.flush()
+    exam.findings = select(exam.findings, args)
     if args.json:
         print(exam.findings.to_json())
     else:
         print(exam if args.hooks else exam.findings, file=sys.stderr)
-    return code or exam.findings.exit_code
+    return code or exit_code(exam.findings, args)
 
 
 @contextmanager
