@@ -144,13 +144,42 @@ def test_a_custom_two_phase_action_over_the_hook(mlp, sgd, train):
     assert max(p.grad.abs().max().item() for p in mlp.parameters()) == 1.0
 
 
-def test_a_tensor_in_place_of_its_name_is_refused():
-    with pytest.raises(th.ActionError) as told:
-        th.steer(by=torch.ones(2))
-    assert str(told.value) == (
-        "steer: by is a tensor, but a plan holds only the names of tensors\n"
-        '  remedy: write steer(by="v") and attach(..., tensors={"v": ...})'
+def test_a_tensor_is_named_after_its_hook():
+    v = torch.ones(2)
+    steer = th.steer(v, scale=2.0)
+    first, second = (th.Hook(id, on=".", at="output", do=steer) for id in ("a", "b.c"))
+    assert (first.do, str(second.do)) == (
+        th.Action("steer", {"by": "a.by", "scale": 2.0}, tensors={"a.by": v}),
+        "steer(by='b.c.by', scale=2.0)",
     )
+    assert th.Plan.from_json(th.Plan([first]).to_json())["a"].do == th.Action("steer", {"by": "a.by", "scale": 2.0})
+    assert th.steer(v) == th.steer(v) != th.steer(v.clone())
+
+
+def test_tensors_are_used_saved_and_restored_without_being_passed_again():
+    def plan(scale: float) -> list[th.Hook]:
+        return [
+            th.Hook("one", on=".", at="output", do=th.steer(torch.tensor([1.0, 0.0]) * scale)),
+            th.Hook("two", on=".", at="output", do=th.mask(torch.tensor([1.0, 5.0]))),
+        ]
+
+    model = nn.Identity()
+    rig = th.attach(model, plan(1.0))
+    assert model(torch.ones(2)).tolist() == [2.0, 5.0]
+    state = rig.state_dict()
+    rig.revise(th.Plan(plan(10.0)))
+    assert model(torch.ones(2)).tolist() == [11.0, 5.0]
+    rig.detach()
+    other = nn.Identity()
+    th.restore(other, state)
+    assert other(torch.ones(2)).tolist() == [2.0, 5.0]
+
+
+def test_a_tensor_for_a_hook_on_a_tensor():
+    x = torch.ones(2, requires_grad=True)
+    with th.hook(x, th.mask(torch.tensor([0.0, 3.0]))):
+        x.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0.0, 3.0]
 
 
 def test_by_default_an_action_has_the_name_of_its_function():

@@ -126,6 +126,8 @@ class Definition(Generic[P]):
         self.takes_ctx = False
         self._params: type[msgspec.Struct] | None = None
         self.tensor_params: frozenset[str] = frozenset()
+        #: for each parameter with a fixed set of values: the values, as text
+        self._choices: dict[str, str] = {}
         if plain:
             self.takes_ctx = _count_positional(fn, name) == 2
         else:
@@ -158,6 +160,8 @@ class Definition(Generic[P]):
             if kind is Tensor or kind == Tensor | str:
                 tensors.append(p.name)
                 kind = str  # a plan holds the name of the tensor; attach(tensors=...) supplies the tensor
+            if get_origin(kind) is Literal:
+                self._choices[p.name] = ", ".join(map(repr, get_args(kind)))
             found.append(p)
             fields.append((p.name, kind) if p.default is p.empty else (p.name, kind, p.default))
         self.takes_ctx = _count_positional(self.fn, self.name, only=marked) == 2
@@ -191,14 +195,11 @@ class Definition(Generic[P]):
             bound = self.__signature__.bind(*args, **params)
         except TypeError as error:
             raise ActionError(f"{self.name}: {error}", remedy=f"call it as {self.usage}") from None
-        for name in self.tensor_params:
-            if isinstance(bound.arguments.get(name), Tensor):
-                raise ActionError(
-                    f"{self.name}: {name} is a tensor, but a plan holds only the names of tensors",
-                    remedy=f'write {self.name}({name}="v") and attach(..., tensors={{"v": ...}})',
-                )
-        self.convert(bound.arguments)  # raises an error if a parameter has the wrong type or value
-        return Action(self.name, dict(bound.arguments))
+        # A plan is data, so it has the name of a tensor. The hook makes the name unique.
+        tensors = {name: t for name in self.tensor_params if isinstance(t := bound.arguments.get(name), Tensor)}
+        given = {**bound.arguments, **{name: name for name in tensors}}
+        self.convert(given)  # raises an error if a parameter has the wrong type or value
+        return Action(self.name, given, tensors=tensors)
 
     def __repr__(self) -> str:
         return f"<action {self.name}{getattr(self, '__signature__', '()')}>"
@@ -232,8 +233,7 @@ class Definition(Generic[P]):
         if named is None or named[1] not in params:
             return str(error)
         name = named[1]
-        kind = get_type_hints(self.fn)[name]
-        choices = ", ".join(map(repr, get_args(kind))) if get_origin(kind) is Literal else ""
+        choices = self._choices.get(name)
         problem = str(error).partition(" - at ")[0].replace("`", "").replace("Expected ", "must be ")
         return f"{name}={params[name]!r}: {name} {f'must be one of {choices}' if choices else problem}"
 

@@ -213,20 +213,19 @@ def mask(x: Tensor, /, by: Tensor | str) -> Tensor:
     """Multiply the value by a tensor, for example a mask that freezes some elements.
 
     Args:
-        by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. The tensor must be broadcastable to
-            the shape of the value.
+        by: The tensor, which must be broadcastable to the shape of the value, or its name in `th.attach(tensors=...)`.
 
     Returns:
         An action for `Hook(do=...)`.
 
     Raises:
-        ActionError: `by` is missing or is not a name.
+        ActionError: `by` is missing, or is neither a tensor nor a name.
 
     Example:
         >>> import torch
         >>> import tenterhook as th
         >>> x = torch.ones(2, requires_grad=True)
-        >>> handle = th.hook(x, th.mask(by="m"), tensors={"m": torch.tensor([1.0, 0.0])})
+        >>> handle = th.hook(x, th.mask(torch.tensor([1.0, 0.0])))
         >>> x.sum().backward()
         >>> x.grad
         tensor([1., 0.])
@@ -322,22 +321,21 @@ def steer(x: Tensor, /, by: Tensor | str, *, scale: float = 1.0) -> Tensor:
     """Add a tensor, for example a steering vector, to an activation.
 
     Args:
-        by: Name of the tensor. Pass the tensor itself to `th.attach(tensors=...)`. The tensor must be broadcastable to
-            the shape of the value.
+        by: The tensor, which must be broadcastable to the shape of the value, or its name in `th.attach(tensors=...)`.
         scale: Factor by which the tensor is multiplied before it is added.
 
     Returns:
         An action for `Hook(do=...)`.
 
     Raises:
-        ActionError: `by` is missing or is not a name, or `scale` is not a number.
+        ActionError: `by` is missing or is neither a tensor nor a name, or `scale` is not a number.
 
     Example:
         >>> import torch
         >>> import tenterhook as th
         >>> model = torch.nn.Identity()
-        >>> hook = th.Hook("steer", on=".", at="output", do=th.steer(by="v", scale=2.0))
-        >>> rig = th.attach(model, hook, tensors={"v": torch.tensor([0.0, 1.0])})
+        >>> steer = th.steer(torch.tensor([0.0, 1.0]), scale=2.0)
+        >>> rig = th.attach(model, th.Hook("steer", on=".", at="output", do=steer))
         >>> model(torch.ones(2))
         tensor([1., 3.])
     """

@@ -26,6 +26,7 @@ class Action:
     Args:
         name: Name under which the action is registered.
         params: Parameters of the action by name. The mapping is copied.
+        tensors: Tensors that the parameters name. An action such as `th.steer(tensor)` fills this in.
 
     Example:
         >>> import tenterhook as th
@@ -36,9 +37,30 @@ class Action:
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
+    #: tensors that were passed themselves, by the names that `params` has for them
+    tensors: Mapping[str, Any] = field(default_factory=dict, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", dict(self.params))
+        object.__setattr__(self, "tensors", dict(self.tensors))
+
+    def _named_after(self, hook: str) -> Action:
+        """Return the action with names for its tensors that are unique in the plan: `hook.parameter`."""
+        names = {name: f"{hook}.{name}" for name in self.tensors if "." not in name}
+        if not names:
+            return self
+        params = {k: names.get(k, v) for k, v in self.params.items()}
+        return Action(self.name, params, tensors={names.get(n, n): t for n, t in self.tensors.items()})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Action):
+            return NotImplemented
+        same = self.tensors.keys() == other.tensors.keys()
+        return (
+            (self.name, self.params) == (other.name, other.params)
+            and same
+            and all(self.tensors[name] is other.tensors[name] for name in self.tensors)
+        )
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.params.items())})"
@@ -202,7 +224,7 @@ class Hook:
 
     def _action(self) -> Action | Callable[..., Any]:
         if isinstance(self.do, Action):
-            return self.do
+            return self.do._named_after(self.id)
         bare = getattr(self.do, "as_action", None)  # a registered action without parentheses: do=th.stats
         if bare is not None:
             made: Action = bare()

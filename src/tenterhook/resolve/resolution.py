@@ -101,14 +101,15 @@ def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) ->
         return plain_definition(hook.do, at=hook.at), {}
     definition = actions.get(hook.do.name)
     params = definition.convert(hook.do.params)
+    available = {**hook.do.tensors, **tensors}
     for name in definition.tensor_params:
         given = params[name]
-        if given not in tensors:
+        if given not in available:
             raise ActionError(
                 f"{definition.name} needs the tensor {given!r}, which was not passed",
                 remedy=f'pass the tensor: attach(..., tensors={{"{given}": ...}})',
             )
-        params[name] = tensors[given]
+        params[name] = available[given]
     return definition, params
 
 

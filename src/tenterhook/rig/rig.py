@@ -19,7 +19,7 @@ from tenterhook import ranks
 from tenterhook import torch_internals as private
 from tenterhook.actions import Registry
 from tenterhook.errors import AttachedError, UnknownHookError
-from tenterhook.plan import Hook, Plan
+from tenterhook.plan import Action, Hook, Plan
 from tenterhook.record import LEDGER, PLAN, FlightReport, Recorder, Row, Sinks, as_sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
 from tenterhook.resolve.model_view import ModelView
@@ -623,7 +623,10 @@ class Rig:
         return SizeLimits(max((len(hook.sites) for hook in self._installer.hooks.values()), default=0), model)
 
     def _used_tensors(self) -> dict[str, Tensor]:
-        return {name: self._tensors[name] for name in tensors_of(self._installer.hooks.values())}
+        hooks = self._installer.hooks.values()
+        carried = {n: t for h in hooks if isinstance(h.hook.do, Action) for n, t in h.hook.do.tensors.items()}
+        available = {**carried, **self._tensors}
+        return {name: available[name] for name in tensors_of(hooks)}
 
     # -- events ------------------------------------------------------------------------------------------------------
 
