@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -43,10 +44,21 @@ def starts(name: str, python: str) -> list[str]:
     return [python] + (["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else [])
 
 
-def run(command: list[str], place: Path, out: str) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], place: Path, out: str, *, again: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a script, and once more if it hangs on several ranks.
+
+    With torch 2.13, freeing a DDP module after its process group may deadlock, also without tenterhook.
+    """
     (place / out).mkdir()
     surroundings = {**os.environ, "SCRIPT_OUT": str(place / out), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=place, env=surroundings, capture_output=True, text=True, timeout=300)
+    try:
+        return subprocess.run(command, cwd=place, env=surroundings, capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        if not again or "torch.distributed.run" not in command:
+            raise
+    shutil.rmtree(place / out)
+    shutil.rmtree(place / "runs", ignore_errors=True)
+    return run(command, place, out, again=False)
 
 
 def compare(script: Path, place: Path, python: str = sys.executable) -> Outcome:
