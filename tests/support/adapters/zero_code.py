@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tenterhook as th
+from tests.support.ranks.launch import run_patiently
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "adapters" / "scripts").glob("*.py"))
 RANKS = {"ddp": 2, "fsdp2": 2}
@@ -44,21 +44,9 @@ def starts(name: str, python: str) -> list[str]:
     return [python] + (["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks else [])
 
 
-def run(command: list[str], place: Path, out: str, *, again: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a script, and once more if it hangs on several ranks.
-
-    With torch 2.13, freeing a DDP module after its process group may deadlock, also without tenterhook.
-    """
+def run(command: list[str], place: Path, out: str) -> subprocess.CompletedProcess[str]:
     (place / out).mkdir()
-    surroundings = {**os.environ, "SCRIPT_OUT": str(place / out), "OMP_NUM_THREADS": "1"}
-    try:
-        return subprocess.run(command, cwd=place, env=surroundings, capture_output=True, text=True, timeout=120)
-    except subprocess.TimeoutExpired:
-        if not again or "torch.distributed.run" not in command:
-            raise
-    shutil.rmtree(place / out)
-    shutil.rmtree(place / "runs", ignore_errors=True)
-    return run(command, place, out, again=False)
+    return run_patiently(command, cwd=place, env={**os.environ, "SCRIPT_OUT": str(place / out), "OMP_NUM_THREADS": "1"})
 
 
 def compare(script: Path, place: Path, python: str = sys.executable) -> Outcome:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.support.warm_python import RANKS, warm_python
 
@@ -20,6 +21,19 @@ def torchrun(program: str, ranks: int, *arguments: str, timeout: float = 240, py
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     return done.stdout
+
+
+def run_patiently(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program that other people could have written, and once more if it hangs on several ranks.
+
+    With torch 2.13, such a program may deadlock at its end, also without tenterhook; see `leave`.
+    """
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    except subprocess.TimeoutExpired:
+        if "torch.distributed.run" not in command:
+            raise
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
 
 def leave() -> None:
