@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -43,3 +45,9 @@ def test_a_newer_torch_is_warned_of(version: str) -> None:
 def test_the_floor_is_the_one_that_is_installed() -> None:
     floor = ".".join(map(str, FLOOR))
     assert f'"torch>={floor}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_version_is_checked_before_anything_private_is_read() -> None:
+    program = "import torch; torch.__version__ = '2.6.0'; del torch._foreach_norm; import tenterhook.torch_internals"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: tenterhook needs torch 2.13 or later, but torch 2.6.0")

@@ -5,6 +5,10 @@ for torch.compile, so it is imported separately. `code_owner` uses no private at
 torch's code.
 """
 
+from tenterhook.torch_internals.torch_version import check_version  # isort: split
+
+check_version()  # first: an older torch lacks attributes that the other modules read when they are imported
+
 from tenterhook.torch_internals.autograd import ENGINE_ENTRY as ENGINE_ENTRY
 from tenterhook.torch_internals.autograd import accumulated_into as accumulated_into
 from tenterhook.torch_internals.autograd import at_end_of_backward as at_end_of_backward
@@ -58,6 +62,3 @@ from tenterhook.torch_internals.model import clear_scale as clear_scale
 from tenterhook.torch_internals.model import found_inf as found_inf
 from tenterhook.torch_internals.model import own_parameters as own_parameters
 from tenterhook.torch_internals.model import pending_scale as pending_scale
-from tenterhook.torch_internals.torch_version import check_version
-
-check_version()
