@@ -73,6 +73,8 @@ BY_NAME = {
     "rig/saved/loader.py: _compare_surroundings", "rig/saved/loader.py: _keep",
     "torch_internals/hook_dicts.py: count_hooks", "torch_internals/hook_dicts.py: drop_empty_tensor_hooks",
     "torch_internals/hook_dicts.py: forget_hook", "torch_internals/hook_dicts.py: hooks_in",
+    "torch_internals/capabilities.py: _look_up", "torch_internals/capabilities.py: look_for",
+    "torch_internals/hook_dicts.py: optimizer_hooks",
     "torch_internals/hook_dicts.py: reinstall_tensor_hooks", "torch_internals/hook_dicts.py: tensor_hooks",
 }  # fmt: skip
 #: functions that may use globals()

@@ -10,13 +10,17 @@ from tenterhook.errors import RefusedError
 from tenterhook.plan import Hook
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.targets import Target, is_sharded
+from tenterhook.torch_internals import Capability, require
+from tenterhook.torch_internals.code_owner import owner_of
 
 
 def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, Any]) -> None:
     if hook.at not in definition.at:
         raise RefusedError(
             f"the action {definition.name!r} is not available at this point",
-            remedy=f"use one of the action's points: {', '.join(definition.at)}",
+            remedy='to act before the optimizer step, write at="grad_final" and select parameters: on="**"'
+            if hook.point.on == ("optimizer",) and "grad_final" in definition.at
+            else f"use one of the action's points: {', '.join(definition.at)}",
         )
     if params.get("over") == "hook" and hook.at != "grad_final":
         raise RefusedError(
@@ -38,6 +42,27 @@ def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...
             f'over="hook" spans {len(held)} optimizers, which step one after another',
             remedy=f"write one hook for each optimizer: {', '.join(sorted(map(str, held)))}",
         )
+
+
+def check_torch(hook: Hook, definition: Definition[...], view: ModelView) -> None:
+    """Refuse a hook that needs a private attribute of torch which this version does not have."""
+    point = hook.point
+    if point.side == "backward":
+        require(Capability.BACKWARD)
+    if point.side == "backward" and "parameter" not in point.on:
+        require(Capability.MODULE_GRADS)
+    if hook.at == "grad_input":
+        require(Capability.GRAD_INPUT)
+    if "tap" in point.on:
+        require(Capability.TAPS)
+    if owner_of(definition.fn) != "tenterhook" and point.side != "state":
+        require(Capability.FUNCTIONS)
+    if not view.optimizers:
+        require(Capability.NO_OPTIMIZER)
+    if view.targets.compiled:
+        require(Capability.COMPILED)
+    if hook.at in ("grad", "grad_accumulated") and view.fsdp2:
+        require(Capability.GATHERED)
 
 
 def check_model(hook: Hook, definition: Definition[...], view: ModelView) -> None:

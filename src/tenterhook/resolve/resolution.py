@@ -14,7 +14,14 @@ from tenterhook.plan import Action, Hook
 from tenterhook.plan.hook import OnError, Phase
 from tenterhook.resolve.dormancy import NO_OPTIMIZER, REMEDIES, why_dormant
 from tenterhook.resolve.model_view import ModelView
-from tenterhook.resolve.refusals import check_action, check_compiled, check_model, check_over, check_sharded
+from tenterhook.resolve.refusals import (
+    check_action,
+    check_compiled,
+    check_model,
+    check_over,
+    check_sharded,
+    check_torch,
+)
 from tenterhook.resolve.targets import Target, type_names
 
 
@@ -71,6 +78,7 @@ def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mappi
     try:
         definition, params = find_action(hook, actions, tensors)
         check_action(hook, definition, params)
+        check_torch(hook, definition, view)
         check_model(hook, definition, view)
         # With several ranks, another rank may have the targets. `agreement` checks them for all ranks together.
         targets = find_targets(hook, view, strict=view.ranks == 1)
@@ -168,6 +176,12 @@ def _instead(hook: Hook, wanted: str, candidates: Mapping[str, Target], others: 
         return "a pattern is not a regular expression: * matches within a part of a name, ** across parts"
     if any(name.endswith(f".{wanted}") for name in candidates):
         return f"write {f'**.{wanted}'!r} to select every {kind} whose name ends with it"
+    if tail := wanted.rpartition("*")[2].strip(".") if "*" in wanted else "":
+        ends = [".".join(name.split(".")[-tail.count(".") - 1 :]) for name in candidates]
+        if close := nearest(tail, ends, 1):
+            count = ends.count(close[0])
+            found = f"{count} {kind}{'s' * (count != 1)}"
+            return f"write {f'**.{close[0]}'!r}, which matches {found}; ** crosses parts, * does not"
     close = nearest(wanted, candidates)
     return f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
 

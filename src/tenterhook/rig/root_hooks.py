@@ -36,6 +36,10 @@ class RootEvents(NamedTuple):
     no_backward: Callable[[], None]
 
 
+#: the root hooks of all rigs in this process
+_roots: weakref.WeakSet[RootHooks] = weakref.WeakSet()
+
+
 class RootHooks:
     """Hooks that watch the root's forward and backward passes while the rig is attached. They keep the rig alive."""
 
@@ -55,6 +59,7 @@ class RootHooks:
         self._end_callback = RootEndCallback(self)
         self._begin = model.register_forward_pre_hook(RootDispatch(self), prepend=True)
         self._end: RemovableHandle | None = None
+        _roots.add(self)
         #: True if compiled code calls the root and the end hook is in the graph
         self._end_is_pinned = False
 
@@ -177,7 +182,7 @@ class RootEndCallback(EntryCallback):
 
 
 class RootDispatch(Dispatch):
-    """A hook that calls the rig before the root's forward pass. `roots_on` finds a model's rigs through this hook."""
+    """A hook that calls the rig before the root's forward pass."""
 
     root: RootHooks | None
 
@@ -224,18 +229,8 @@ class BackwardStart:
 
 def roots_on(model: nn.Module) -> list[RootHooks]:
     """Return the root hooks of all rigs on a model or on a part of it."""
-    found: list[RootHooks] = []
-    seen: set[int] = set()
-    pending: list[nn.Module] = [model]
-    while pending:
-        module = pending.pop()
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        pending += [child for child in private.child_modules(module).values() if child is not None]
-        hooks = private.hooks_in(module, "_forward_pre_hooks").values()
-        found += [hook.root for hook in hooks if isinstance(hook, RootDispatch) and hook.root is not None]
-    return found
+    parts = set(model.modules())
+    return [root for root in _roots if root._model() in parts]
 
 
 def remove_inert_hooks(model: nn.Module) -> None:

@@ -27,6 +27,9 @@ from tenterhook.torch_internals.autograd import version as version
 from tenterhook.torch_internals.autograd import version_counter as version_counter
 from tenterhook.torch_internals.autograd import versions as versions
 from tenterhook.torch_internals.autograd import view_base as view_base
+from tenterhook.torch_internals.capabilities import Capability as Capability
+from tenterhook.torch_internals.capabilities import require as require
+from tenterhook.torch_internals.capabilities import warn_of as warn_of
 from tenterhook.torch_internals.distributed import default_store as default_store
 from tenterhook.torch_internals.distributed import infers_shapes as infers_shapes
 from tenterhook.torch_internals.distributed import reduces_in_other_dtype as reduces_in_other_dtype
@@ -49,6 +52,7 @@ from tenterhook.torch_internals.hook_dicts import hooks_in as hooks_in
 from tenterhook.torch_internals.hook_dicts import insert_hook as insert_hook
 from tenterhook.torch_internals.hook_dicts import is_before_others as is_before_others
 from tenterhook.torch_internals.hook_dicts import is_only as is_only
+from tenterhook.torch_internals.hook_dicts import optimizer_hooks as optimizer_hooks
 from tenterhook.torch_internals.hook_dicts import put_in_order as put_in_order
 from tenterhook.torch_internals.hook_dicts import registered_by as registered_by
 from tenterhook.torch_internals.hook_dicts import registered_in as registered_in

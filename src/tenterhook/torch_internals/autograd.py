@@ -2,28 +2,73 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tenterhook.torch_internals.capabilities import Capability, entry, find, require
+
+
+def _outside_checkpoints(_: bool = False) -> int:
+    """Refuse a call inside an activation checkpoint, because it cannot be told from its recomputation."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            require(Capability.CHECKPOINTS)
+        frame = frame.f_back
+    return -1
+
+
+def _no_saved_tensors_hooks(_: bool) -> None:
+    _outside_checkpoints()
+
+
 #: Return the id of the running backward pass, or -1 if none is running. A forward pass that runs inside a backward pass
 #: is the recomputation of a checkpoint. Tested with torch 2.13.
-graph_task_id: Callable[[], int] = torch._C._current_graph_task_id
+graph_task_id: Callable[[], int] = find(
+    "torch._C._current_graph_task_id",
+    Capability.CHECKPOINTS,
+    Capability.GRAD_INPUT,
+    Capability.TAPS,
+    Capability.NO_OPTIMIZER,
+    Capability.COMPILED,
+    Capability.DOCTOR,
+    otherwise=_outside_checkpoints,
+)
 
 #: Return True if the running backward pass retains its graph. Tested with torch 2.13.
-keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
+keeps_graph: Callable[[], bool] = find(
+    "torch._C._autograd._get_current_graph_task_keep_graph", Capability.COMPILED, otherwise=bool
+)
+
+
+def _never(_: Callable[[], None]) -> None:
+    """Schedule nothing."""
 
 
 #: Schedule a function to be called at the end of the running backward pass. Call this only inside a backward pass.
 #: Tested with torch 2.13.
-at_end_of_backward: Callable[[Callable[[], None]], None] = torch.autograd.Variable._execution_engine.queue_callback
+at_end_of_backward: Callable[[Callable[[], None]], None] = find(
+    "torch.autograd.Variable._execution_engine.queue_callback",
+    Capability.BACKWARD,
+    Capability.NO_OPTIMIZER,
+    Capability.COMPILED,
+    otherwise=_never,
+)
 
 
 #: Return the innermost saved_tensors_hooks, or None. The argument must be False. A non-reentrant checkpoint sets such
 #: hooks in its forward pass. Tested with torch 2.13.
-saved_tensors_hooks: Callable[[bool], Any] = torch._C._autograd._top_saved_tensors_default_hooks
+saved_tensors_hooks: Callable[[bool], Any] = find(
+    "torch._C._autograd._top_saved_tensors_default_hooks",
+    Capability.CHECKPOINTS,
+    Capability.DOCTOR,
+    otherwise=_no_saved_tensors_hooks,
+)
 
 
 def checkpointed(made: Tensor) -> tuple[int, str] | None:
@@ -39,13 +84,26 @@ def checkpointed(made: Tensor) -> tuple[int, str] | None:
     return node_number(made.grad_fn), made.grad_fn.name()
 
 
+_address: Callable[[Tensor], int] | None = find("torch._C.TensorBase._cdata.__get__")
+
+
 def implementation(tensor: Tensor) -> int:
-    """Return the address of the C++ tensor, which only `swap_tensors` changes. Tested with torch 2.13."""
-    return int(tensor._cdata)
+    """Return the address of the C++ tensor, which only `swap_tensors` changes. Tested with torch 2.13.
+
+    Otherwise, return the address of its memory, which `swap_tensors` changes too.
+    """
+    if _address is not None:
+        return _address(tensor)
+    return 0 if _has_no_memory(tensor) else tensor.untyped_storage().data_ptr()
 
 
 #: Return the sequence number of the next graph node. Numbers increase during the forward pass. Tested with torch 2.13.
-sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
+sequence_number: Callable[[], int] = find(
+    "torch._C._autograd._get_sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR, otherwise=int
+)
+
+
+find("torch.autograd.graph.Node._sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR)
 
 
 def node_number(node: torch.autograd.graph.Node) -> int:
@@ -53,9 +111,14 @@ def node_number(node: torch.autograd.graph.Node) -> int:
     return node._sequence_nr()
 
 
-def view_base(tensor: Tensor) -> Tensor | None:
-    """Return the base tensor if autograd treats this tensor as a view, otherwise None. Tested with torch 2.13."""
-    return tensor._base
+def _no_base(_: Tensor) -> None:
+    return None
+
+
+#: Return the base tensor if autograd treats a tensor as a view, otherwise None. Tested with torch 2.13.
+view_base: Callable[[Tensor], Tensor | None] = find(
+    "torch._C.TensorBase._base.__get__", Capability.MODULE_GRADS, Capability.DOCTOR, otherwise=_no_base
+)
 
 
 def version_counter(tensor: Tensor) -> Tensor:
@@ -68,30 +131,53 @@ def version_counter(tensor: Tensor) -> Tensor:
     return probe
 
 
+def _has_no_memory(tensor: Tensor) -> bool:
+    """Return True if a tensor has no memory of its own, like all wrappers from torch.func."""
+    try:
+        tensor.untyped_storage().data_ptr()
+    except RuntimeError:
+        return True
+    return False
+
+
 #: Return True if a tensor is a wrapper from torch.func (vmap, grad), which must not be stored. Tested with torch 2.13.
-is_functorch: Callable[[Tensor], bool] = torch._C._functorch.is_functorch_wrapped_tensor
+is_functorch: Callable[[Tensor], bool] = find(
+    "torch._C._functorch.is_functorch_wrapped_tensor", otherwise=_has_no_memory
+)
 
 
 #: Return how many times a tensor was changed in place, or raise RuntimeError for an inference tensor. This is the C
 #: getter of `Tensor._version`, so a call creates no Python frame. Tested with torch 2.13.
-read_version: Callable[[Tensor], int] = vars(torch._C.TensorBase)["_version"].__get__
+read_version: Callable[[Tensor], int] = find(
+    "torch._C.TensorBase._version.__get__",
+    Capability.FUNCTIONS,
+    Capability.MODULE_GRADS,
+    Capability.DOCTOR,
+    otherwise=lambda tensor: 0,
+)
 
 
 def version(tensor: Tensor) -> int | None:
     """Return how many times a tensor was changed in place, or None for an inference tensor. Tested with torch 2.13."""
-    return None if tensor.is_inference() else tensor._version
+    return None if tensor.is_inference() else read_version(tensor)
+
+
+_use_count: Callable[[int], int] = find("torch._C._storage_Use_Count", Capability.DOCTOR)
 
 
 def memory_users(tensor: Tensor) -> int:
     """Return how many tensors and views use the memory of a tensor, or 0 if unknown. Tested with torch 2.13."""
     if tensor.layout is not torch.strided:
         return 0
-    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+    return int(_use_count(tensor.untyped_storage()._cdata))
 
 
 def versions(tensors: list[Tensor]) -> list[int]:
     """Return how many times each tensor was changed in place. Tested with torch 2.13."""
-    return [tensor._version for tensor in tensors]
+    return [read_version(tensor) for tensor in tensors]
+
+
+_set_version_counter: Callable[..., None] = find("torch._C._autograd._unsafe_set_version_counter", Capability.DOCTOR)
 
 
 def set_versions(tensors: list[Tensor], versions: list[int]) -> None:
@@ -99,11 +185,11 @@ def set_versions(tensors: list[Tensor], versions: list[int]) -> None:
 
     Tested with torch 2.13.
     """
-    torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
+    _set_version_counter(tuple(tensors), tuple(versions))
 
 
 #: The function through which `backward` and `grad` call the autograd engine. Tested with torch 2.13.
-ENGINE_ENTRY = (torch.autograd, "_engine_run_backward")
+ENGINE_ENTRY = entry("torch.autograd._engine_run_backward", Capability.DOCTOR)
 
 
 def accumulated_into(node: torch.autograd.graph.Node) -> Tensor | None:

@@ -13,27 +13,42 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch._C._dynamo import eval_frame as _frames
+
+from tenterhook.torch_internals.capabilities import Capability, disabled, find, look_for, needed_for
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_compiled(module: nn.Module) -> bool:
     """Return True if `torch.compile(module)` or `module.compile()` was called. Tested with torch 2.13."""
-    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+    return (
+        isinstance(getattr(module, "_orig_mod", None), nn.Module)
+        or getattr(module, "_compiled_call_impl", None) is not None
+    )
 
 
+_EVAL_FRAME = "torch._C._dynamo.eval_frame"
+_frames = find(_EVAL_FRAME, Capability.COMPILED, Capability.COMPILED_EXAM)
+_strategy = find(f"{_EVAL_FRAME}._FrameExecStrategy", Capability.COMPILED, Capability.COMPILED_EXAM)
+_action = find(f"{_EVAL_FRAME}._FrameAction", Capability.COMPILED, Capability.COMPILED_EXAM)
+_set_strategy = find(f"{_EVAL_FRAME}.set_code_exec_strategy", Capability.COMPILED, Capability.COMPILED_EXAM)
+#: True if dynamo can be told to skip a function without breaking the graph
+_SKIPS = None not in (_strategy, _action, _set_strategy)
 #: what dynamo does with a frame, and with the frames that this frame calls
-_SKIP_ALL = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.SKIP)
-_SKIP_ITSELF = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
+_SKIP_ALL = _strategy(_action.SKIP, _action.SKIP) if _SKIPS else None
+_SKIP_ITSELF = _strategy(_action.SKIP, _action.DEFAULT) if _SKIPS else None
 
 
 def skip_dynamo(fn: F) -> F:
     """Make dynamo skip `fn` and all functions that `fn` calls, except where dynamo traces `fn` as part of a graph.
 
-    `torch.compiler.disable` would cause a graph break in that case. Tested with torch 2.13.
+    `torch.compiler.disable` would cause a graph break in that case. It is used only where dynamo has no such setting.
+    Tested with torch 2.13.
     """
-    _frames.set_code_exec_strategy(fn.__code__, _SKIP_ALL)
+    if not _SKIPS:
+        outside: F = torch.compiler.disable(fn)
+        return outside
+    _set_strategy(fn.__code__, _SKIP_ALL)
     return fn
 
 
@@ -51,6 +66,23 @@ _OUTSIDE = (
     "tenterhook supports grad_input, taps, optimizer steps and gradients of compiled autograd only outside compiled "
     "graphs"
 )
+
+
+def tracks_graphs() -> bool:
+    """Return True if compiled graphs can be listed and dropped. Otherwise, disable hooks on compiled models.
+
+    Call this only when the compiler is loaded. Tested with torch 2.13.
+    """
+    compiler = _compiler()
+    for owner, name in (
+        (compiler.config, "skip_nnmodule_hook_guards"),
+        (compiler.config, "_config"),
+        (compiler.convert_frame, "input_codes"),
+        (_frames, "_debug_get_cache_entry_list"),
+        (_frames, "reset_code"),
+    ):
+        look_for(owner, name, Capability.COMPILED)
+    return Capability.COMPILED not in disabled
 
 
 def checks_hooks(on: bool) -> bool:
@@ -88,7 +120,7 @@ def _compiler() -> Any:
 def compiled_codes() -> list[CodeType]:
     """Return the code objects of the functions that torch.compile has processed so far. Tested with torch 2.13."""
     compiler = _compiler()
-    seen = [] if compiler is None else compiler.convert_frame.input_codes.seen
+    seen = [] if compiler is None or not tracks_graphs() else compiler.convert_frame.input_codes.seen
     return [code for ref in seen if (code := ref()) is not None]
 
 
@@ -121,7 +153,10 @@ def drop_graphs(code: CodeType) -> None:
     _frames.reset_code(code)
 
 
-_KEYS = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
+_include = find("torch._C._dispatch_tls_local_include_set", Capability.COMPILED, otherwise=tuple)
+_exclude = find("torch._C._dispatch_tls_local_exclude_set", Capability.COMPILED, otherwise=tuple)
+_guard = find("torch._C._ForceDispatchKeyGuard", Capability.COMPILED)
+_KEYS = (_include(), _exclude())
 
 
 def recording_again() -> Any:
@@ -129,7 +164,7 @@ def recording_again() -> Any:
 
     Tested with torch 2.13.
     """
-    return torch._C._ForceDispatchKeyGuard(*_KEYS)
+    return _guard(*_KEYS)
 
 
 def never_compile_itself(code: CodeType) -> None:
@@ -137,14 +172,20 @@ def never_compile_itself(code: CodeType) -> None:
 
     Tested with torch 2.13.
     """
-    _frames.set_code_exec_strategy(code, _SKIP_ITSELF)
+    if _SKIPS:
+        _set_strategy(code, _SKIP_ITSELF)
+
+
+def _same(_: Any) -> None:
+    """Leave the callback as it is."""
 
 
 #: Set the callback that compiles new frames (None disables compilation), and return the previous callback. Calling this
 #: function creates no Python frame. Tested with torch 2.13.
-swap_compiler: Callable[[Any], Any] = _frames.set_eval_frame
+swap_compiler: Callable[[Any], Any] = find(f"{_EVAL_FRAME}.set_eval_frame", Capability.COMPILED_EXAM, otherwise=_same)
 
 
+@needed_for(Capability.COMPILED_EXAM, otherwise=None)
 def traced_local(trace: Any, name: str) -> Any:
     """Return the value of a local variable in the frame that is being compiled. `trace` is the comptime context.
 
@@ -153,12 +194,18 @@ def traced_local(trace: Any, name: str) -> Any:
     return trace.get_local(name)._i_will_not_complain_if_bc_breaks_VariableTracker().value
 
 
+_traced: Callable[[], Any] = find(
+    "torch._guards.TracingContext.try_get", Capability.COMPILED_EXAM, otherwise=lambda: None
+)
+
+
 def is_tracing() -> bool:
     """Return True while dynamo or AOTAutograd compiles a graph. Tested with torch 2.13."""
-    return torch._guards.TracingContext.try_get() is not None
+    return _traced() is not None
 
 
-def dynamo_entries() -> tuple[tuple[Any, str], tuple[Any, str]]:
+@needed_for(Capability.COMPILED_EXAM, otherwise=())
+def dynamo_entries() -> tuple[tuple[Any, str], ...]:
     """Return the method that reports a graph break, and the method that passes a graph to the backend.
 
     Each method is given as its class and its name. The last argument of the first method is the error. Tested with
@@ -178,6 +225,7 @@ def broken_at(error: Any) -> list[tuple[str, int, str]]:
     return [(frame.filename, frame.lineno or 0, frame.name) for frame in getattr(error, "real_stack", None) or ()]
 
 
+@needed_for(Capability.COMPILED_EXAM, otherwise=[])
 def compilations(since: Any = None) -> list[Any]:
     """Return the records of all compilations after the record `since`. Dynamo keeps the 64 most recent records.
 
@@ -189,6 +237,7 @@ def compilations(since: Any = None) -> list[Any]:
     return done[next((number for number, one in enumerate(done) if one is since), -1) + 1 :]
 
 
+@needed_for(Capability.COMPILED_EXAM, otherwise=0)
 def lowered() -> int:
     """Return the number of graphs from which AOTAutograd has removed unused operations. Tested with torch 2.13."""
     from torch._dynamo import utils
@@ -210,6 +259,7 @@ _OWN_OPERATIONS = (
 )
 
 
+@needed_for(Capability.COMPILED_EXAM, otherwise=[])
 def unused_operations(graph: Any) -> list[tuple[str, str]]:
     """Return the custom operations in a dynamo graph that have no side effect and whose results are unused.
 

@@ -7,16 +7,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as module_module
+from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_module
+
+from tenterhook.torch_internals.capabilities import Capability, entry, find, look_for, needed_for
 
 #: The method that receives the output of each call of a module with full backward hooks. The object that has this
 #: method stores the module as an attribute. Tested with torch 2.13.
-OUTPUT_ENTRY = (torch.utils.hooks.BackwardHook, "setup_output_hook")
+OUTPUT_ENTRY = entry("torch.utils.hooks.BackwardHook.setup_output_hook", Capability.DOCTOR)
 
 
+@needed_for(Capability.DOCTOR)
 def registered_in(handle: Any) -> dict[int, Any] | None:
     """Return the dict that contains the hook of a RemovableHandle, or None if the dict no longer exists.
 
@@ -28,11 +30,14 @@ def registered_in(handle: Any) -> dict[int, Any] | None:
 
 #: The attributes of a tensor that contain hooks. Tested with torch 2.13.
 HOOK_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_OF_TENSORS = (Capability.INVENTORY, Capability.GRAD_INPUT, Capability.SEVERAL_RIGS, Capability.DOCTOR)
+for _slot in HOOK_SLOTS:
+    find(f"torch.Tensor.{_slot}", *_OF_TENSORS)
 
 
 def tensor_hooks(tensor: Tensor, slot: str) -> OrderedDict[int, Any] | None:
     """Return one of the hook dicts of a tensor, or None if the tensor never had such a hook. Tested with torch 2.13."""
-    hooks: OrderedDict[int, Any] | None = getattr(tensor, slot)
+    hooks: OrderedDict[int, Any] | None = getattr(tensor, slot, None)
     return hooks
 
 
@@ -42,7 +47,7 @@ def reinstall_tensor_hooks(tensor: Tensor) -> None:
     Calling this function again has no effect. Tested with torch 2.13.
     """
     for slot in HOOK_SLOTS:
-        hooks = getattr(tensor, slot)
+        hooks = tensor_hooks(tensor, slot)
         if hooks is not None:
             setattr(tensor, slot, hooks)
 
@@ -53,7 +58,7 @@ def drop_empty_tensor_hooks(tensor: Tensor) -> None:
     Tested with torch 2.13.
     """
     for slot in HOOK_SLOTS:
-        hooks = getattr(tensor, slot)
+        hooks = tensor_hooks(tensor, slot)
         if hooks is not None and not hooks:
             setattr(tensor, slot, None)
 
@@ -80,6 +85,9 @@ MODULE_SLOTS = {
     "_load_state_dict_pre_hooks": "register_load_state_dict_pre_hook",
     "_load_state_dict_post_hooks": "register_load_state_dict_post_hook",
 }
+_module = nn.Module()
+for _slot in MODULE_SLOTS:
+    look_for(_module, _slot, Capability.INVENTORY, Capability.SEVERAL_RIGS, Capability.DOCTOR)
 
 
 def registered_by(module: nn.Module) -> dict[str, str]:
@@ -87,7 +95,7 @@ def registered_by(module: nn.Module) -> dict[str, str]:
 
     The backward hooks of a module are either all legacy hooks or all full hooks. Tested with torch 2.13.
     """
-    if module._is_full_backward_hook is False:
+    if getattr(module, "_is_full_backward_hook", None) is False:
         return MODULE_SLOTS | {"_backward_hooks": "register_backward_hook"}
     return MODULE_SLOTS
 
@@ -116,11 +124,11 @@ def insert_hook(hooks: dict[int, Any], fn: Callable[..., Any]) -> Callable[[], N
 
 
 #: The global hooks that run before every forward call of a module. Tested with torch 2.13.
-EVERY_CALL: dict[int, Any] = module_module._global_forward_pre_hooks
+EVERY_CALL: dict[int, Any] = find("torch.nn.modules.module._global_forward_pre_hooks", Capability.DOCTOR)
 #: The global hooks that run before and after every optimizer step. Tested with torch 2.13.
 EVERY_STEP: tuple[dict[int, Any], dict[int, Any]] = (
-    optimizer_module._global_optimizer_pre_hooks,
-    optimizer_module._global_optimizer_post_hooks,
+    find("torch.optim.optimizer._global_optimizer_pre_hooks", Capability.DOCTOR, within=optimizer_module),
+    find("torch.optim.optimizer._global_optimizer_post_hooks", Capability.DOCTOR, within=optimizer_module),
 )
 
 
@@ -141,8 +149,15 @@ OPTIMIZER_SLOTS = {
 }
 
 
+@needed_for(Capability.INVENTORY)
+def optimizer_hooks(optimizer: Optimizer, slot: str) -> dict[int, Any]:
+    """Return one of the hook dicts of an optimizer. Tested with torch 2.13."""
+    hooks: dict[int, Any] = getattr(optimizer, slot)
+    return hooks
+
+
 def hooks_in(owner: object, slot: str) -> dict[int, Any]:
-    """Return one of the hook dicts of a module or optimizer, or an empty dict. Tested with torch 2.13."""
+    """Return one of the hook dicts of a module, or an empty dict. Tested with torch 2.13."""
     hooks: dict[int, Any] | None = getattr(owner, slot, None)
     return {} if hooks is None else hooks
 

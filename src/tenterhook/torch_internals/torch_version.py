@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import torch
@@ -21,16 +22,17 @@ def check_version(version: str = torch.__version__) -> None:
     found = tuple(int(part) for part in version.split(".")[:2])
     if found < FLOOR:
         raise ImportError(
-            f"tenterhook needs torch {_text(FLOOR)} or later, but torch {version} is installed. Earlier versions lose "
-            f"hooks in compiled code silently. Run pip install 'torch>={_text(FLOOR)}'"
+            f"tenterhook needs torch {as_text(FLOOR)} or later, but torch {version} is installed. Earlier versions "
+            f"lose hooks in compiled code silently. Run pip install 'torch>={as_text(FLOOR)}'"
         )
-    if found > TESTED:
+    if found > TESTED and os.environ.get("RANK", "0") == "0":  # one warning from all ranks
         warnings.warn(
-            f"tenterhook was tested with torch {_text(FLOOR)} to {_text(TESTED)}, but torch {version} is installed. "
-            "Run your hooks once under th.examine() before you rely on them",
+            f"tenterhook was tested with torch {as_text(FLOOR)} to {as_text(TESTED)}, but torch {version} is "
+            "installed. Run your hooks once under th.examine() before you rely on them",
             stacklevel=2,
         )
 
 
-def _text(version: tuple[int, int]) -> str:
+def as_text(version: tuple[int, int]) -> str:
+    """Return a version as text, such as `"2.13"`."""
     return ".".join(map(str, version))

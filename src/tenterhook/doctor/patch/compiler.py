@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tenterhook.doctor.observe.hook_record import FULL, HookRecord
 from tenterhook.doctor.observe.model_index import Caller, caller
 from tenterhook.doctor.observe.timeline import Timeline
+from tenterhook.torch_internals import Capability, warn_of
 from tenterhook.torch_internals import compiler as dynamo
 
 #: the name of the autograd node that represents an entire compiled graph
@@ -104,8 +105,9 @@ class Compiler:
         if self._undo is not None or not self._timeline.open or not dynamo.may_compile():
             return
         self._undo = ExitStack()
+        warn_of(Capability.COMPILED_EXAM)
         self._seen = next(reversed(dynamo.compilations()), None)
-        for (owner, name), wrapped in zip(dynamo.dynamo_entries(), (self._breaking, self._lowering), strict=True):
+        for (owner, name), wrapped in zip(dynamo.dynamo_entries(), (self._breaking, self._lowering), strict=False):
             was = getattr(owner, name)
             self._undo.callback(setattr, owner, name, was)
             setattr(owner, name, wrapped(was))

@@ -106,7 +106,9 @@ traced: set[int] = set()
 
 def _going_in(trace: Any) -> None:
     """Record a hook at compile time, without adding a guard on the hook or code to the compiled frame."""
-    dynamo.traced_local(trace, "self").go_in()
+    proxy = dynamo.traced_local(trace, "self")
+    if proxy is not None:
+        proxy.go_in()
 
 
 def _compiled_as_before(fn: Callable[..., Any], compiler: Any) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import resolve
 from tenterhook.resolve.targets import Optimizers, named_optimizers
 from tenterhook.rig.rig import Rig, gc_paused, rigs_on
+from tenterhook.torch_internals import Capability, require
 
 
 def attach(
@@ -98,6 +99,8 @@ def check_module(model: object) -> None:
 def free_ids(model: nn.Module, plan: Plan, *, replace: bool) -> None:
     """Remove from the model any hooks with the plan's ids. If `replace` is False, raise an error instead."""
     wanted = {hook.id for hook in plan}
+    if rigs_on(model):
+        require(Capability.SEVERAL_RIGS)
     for rig in rigs_on(model):
         for id in wanted.intersection(rig.ledger):
             if not replace:

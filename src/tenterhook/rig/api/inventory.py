@@ -85,6 +85,7 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
 
     Raises:
         ResolveError: `optimizer` contains an object that is not an optimizer.
+        RefusedError: This version of torch stores its hooks in a different way.
 
     Example:
         >>> import torch
@@ -94,6 +95,7 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
         >>> [(found.target, found.registered_by) for found in th.inventory(model)]
         [('.', 'register_forward_hook')]
     """
+    private.require(private.Capability.INVENTORY)
     ours = dict(_ours(model))
     optimizers = named_optimizers(optimizer)
     found: list[Found] = []
@@ -107,7 +109,7 @@ def inventory(model: nn.Module, *, optimizer: Optimizers = None) -> Inventory:
             found += [_found(name, by, fn, key, ours) for key, fn in (hooks or {}).items()]
     for name, one in optimizers.items():
         for slot, by in private.OPTIMIZER_SLOTS.items():
-            found += [_found(name, by, fn, key, ours) for key, fn in private.hooks_in(one, slot).items()]
+            found += [_found(name, by, fn, key, ours) for key, fn in private.optimizer_hooks(one, slot).items()]
     return Inventory(found)
 
 

@@ -81,10 +81,10 @@ _looked = False
 def watch(whose: object) -> bool:
     """Make all code that is compiled from now on check for hooks that are added later.
 
-    By default, PyTorch skips this check to save time. Return False if the compiler is not loaded yet.
+    By default, PyTorch skips this check to save time. Return False if the compiler is not loaded yet, or not supported.
     """
     global _looked
-    if not dynamo.may_compile():
+    if not (dynamo.may_compile() and dynamo.tracks_graphs()):
         return False
     before = dynamo.checks_hooks(True)
     _looked = _looked if _watched else before

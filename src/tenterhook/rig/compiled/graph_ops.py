@@ -122,6 +122,7 @@ operations = torch.ops.tenterhook
 
 def _found(ticket: Tensor) -> tuple[GraphCallback, int]:
     """Return the callback that a ticket identifies, and the number of the call."""
+    private.require(private.Capability.COMPILED)
     number, call = ticket.tolist()
     callback = _callbacks.get(number, _GONE)
     callback.used = True
