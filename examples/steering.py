@@ -64,7 +64,7 @@ means = []
 for snow in (False, True):
     with th.attach(model, look) as rig, torch.no_grad():
         model(letters(snow))
-        means.append(rig.captured("acts")["attention"].mean((0, 1)))
+        means.append(rig.captured("acts")["attention"][0].mean((0, 1)))
 to_sea = means[0] - means[1]
 
 

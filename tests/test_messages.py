@@ -134,7 +134,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.ActionError,
         lambda m, o: th.clip_norm(1.0, over="global"),
         "clip_norm: over='global': over must be one of 'target', 'hook'\n"
-        "  remedy: call it as clip_norm(max, over='target')",
+        '  remedy: write over="hook" for one norm over all targets of the hook, or over="target" for one norm for each '
+        "target",
     ),
     "another parameter": (
         th.ActionError,
@@ -344,7 +345,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         lambda m, o: attach(m, on="head", at="grad_output", do=three),
         f"hook 'h' at grad_output: three at {__file__}:{three.__code__.co_firstlineno} takes 3 arguments, "
         "but an action takes 1 or 2\n  remedy: write fn(value) or fn(value, ctx). The arguments of a PyTorch hook are "
-        "not passed: ctx.target is the name of the module",
+        "not passed: ctx.target is the name of the target",
     ),
 }  # fmt: skip
 

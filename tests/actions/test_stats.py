@@ -61,7 +61,7 @@ def test_a_histogram_counts_magnitudes_by_powers_of_two():
     model = nn.Identity()
     rig = th.attach(model, [th.Hook("h", on=".", at="output", do=th.histogram())])
     model(torch.tensor([1.0, 1.5, -2.0, 0.5, 0.0, torch.inf]))
-    bins = rig.values("h")["."]["bins"]
+    bins = rig.vectors("h")["."]["bins"]
     assert len(bins) == 64
     assert {i: n for i, n in enumerate(bins) if n} == {0: 1, 39: 1, 40: 2, 41: 1}
 

@@ -395,8 +395,9 @@ def test_every_kind_of_mismatch_is_in_one_report():
         "  hook 'nowhere': no module is named 'blocks.1'; use one of the nearest names: 'blocks.0', 'blocks', "
         "'blocks.0.lin'",
         "  hook 'expected': found 1 target, expected 2: blocks.0.lin.bias; correct `on`, or write expect=1",
-        "  hook 'unknown': the action 'unknown' is not registered; the nearest is 'unknow'; first import the module "
-        'that contains @th.action("unknown"), or pass --actions MODULE to the command. A plan never imports code',
+        "  hook 'unknown': the action 'unknown' is not registered; the nearest is 'unknow'; write 'unknow'; for an "
+        'action of your own, first import the module that contains @th.action("unknown"), or pass --actions MODULE to '
+        "the command. A plan never imports code",
         "  hook 'final': this point needs an optimizer, but none was passed; pass optimizer=optimizer, or use "
         "grad_accumulated",
         "  hook 'missing' on 'head.bias': saved, but not on this model",

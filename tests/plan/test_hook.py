@@ -46,7 +46,10 @@ def refusal(make) -> str:
 ID_REMEDY = "\n  remedy: use up to 64 letters, digits and _ . # -, and begin with a letter, a digit or _"
 DO_REMEDY = "\n  remedy: pass a function fn(value), or an action such as th.clip_value(1.0)"
 POINT_REMEDY = f"\n  remedy: use one of {', '.join(POINTS)}"
-NAME_REMEDY = '\n  remedy: write a name or a pattern, such as on="**.weight"'
+NAME_REMEDY = (
+    '\n  remedy: write a name or a pattern: on="**" selects everything, on="**.weight" parameters, on="type:Linear" '
+    "modules"
+)
 
 
 class Block:
@@ -112,7 +115,7 @@ def test_what_is_not_an_id_is_refused(id):
         (
             {"on": ""},
             "hook 'a' at grad: the selector has an empty pattern\n"
-            '  remedy: remove it, or write "." for the root module',
+            '  remedy: write "**" for everything, "." for the root module, or a name',
         ),
         ({"on": "a.***"}, "hook 'a' at grad: the pattern 'a.***' has three stars in a row\n  remedy: use * or **"),
         ({"do": None}, f"hook 'a' at grad: do=None is neither an action nor a function{DO_REMEDY}"),

@@ -201,12 +201,15 @@ def test_exact_lists_the_plain_names_only():
     assert Selector(("head", "blocks.*", "type:Linear", ".", "!tail")).exact == ("head", ".")
 
 
+EMPTY = 'write "**" for everything, "." for the root module, or a name'
+
+
 @pytest.mark.parametrize(
     "given_patterns, text",
     [
         ((), "the selector is empty\n  remedy: name a target, or write \"**\" for all targets"),
-        (("",), "the selector has an empty pattern\n  remedy: remove it, or write \".\" for the root module"),
-        (("a", "!"), "the selector has an empty pattern\n  remedy: remove it, or write \".\" for the root module"),
+        (("",), f"the selector has an empty pattern\n  remedy: {EMPTY}"),
+        (("a", "!"), f"the selector has an empty pattern\n  remedy: {EMPTY}"),
         (("!a", "!b"), "the selector ['!a', '!b'] only excludes targets\n"
          "  remedy: add a pattern that includes targets, such as \"**\""),
         (("a.***",), "the pattern 'a.***' has three stars in a row\n  remedy: use * or **"),

@@ -323,7 +323,7 @@ def test_several_steps_in_one_part_keep_their_own_numbers(tmp_path: Path):
     Store(tmp_path).write(batches)
     wanted = {("tenterhook", "recorder", 3, "dropped", 5.0)}
     for batch, (hook, made) in itertools.chain(*([(b, item) for item in b.tables.items()] for b in batches)):
-        for target, row in made.values().items():
+        for target, row in made.rows().items():
             wanted |= {(hook, target, batch.step, name, value if name != "bins" else tuple(value))
                        for name, value in row.items()}  # fmt: skip
     rows = th.open_run(tmp_path).sql("select hook, target, step, name, value, values from rows").fetchall()

@@ -175,7 +175,7 @@ def test_sparse_and_dense_shares_add_up():
     model = Model()
     rig = th.attach(model, th.Hook("g", on="m", at="grad_input", do=th.capture()))
     model().backward()
-    assert torch.equal(rig.captured("g")["m"].to_dense(), torch.tensor([[1.0], [2.0], [1.0]]).expand(3, 4))
+    assert torch.equal(rig.captured("g")["m"][0].to_dense(), torch.tensor([[1.0], [2.0], [1.0]]).expand(3, 4))
 
 
 class Pair(nn.Module):

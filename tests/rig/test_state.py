@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 import tenterhook as th
-from tenterhook.record.recorder import MAX_CAPTURED
 
 
 def twos() -> nn.Linear:
@@ -209,13 +208,13 @@ def test_asking_for_a_hook_that_is_not_there():
 # -- captured ---------------------------------------------------------------------------------------------------------
 
 
-def test_captured_is_a_tensor_or_a_list_of_every_call_and_of_the_last_step_only():
+def test_captured_lists_every_call_of_the_last_step_only():
     model = Twice()
     rig = th.attach(model, [th.Hook("c", on=(".", "inner"), at="output", do=th.capture())])
     backward(model, rows=2)
     backward(model)
     captured = rig.captured("c")
-    assert captured["."].tolist() == [[4.0, 4.0]]
+    assert [t.tolist() for t in captured["."]] == [[[4.0, 4.0]]]
     assert [t.tolist() for t in captured["inner"]] == [[[2.0, 2.0]], [[4.0, 4.0]]]
 
 
@@ -224,7 +223,7 @@ def test_a_captured_tensor_is_a_copy():
     rig = th.attach(model, [th.Hook("c", on="0", at="output", do=th.capture())])
     out = model(-torch.ones(1, 2))
     assert out.tolist() == [[0.0, 0.0]]
-    assert rig.captured("c")["0"].tolist() == [[-2.0, -2.0]]
+    assert rig.captured("c")["0"][0].tolist() == [[-2.0, -2.0]]
 
 
 def test_captured_tensors_of_one_step_are_bounded():
@@ -232,10 +231,29 @@ def test_captured_tensors_of_one_step_are_bounded():
     rig = th.attach(model, [th.Hook("c", on=".", at="output", do=th.capture())])
     value = torch.ones(1)
     with rig.step():
-        for _ in range(MAX_CAPTURED + 4):
+        for _ in range(4096 + 4):
             model(value)
-    assert len(rig.captured("c")["."]) == MAX_CAPTURED == 4096
+    assert len(rig.captured("c")["."]) == 4096
     assert str(rig).startswith("rig: 1 step; 4 rows or captures exceeded the limit per step and were dropped\n")
+
+
+def test_capture_keeps_one_leaf_and_no_more_than_the_bound():
+    class Pair(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x * 2, x * 3
+
+    model = Pair()
+    hooks = [
+        th.Hook("second", on=".", at="output", do=th.capture(leaf=1, to="cpu")),
+        th.Hook("two", on=".", at="output", do=th.capture(most=2)),
+    ]
+    rig = th.attach(model, hooks)
+    with rig.step():
+        for value in (1.0, 5.0):
+            model(torch.full((1,), value))
+    assert [t.tolist() for t in rig.captured("second")["."]] == [[3.0], [15.0]]
+    assert [t.tolist() for t in rig.captured("two")["."]] == [[2.0], [3.0]]
+    assert "2 rows or captures exceeded" in str(rig)
 
 
 # -- sinks ------------------------------------------------------------------------------------------------------------
@@ -305,7 +323,7 @@ def test_inference_mode():
     )
     assert model(torch.ones(1, 2)).tolist() == [[4.0, 4.0]]
     assert seen == [4.0]
-    assert rig.captured("kept")["."].tolist() == [[2.0, 2.0]]
+    assert rig.captured("kept")["."][0].tolist() == [[2.0, 2.0]]
     assert rig.values("stats")["."]["abs_max"] == 2.0
     assert rig.ledger["twice"].changed == 1
     assert rig.ledger["gradient"].skipped == {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -97,7 +97,7 @@ class Context:
         self._value: Tensor | None = None
         self._source: Callable[[], Tensor | None] | None = None
         self._emit: Callable[[Context, str, Any], None] | None = None
-        self._keep: Callable[[Context, Tensor], None] | None = None
+        self._keep: Callable[[Context, Tensor, Literal["cpu"] | None, int], None] | None = None
         self._generator: Callable[[int, torch.device], torch.Generator] | None = None
 
     @property
@@ -175,14 +175,16 @@ class Context:
         if self._emit is not None:
             self._emit(self, name, value)
 
-    def keep(self, tensor: Tensor) -> None:
+    def keep(self, tensor: Tensor, *, to: Literal["cpu"] | None = None, most: int = 4096) -> None:
         """Keep a copy of a tensor for `rig.captured(id)`.
 
         Args:
             tensor: The tensor to copy.
+            to: `"cpu"` keeps the copy in the memory of the host. By default, it stays on its device.
+            most: Largest number of copies of this hook in one step. Further tensors are not kept, but counted.
         """
         if self._keep is not None:
-            self._keep(self, tensor)
+            self._keep(self, tensor, to, most)
 
     def generator(self, seed: int = 0, device: Any = None) -> torch.Generator:
         """Return the random generator of this hook.

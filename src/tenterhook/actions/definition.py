@@ -62,12 +62,16 @@ class Partial:
         >>> rig = th.attach(model, th.Hook("signs", on=".", at="input", do=signs), actions=registry)
         >>> with rig.step():
         ...     y = model(torch.tensor([[1.0, -2.0, 3.0]]))
-        >>> rig.values("signs")
+        >>> rig.vectors("signs")
         {'.': {'signs': [1.0, 2.0]}}
     """
 
     merge: Merge
     width: int = 1
+
+
+#: what to write for a wrong `over`, whose default is not what most people mean
+_OVER = 'write over="hook" for one norm over all targets of the hook, or over="target" for one norm for each target'
 
 
 class Definition(Generic[P]):
@@ -224,7 +228,9 @@ class Definition(Generic[P]):
         try:
             typed = msgspec.convert(dict(params), self._params)
         except msgspec.ValidationError as error:
-            raise ActionError(f"{self.name}: {self._wrong(error, params)}", remedy=f"call it as {self.usage}") from None
+            wrong = self._wrong(error, params)
+            remedy = _OVER if wrong.startswith("over=") else f"call it as {self.usage}"
+            raise ActionError(f"{self.name}: {wrong}", remedy=remedy) from None
         return {f: getattr(typed, f) for f in self._params.__struct_fields__}
 
     def _wrong(self, error: msgspec.ValidationError, params: Mapping[str, Any]) -> str:
@@ -235,6 +241,8 @@ class Definition(Generic[P]):
         name = named[1]
         choices = self._choices.get(name)
         problem = str(error).partition(" - at ")[0].replace("`", "").replace("Expected ", "must be ")
+        if name in self.tensor_params:
+            problem = "must be a tensor, or the name of a tensor in attach(tensors=...)"
         return f"{name}={params[name]!r}: {name} {f'must be one of {choices}' if choices else problem}"
 
     @property
@@ -290,7 +298,7 @@ def _count_positional(fn: Callable[..., Any], name: str, *, only: bool = False) 
         return 1
     remedy = "write fn(value) or fn(value, ctx)"
     if len(required) in (3, 4):
-        remedy += ". The arguments of a PyTorch hook are not passed: ctx.target is the name of the module"
+        remedy += ". The arguments of a PyTorch hook are not passed: ctx.target is the name of the target"
     raise ActionError(
         f"{name} at {callable_place(fn)} takes {len(required)} arguments, but an action takes 1 or 2", remedy=remedy
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import torch
@@ -20,11 +20,19 @@ from tenterhook.actions.stats import measure_norm
 
 
 @action("capture", registry=BUILTIN, at=TENSOR_POINTS)
-def capture(x: Tensor, ctx: Context) -> None:
+def capture(
+    x: Tensor, ctx: Context, *, leaf: int | None = None, to: Literal["cpu"] | None = None, most: int = 4096
+) -> None:
     """Keep a copy of the value for `rig.captured(id)`.
 
     tenterhook keeps the copies from one step: one for each tensor of each call of the target. The copies are replaced
     when the hook fires in a later step.
+
+    Args:
+        leaf: Index of the tensor to keep, if a call has several tensors. The default is all of them.
+        to: `"cpu"` keeps the copies in the memory of the host. By default, they stay on their device.
+        most: Largest number of copies of this hook in one step. Further values are not kept. The rig prints their
+            number.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -36,9 +44,10 @@ def capture(x: Tensor, ctx: Context) -> None:
         >>> rig = th.attach(model, th.Hook("acts", on="0", at="output", do=th.capture()))
         >>> y = model(torch.tensor([-1.0, 2.0]))
         >>> rig.captured("acts")
-        {'0': tensor([0., 2.])}
+        {'0': [tensor([0., 2.])]}
     """
-    ctx.keep(x)
+    if leaf is None or ctx.leaf == leaf:
+        ctx.keep(x, to=to, most=most)
 
 
 def _count_nonfinite(x: Tensor) -> dict[str, Tensor]:

@@ -100,8 +100,9 @@ class Registry:
         close = nearest(name, self.names())
         raise ActionError(
             f"the action {name!r} is not registered" + (f"; the nearest is {close[0]!r}" if close else ""),
-            remedy=f'first import the module that contains @th.action("{name}"), or pass --actions MODULE to the '
-            "command. A plan never imports code",
+            remedy=(f"write {close[0]!r}; for an action of your own, " if close else "")
+            + f'first import the module that contains @th.action("{name}"), or pass --actions MODULE to the command. '
+            "A plan never imports code",
         )
 
 

@@ -186,7 +186,7 @@ def histogram(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict
         >>> model = torch.nn.Linear(2, 1, bias=False)
         >>> rig = th.attach(model, th.Hook("sizes", on="**", at="grad", do=th.histogram()))
         >>> model(torch.tensor([[1.0, 3.0]])).sum().backward()
-        >>> rig.values("sizes")["weight"]["bins"][40:43]
+        >>> rig.vectors("sizes")["weight"]["bins"][40:43]
         [1.0, 1.0, 0.0]
     """
     return {"bins": merged["bins"]}

@@ -104,7 +104,7 @@ class AutoAttach:
         try:
             self._follow(model, optimizers)
         except Exception as error:
-            warnings.warn(f"tenterhook run could not attach to {type(model).__name__}: {error}", stacklevel=2)
+            ranks.warn_once(f"tenterhook run could not attach to {type(model).__name__}: {error}")
 
     def _follow(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
         """Attach to a model, or reattach if the model has a new optimizer. The new rig continues the step count."""
@@ -135,7 +135,7 @@ class AutoAttach:
                 run.refused[error.hook or "plan"] = str(error)
                 if self.plan is not None or error.hook is None:
                     # Warn now instead of at the end, because the script may run for days without the plan.
-                    warnings.warn(f"tenterhook run: {run.name} continues without the plan: {error}", stacklevel=2)
+                    ranks.warn_once(f"tenterhook run: {run.name} continues without the plan: {error}")
                     return None
                 plan = Plan(hook for hook in plan if hook.id != error.hook)
         return None

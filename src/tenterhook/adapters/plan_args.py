@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 
+from tenterhook import ranks
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Hook, Plan
 
@@ -24,6 +24,6 @@ def check_saveable(plan: Plan) -> bool:
     try:
         plan.to_json()
     except TenterhookError as error:
-        warnings.warn(f"tenterhook: checkpoints will not hold the state of the hooks. {error}", stacklevel=3)
+        ranks.warn_once(f"tenterhook: checkpoints will not hold the state of the hooks. {error}", stacklevel=4)
         return False
     return True

@@ -94,6 +94,8 @@ class Exam(Recording):
         self.findings = Findings(())
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if not self.watches:
+            return
         self._end(error, tb)
         try:
             self.findings = Findings(_merged(_diagnose(self)))

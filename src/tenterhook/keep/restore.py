@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from functools import partial
 
@@ -99,7 +98,7 @@ def restore(
         resolution = lay_out_on_all_ranks("restore", found)
         kept = ranks.all_or_none(partial(_compared, saved, resolution, renaming, report, model, strict=strict))
     if report:
-        warnings.warn(f"tenterhook restores only the state that fits: {report}", RuntimeWarning, stacklevel=2)
+        ranks.warn_once(f"tenterhook restores only the state that fits: {report}")
     resolution = resolution.map(lambda one: _ordered(one, kept.get(one.hook.id)))
     plan = Plan(one.hook for one in resolution)
     free_ids(model, plan, replace=replace)

@@ -254,6 +254,9 @@ def _reason(error: Exception) -> str:
 
 
 def _not_a_plan(reason: str, remedy: str = 'write {"tenterhook": 1, "hooks": [...]}') -> PlanFileError:
+    _, found, close = reason.partition("; the nearest is ")
+    if found:
+        remedy = f"write {close}"
     return PlanFileError(f"the text is not a plan: {reason}", remedy=remedy)
 
 

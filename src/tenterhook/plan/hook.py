@@ -277,7 +277,10 @@ def _not_a_name(value: object) -> tuple[str, str]:
             f"on= is a tensor of class {kind}, not a name",
             "write its name as in model.named_parameters(), or hook the tensor itself: th.hook(tensor, fn)",
         )
-    return f"on= is an object of type {kind}, not a name", 'write a name or a pattern, such as on="**.weight"'
+    return (
+        f"on= is an object of type {kind}, not a name",
+        'write a name or a pattern: on="**" selects everything, on="**.weight" parameters, on="type:Linear" modules',
+    )
 
 
 def callable_name(fn: Callable[..., Any]) -> str:

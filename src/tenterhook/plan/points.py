@@ -184,7 +184,6 @@ _OTHER_WORDS = {
     "forward_pre": ("input",),
     "backward": ("grad_output", "grad"),
     "gradient": ("grad", "grad_final"),
-    "weight": ("update", "grad_final"),
     "step": ("step_pre", "step_post", "update"),
     "optimizer": ("step_pre", "step_post", "update"),
     "state_dict": ("save_post", "load_pre"),
@@ -197,6 +196,11 @@ def unknown_point(name: object) -> tuple[str, str]:
     """Return what happened and what to do, as texts, for a point that does not exist."""
     word = str(name).lower().replace("-", "_").replace(" ", "_").removesuffix("s")
     close = list(_OTHER_WORDS.get(word, ())) or nearest(str(name), POINTS, 1)
+    if word in ("weight", "parameter", "param", "bia", "bias"):
+        return (
+            f"the point {name!r} does not exist; parameters are selected with on=",
+            'write on="**.weight" with at="grad_final" (the gradient) or at="update" (the change in a step)',
+        )
     if not close:
         return f"the point {name!r} does not exist", f"use one of {', '.join(POINTS)}"
     near = f"the nearest {'is' if len(close) == 1 else 'are'} {' and '.join(map(repr, close))}"

@@ -182,7 +182,9 @@ class Selector:
 
 def _compiled(pattern: str) -> Glob | str:
     if not pattern:
-        raise PlanError("the selector has an empty pattern", remedy='remove it, or write "." for the root module')
+        raise PlanError(
+            "the selector has an empty pattern", remedy='write "**" for everything, "." for the root module, or a name'
+        )
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise PlanError(f"a pattern has {len(pattern)} characters; the limit is {MAX_PATTERN_LENGTH}")
     if "***" in pattern:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,12 @@ def launch_ranks() -> tuple[int, int]:
     Both are available even before the process group is created and after it is destroyed.
     """
     return int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def warn_once(text: str, *, stacklevel: int = 3) -> None:
+    """Warn of something that happens on all ranks alike. Only the first rank prints it."""
+    if rank() == 0:
+        warnings.warn(text, RuntimeWarning, stacklevel=stacklevel)
 
 
 def _has_group() -> bool:

@@ -9,6 +9,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,8 +21,6 @@ from tenterhook.record.store import Store
 
 #: maximum number of rows that actions can emit in one step; further rows are dropped and counted
 MAX_EMITTED = 65_536
-#: maximum number of tensors that one hook can capture in one step; further tensors are dropped and counted
-MAX_CAPTURED = 4096
 
 
 class Recorder:
@@ -40,6 +39,8 @@ class Recorder:
         self.last_emitted: dict[str, list[Row]] = {}
         #: for each hook, the step of the capture and the captured tensors by target
         self._captured: dict[str, tuple[int, dict[str, list[Tensor]]]] = {}
+        #: the devices from which copies of captured tensors may still be under way
+        self._copies_from: set[torch.device] = set()
         #: for each hook, the number of captured tensors
         self._captures: dict[str, int] = {}
 
@@ -65,20 +66,34 @@ class Recorder:
         # Copy the number, because its memory may be overwritten before the step ends.
         self._emitted.append((hook, target, name, call, leaf, number.reshape(()).to(torch.float64, copy=True)))
 
-    def capture(self, hook: str, target: str, step: int, tensor: Tensor) -> None:
+    def capture(
+        self, hook: str, target: str, step: int, tensor: Tensor, *, to: Literal["cpu"] | None = None, most: int
+    ) -> None:
         """Keep a copy of a tensor until the hook captures tensors in a later step."""
         kept = self._captured.get(hook)
         if kept is None or kept[0] != step:
             kept = self._captured[hook] = (step, {})
             self._captures[hook] = 0
-        if self._captures[hook] >= MAX_CAPTURED:
+        if self._captures[hook] >= most:
             self.dropped += 1
             return
         self._captures[hook] += 1
-        kept[1].setdefault(target, []).append(tensor.detach().clone())
+        copy = tensor.detach().clone() if to is None or tensor.device.type == "cpu" else self._copy_to_host(tensor)
+        kept[1].setdefault(target, []).append(copy)
+
+    def _copy_to_host(self, tensor: Tensor) -> Tensor:
+        """Start a copy to the host. `captured` waits until it has finished, so that the hook does not wait."""
+        pinned = tensor.device.type == "cuda" and tensor.layout is torch.strided
+        if not pinned:
+            return tensor.detach().to("cpu")
+        self._copies_from.add(tensor.device)
+        return torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor.detach(), non_blocking=True)
 
     def captured(self, hook: str) -> dict[str, list[Tensor]]:
-        return self._captured.get(hook, (0, {}))[1]
+        """Return the captured tensors of a hook by target."""
+        while self._copies_from:
+            torch.cuda.synchronize(self._copies_from.pop())
+        return {target: list(kept) for target, kept in self._captured.get(hook, (0, {}))[1].items()}
 
     def forget(self, hook: str) -> None:
         for table in (self._tables, self.last, self.last_emitted, self._captured):

@@ -88,13 +88,24 @@ class StepTable:
 
         self._collected, self._columns, self.device = None, columns, torch.device("cpu")
 
-    def values(self) -> dict[str, dict[str, Any]]:
-        """Return the numbers for each target that fired, as {target: {name: number}}."""
+    def values(self) -> dict[str, dict[str, float]]:
+        """Return the single numbers for each target that fired, as {target: {name: number}}."""
+        rows = ((t, {n: v for n, v in row.items() if not isinstance(v, list)}) for t, row in self.rows().items())
+        return {target: row for target, row in rows if row}
+
+    def vectors(self) -> dict[str, dict[str, list[float]]]:
+        """Return the lists of numbers for each target that fired, as {target: {name: numbers}}."""
+        rows = ((t, {n: v for n, v in row.items() if isinstance(v, list)}) for t, row in self.rows().items())
+        return {target: row for target, row in rows if row}
+
+    def rows(self) -> dict[str, dict[str, Number]]:
+        """Return the numbers for each target that fired, as {target: {name: number or list of numbers}}."""
         widths, joined = self.collect()
         numbers = joined.tolist()
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, Number]] = {}
         for slot in self.fired:
-            row, at = {}, 0
+            row: dict[str, Number] = {}
+            at = 0
             for name, width in widths.items():
                 row[name] = numbers[slot][at : at + width] if width else numbers[slot][at]
                 at += width or 1
@@ -140,7 +151,7 @@ class Batch:
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the tables, then the emitted rows."""
         for hook, table in self.tables.items():
-            for target, numbers in table.values().items():
+            for target, numbers in table.rows().items():
                 for name, value in numbers.items():
                     yield Row(self.step, self.rank, hook, target, name, value)
         yield from self.emitted

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenterhook.record import Recorder
 from tenterhook.rig.ledger import Ledger
 from tenterhook.text_table import MOST, TextTable
@@ -38,13 +36,20 @@ def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool
     return [TextTable(f"rig: {state}", head, rows, _never_fired(ledger)), *_value_tables(ledger, recorder)]
 
 
-def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, Any]]:
+def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, float]]:
     """Return the numbers from the last step in which a hook was due: `{target: {name: number}}`."""
     table = recorder.last.get(id)
     found = table.values() if table is not None else {}
     for row in recorder.last_emitted.get(id, ()):
-        found.setdefault(row.target, {})[row.name] = row.value
+        if not isinstance(row.value, list):
+            found.setdefault(row.target, {})[row.name] = row.value
     return found
+
+
+def last_vectors(recorder: Recorder, id: str) -> dict[str, dict[str, list[float]]]:
+    """Return the lists from the last step in which a hook was due: `{target: {name: numbers}}`."""
+    table = recorder.last.get(id)
+    return table.vectors() if table is not None else {}
 
 
 def _never_fired(ledger: Ledger) -> str:
@@ -64,7 +69,7 @@ def _value_tables(ledger: Ledger, recorder: Recorder) -> list[TextTable]:
     tables = []
     for id in ledger:
         values = last_values(recorder, id)
-        names = list(dict.fromkeys(n for row in values.values() for n, v in row.items() if isinstance(v, int | float)))
+        names = list(dict.fromkeys(name for row in values.values() for name in row))
         if not names:
             continue
         shown = list(values.items())[:MOST]

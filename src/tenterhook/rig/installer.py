@@ -16,6 +16,7 @@ from tenterhook.rig.runtime.environment import Environment
 from tenterhook.rig.runtime.forward_pass import ForwardPasses
 from tenterhook.rig.runtime.registration import Registration
 from tenterhook.rig.runtime.status import HookEvent
+from tenterhook.switch import is_off
 
 
 class Schedule(NamedTuple):
@@ -45,8 +46,10 @@ class Installer:
         #: removed hooks that stay registered because a live graph may use them to recompute its forward pass
         self.retired: list[AttachedHook] = []
         self.schedule = Schedule()
-        #: True while a pipeline stage runs with empty tensors to infer shapes; no hook fires during this time
-        self.paused = False
+        #: True if `TENTERHOOK=0` is set
+        self.off = is_off()
+        #: True while no hook fires: always if `off`, or while a pipeline stage runs with empty tensors to infer shapes
+        self.paused = self.off
         #: hooks that were kept at the last update because a live graph might use them to recompute its forward pass
         self._kept: set[AttachedHook] = set()
 

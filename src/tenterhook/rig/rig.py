@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import gc
 import itertools
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import Enum, auto
 from functools import partial
 from types import TracebackType
-from typing import Any
 
 from torch import Tensor, nn
 
 from tenterhook import ranks
 from tenterhook import torch_internals as private
-from tenterhook.actions import Registry
-from tenterhook.errors import AttachedError, UnknownHookError
+from tenterhook.actions import BUILTIN, Registry
+from tenterhook.errors import AttachedError, RefusedError, UnknownHookError
 from tenterhook.plan import Action, Hook, Plan
 from tenterhook.record import LEDGER, PLAN, FlightReport, Recorder, Row, Sinks, as_sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import Resolution, resolve
-from tenterhook.rig.display import last_values, rig_tables
+from tenterhook.rig.display import last_values, last_vectors, rig_tables
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.model_sync import ModelSync
@@ -186,7 +184,7 @@ class Rig:
         """
         return Ledger(self._installer.hooks, self._installer.registrations.graph_report)
 
-    def values(self, id: str) -> dict[str, dict[str, Any]]:
+    def values(self, id: str) -> dict[str, dict[str, float]]:
         """Return the numbers that a hook measured in the last step in which it was due.
 
         Args:
@@ -209,6 +207,30 @@ class Rig:
         """
         self._attached_hook(id)
         return last_values(self._recorder, id)
+
+    def vectors(self, id: str) -> dict[str, dict[str, list[float]]]:
+        """Return the lists of numbers that a hook measured in the last step in which it was due.
+
+        Args:
+            id: Id of the hook, for example of a `histogram` hook.
+
+        Returns:
+            The lists by target and name: `{target: {name: numbers}}`. The dict is empty until a step has finished.
+
+        Raises:
+            AttachedError: The rig has no hook with this id.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 2)
+            >>> rig = th.attach(model, th.Hook("sizes", on=".", at="input", do=th.histogram()))
+            >>> model(torch.tensor([[3.0, 4.0]])).sum().backward()
+            >>> sum(rig.vectors("sizes")["."]["bins"])
+            2.0
+        """
+        self._attached_hook(id)
+        return last_vectors(self._recorder, id)
 
     def rows(self, id: str) -> list[Row]:
         """Return the values that a hook's action last emitted with `ctx.emit`, each with its step, call and leaf.
@@ -236,17 +258,18 @@ class Rig:
         self._attached_hook(id)
         return list(self._recorder.last_emitted.get(id, ()))
 
-    def captured(self, id: str) -> dict[str, Tensor | list[Tensor]]:
+    def captured(self, id: str) -> dict[str, list[Tensor]]:
         """Return the tensors that a `capture` hook captured in the last step in which it was due.
 
         Args:
             id: Id of the hook.
 
         Returns:
-            The captured tensor for each target, or a list of tensors if the hook fired more than once in the step.
+            The captured tensors of each target: one for each time the hook fired in the step.
 
         Raises:
             AttachedError: The rig has no hook with this id.
+            RefusedError: The hook runs a built-in action that captures no tensors.
 
         Example:
             >>> import torch
@@ -255,10 +278,16 @@ class Rig:
             >>> rig = th.attach(model, th.Hook("in", on=".", at="input", do=th.capture()))
             >>> model(torch.tensor([[3.0, 4.0]])).sum().backward()
             >>> rig.captured("in")
-            {'.': tensor([[3., 4.]])}
+            {'.': [tensor([[3., 4.]])]}
         """
-        self._attached_hook(id)
-        return {t: kept[0] if len(kept) == 1 else kept for t, kept in self._recorder.captured(id).items()}
+        definition = self._attached_hook(id).definition
+        if definition is not BUILTIN.find("capture") and BUILTIN.find(definition.name) is definition:
+            raise RefusedError(
+                f"the action {definition.name!r} captures no tensors",
+                hook=id,
+                remedy=f'use do=th.capture(), or read rig.values("{id}")',
+            )
+        return self._recorder.captured(id)
 
     @property
     def reports(self) -> list[FlightReport]:
@@ -596,7 +625,7 @@ class Rig:
         if saved is None:
             report.found = False
             report.notes.append("the checkpoint holds no hook state, so the hooks keep their current state")
-            warnings.warn(f"tenterhook: {report.notes[0]}", RuntimeWarning, stacklevel=2)
+            ranks.warn_once(f"tenterhook: {report.notes[0]}")
             return report
         here = {id: (hook.hook, hook.definition, hook.targets) for id, hook in self._installer.hooks.items()}
         kept = compare(saved, here, Renaming(rename), report, model)
@@ -652,7 +681,7 @@ class Rig:
         graphs = installer.registrations.graphs
         if not graphs.is_watching:
             graphs.watch(installer.registrations)
-        if private.infers_shapes() != installer.paused:
+        if (installer.off or private.infers_shapes()) != installer.paused:
             installer.paused = not installer.paused
             self._apply_schedule()
         passes.under_way, passes.replayed = False, None

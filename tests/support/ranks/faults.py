@@ -256,7 +256,7 @@ def noises(rank: int) -> None:
         rig = th.attach(one, plan, optimizer=optimizer)
         one(torch.ones(2, 4)).sum().backward()
         optimizer.step()
-        drawn[point] = rig.captured("kept")[on]
+        drawn[point] = rig.captured("kept")[on][0]
         rig.detach()
     found: list[Any] = [None, None]
     dist.all_gather_object(found, drawn)

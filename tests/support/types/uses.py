@@ -100,6 +100,10 @@ with rig.step():
 with th.hook(x, th.scale(2.0)) as handle:
     fired: int = handle.fired
 rig.mute("a")
+norm: float = rig.values("a")["0"]["norm"] * 2
+shape: torch.Size = rig.captured("a")["0"][-1].shape
+bins: list[float] = rig.vectors("a")["0"]["bins"]
+th.capture(leaf=0, to="cpu", most=10)
 text: str = rig.rows("a")[0].target
 
 th.attach(model)  # wrong
@@ -113,6 +117,10 @@ th.hook(model)  # wrong
 th.detach()  # wrong
 rig.mute(3)  # wrong
 rig.values()  # wrong
+rig.captured("a")["0"].shape  # wrong
+shapes: list[torch.Size] = rig.values("a")["0"]["norm"]  # wrong
+th.capture(to="cuda")  # wrong
+th.capture(leaf="first")  # wrong
 rig.state  # wrong
 name: str = rig.step_count  # wrong
 

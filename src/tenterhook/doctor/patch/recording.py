@@ -36,6 +36,7 @@ from tenterhook.doctor.patch.compiler import uncompiled
 from tenterhook.doctor.patch.events import ProgramEvents
 from tenterhook.doctor.patch.proxy import FUNCTIONS, HookProxy, watch
 from tenterhook.rig import Rig
+from tenterhook.switch import is_off
 from tenterhook.torch_internals import compiler as dynamo
 from tenterhook.torch_internals.code_owner import is_users
 
@@ -121,6 +122,8 @@ class Recording:
         #: the place in the code that created the exam; the ranks use it to match their exams
         self.opened_at = caller().place
         self._model = weakref.ref(model) if model is not None else None
+        #: False if `TENTERHOOK=0` is set
+        self.watches = not is_off()
         self.places = ModelIndex()
         self.events = ProgramEvents(self.places)
         #: each rig, with the place in the code that attached it
@@ -151,6 +154,9 @@ class Recording:
     # -- opening and closing -----------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        private.require(private.Capability.DOCTOR)
+        if not self.watches:
+            return self
         events = self.events
         self.places.begin()
         with ExitStack() as undo:
@@ -195,8 +201,9 @@ class Recording:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._end(error, tb)
-        self._restore()
+        if self.watches:
+            self._end(error, tb)
+            self._restore()
 
     def _end(self, error: BaseException | None, tb: TracebackType | None) -> None:
         """Record the error that ended the block, and read the compiler's last records."""

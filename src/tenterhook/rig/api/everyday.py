@@ -25,6 +25,7 @@ from tenterhook.rig.root_hooks import remove_inert_hooks
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.environment import Environment
 from tenterhook.rig.runtime.status import HookEvent
+from tenterhook.switch import is_off
 
 
 class Handle:
@@ -133,13 +134,19 @@ def hook(
             f"an object of type {type(where).__name__} cannot be hooked",
             remedy="pass a tensor or a module first: th.hook(y, fn)",
         )
+    if not isinstance(do, Action) and not callable(do):
+        raise RefusedError(
+            f"the second argument is an object of type {type(do).__name__}, not an action",
+            remedy="pass a function fn(value), or an action such as th.stats()",
+        )
     if isinstance(where, Tensor):
         options = {"on": on, "at": at, "optimizer": optimizer, "when": when, "id": id, "expect": expect}
         given = [name for name, value in options.items() if value is not None]
         if given:
             raise RefusedError(
-                f"a hook on a tensor does not accept {', '.join(given)}",
-                remedy="name the tensor with th.tap, and attach a plan to the model",
+                f"a hook on a tensor does not accept {', '.join(given)}; it receives the gradient of the tensor",
+                remedy=f"remove {', '.join(f'{name}=' for name in given)}, or name the tensor with th.tap and attach "
+                "a plan",
             )
         return _hook_tensor(where, do, tensors or {}, actions)
     if on is None:
@@ -186,6 +193,8 @@ def _hook_tensor(
     fire = make_fire(site)
     if site.ctx is not None:
         fire = _with_value(site.ctx, tensor.detach(), fire)
+    if is_off():
+        return Handle([site], lambda: None)
     registered = tensor.register_hook(fire)
     site.installed = True
     return Handle([site], registered.remove)

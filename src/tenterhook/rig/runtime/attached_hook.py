@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -398,10 +398,10 @@ class AttachedHook:
         if recorder is not None:
             recorder.emit(self.hook.id, ctx.target, name, ctx.call, ctx.leaf, value)
 
-    def _keep(self, ctx: Context, tensor: Tensor) -> None:
+    def _keep(self, ctx: Context, tensor: Tensor, to: Literal["cpu"] | None, most: int) -> None:
         recorder = self.environment.recorder
         if recorder is not None:
-            recorder.capture(self.hook.id, ctx.target, self.clock.step, tensor)
+            recorder.capture(self.hook.id, ctx.target, self.clock.step, tensor, to=to, most=most)
 
     def _generator(self, seed: int, device: torch.device) -> torch.Generator:
         return self.state.generator(self._seed_owner, seed, device)
