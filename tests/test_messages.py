@@ -116,7 +116,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.NoMatchError,
         lambda m, o: attach(m, on=r"blocks\.\d+", at="output", do=th.stats()),
         "hook 'h' at output: no module is named 'blocks\\\\.\\\\d+'\n"
-        "  remedy: a pattern is not a regular expression: * matches within a part of a name, ** across parts",
+        "  remedy: write 'blocks.*', which matches 2 modules; a pattern is not a regular expression: * matches within a "
+        "part of a name, ** across parts",
     ),
     "the end of a name": (
         th.NoMatchError,
@@ -182,8 +183,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.RefusedError,
         lambda m, o: attach(m, on="head", at="save_post", do=th.stats()),
         "hook 'h' at save_post: the action 'stats' is not available at this point\n"
-        "  remedy: use one of the action's points: input, output, grad_output, grad_input, grad, grad_accumulated, "
-        "grad_final, update, value, value_grad",
+        '  remedy: pass a function fn(value) at this point, or use the action where tensors are: at="output"',
     ),
     "compiled": (
         th.RefusedError,

@@ -100,6 +100,11 @@ def test_what_is_not_an_id_is_refused(id):
         ({"on": Block}, "hook 'a' at grad: on= is the class Block, not a name\n  remedy: write on=\"type:Block\""),
         (
             {"on": [Block()]},
+            "hook 'a' at grad: on= is a list that contains a Block, not its name\n"
+            '  remedy: write a list of names: on=["h.0", "h.1"]',
+        ),
+        (
+            {"on": Block()},
             "hook 'a' at grad: on= is a module of class Block, not a name\n"
             '  remedy: write its name as in model.named_modules(), or on="type:Block" for all modules of this class',
         ),

@@ -205,7 +205,7 @@ class Hook:
         on: tuple[Any, ...] = tuple(self.on) if several else (self.on,)
         for one in on:
             if not isinstance(one, str):
-                fact, remedy = _not_a_name(one)
+                fact, remedy = _not_a_name(one, several=several)
                 raise PlanError(fact, hook=self.id, point=self.at, remedy=remedy)
         try:
             object.__setattr__(self, "selector", Selector(on))
@@ -257,9 +257,11 @@ class Hook:
         return str(self.do) if isinstance(self.do, Action) else callable_name(self.do)
 
 
-def _not_a_name(value: object) -> tuple[str, str]:
+def _not_a_name(value: object, *, several: bool) -> tuple[str, str]:
     """Return what happened and what to do, as texts, for an `on` that is not text. A plan refers to targets by name."""
     kind = type(value).__name__
+    if several and (hasattr(value, "named_modules") or hasattr(value, "is_leaf")):
+        return f"on= is a list that contains a {kind}, not its name", 'write a list of names: on=["h.0", "h.1"]'
     if isinstance(value, type):
         return f"on= is the class {value.__name__}, not a name", f'write on="type:{value.__name__}"'
     if isinstance(value, re.Pattern):

@@ -18,9 +18,7 @@ def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, A
     if hook.at not in definition.at:
         raise RefusedError(
             f"the action {definition.name!r} is not available at this point",
-            remedy='to act before the optimizer step, write at="grad_final" and select parameters: on="**"'
-            if hook.point.on == ("optimizer",) and "grad_final" in definition.at
-            else f"use one of the action's points: {', '.join(definition.at)}",
+            remedy=_available_point(hook, definition),
         )
     if params.get("over") == "hook" and hook.at != "grad_final":
         raise RefusedError(
@@ -31,6 +29,15 @@ def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, A
         raise RefusedError(
             "the value at this point is not a tensor", remedy="pass a function fn(value) as the action: do=fn"
         )
+
+
+def _available_point(hook: Hook, definition: Definition[...]) -> str:
+    if hook.point.on == ("optimizer",) and "grad_final" in definition.at:
+        return 'to act before the optimizer step, write at="grad_final" and select parameters: on="**"'
+    if hook.point.side == "state":
+        at = "output" if "output" in definition.at else definition.at[0]
+        return f'pass a function fn(value) at this point, or use the action where tensors are: at="{at}"'
+    return f"use one of the action's points: {', '.join(definition.at)}"
 
 
 def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...], view: ModelView) -> None:

@@ -12,6 +12,7 @@ from tenterhook.actions import Definition, Registry, plain_definition
 from tenterhook.errors import ActionError, DormantError, ExpectError, NoMatchError, TenterhookError, nearest
 from tenterhook.plan import Action, Hook
 from tenterhook.plan.hook import OnError, Phase
+from tenterhook.plan.select import Selector
 from tenterhook.resolve.dormancy import NO_OPTIMIZER, REMEDIES, why_dormant
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.refusals import (
@@ -172,18 +173,37 @@ def _instead(hook: Hook, wanted: str, candidates: Mapping[str, Target], others: 
         return f"name the module {wanted.rpartition('.')[0] or '.'!r}, or use a parameter point such as grad"
     if kind == "parameter" and any(hook.selector.matches(name) for name in others):
         return f"to select the parameters of the module, write {f'{wanted}.**'!r}"
-    if set(wanted) & set("\\^$|+?()[]"):
-        return "a pattern is not a regular expression: * matches within a part of a name, ** across parts"
+    if set(wanted) & _REGULAR:
+        pattern = _as_pattern(wanted)
+        count = sum(map(Selector((pattern,)).matches, candidates)) if pattern else 0
+        found = f"write {pattern!r}, which matches {_counted(count, kind)}; " if count else ""
+        return f"{found}a pattern is not a regular expression: * matches within a part of a name, ** across parts"
     if any(name.endswith(f".{wanted}") for name in candidates):
         return f"write {f'**.{wanted}'!r} to select every {kind} whose name ends with it"
     if tail := wanted.rpartition("*")[2].strip(".") if "*" in wanted else "":
         ends = [".".join(name.split(".")[-tail.count(".") - 1 :]) for name in candidates]
         if close := nearest(tail, ends, 1):
-            count = ends.count(close[0])
-            found = f"{count} {kind}{'s' * (count != 1)}"
+            found = _counted(ends.count(close[0]), kind)
             return f"write {f'**.{close[0]}'!r}, which matches {found}; ** crosses parts, * does not"
     close = nearest(wanted, candidates)
     return f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
+
+
+def _counted(count: int, kind: str) -> str:
+    return f"{count} {kind}{'s' * (count != 1)}"
+
+
+#: characters of regular expressions that no pattern has
+_REGULAR = frozenset("\\^$|+?()[]")
+
+
+def _as_pattern(expression: str) -> str:
+    """Return the pattern that means the same as a simple regular expression, or an empty text."""
+    pattern = expression.strip("^$").replace("\\.", "\0")
+    for theirs, ours in ((".*", "**"), (".+", "**"), ("\\d+", "*"), ("\\d", "*"), ("\\w+", "*"), ("[0-9]+", "*")):
+        pattern = pattern.replace(theirs, ours)
+    pattern = pattern.replace("\0", ".")
+    return "" if set(pattern) & _REGULAR or "***" in pattern else pattern
 
 
 def check_expected(hook: Hook, found: Sequence[str]) -> None:
