@@ -116,8 +116,8 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.NoMatchError,
         lambda m, o: attach(m, on=r"blocks\.\d+", at="output", do=th.stats()),
         "hook 'h' at output: no module is named 'blocks\\\\.\\\\d+'\n"
-        "  remedy: write 'blocks.*', which matches 2 modules; a pattern is not a regular expression: * matches within a "
-        "part of a name, ** across parts",
+        "  remedy: write 'blocks.*', which matches 2 modules; a pattern is not a regular expression: * matches within "
+        "a part of a name, ** across parts",
     ),
     "the end of a name": (
         th.NoMatchError,

@@ -151,15 +151,15 @@ def test_the_workflow_runs_every_pair_at_night_and_the_newest_torch_on_each_chan
 
 def test_torch_shares_the_cuda_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "SHARED", tmp_path / "shared")
-    (tmp_path / "shared" / "nvidia").mkdir(parents=True)
+    (tmp_path / "shared" / "2.15.0" / "nvidia").mkdir(parents=True)
     metadata = tmp_path / "torch-2.15.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     plain = "Name: torch\nRequires-Dist: filelock"
     metadata.write_text(f"{plain}\nRequires-Dist: nvidia-nccl-cu13==2.30.7; x\nRequires-Dist: triton~=3.9.0; x")
-    versions.share_cuda(tmp_path)
+    versions.share_cuda(tmp_path, "2.15.0")
     assert metadata.read_text() == plain
-    assert (tmp_path / "nvidia").resolve() == tmp_path / "shared" / "nvidia"
-    versions.share_cuda(tmp_path)  # nothing is left to share, as in a CPU build
+    assert (tmp_path / "nvidia").resolve() == tmp_path / "shared" / "2.15.0" / "nvidia"
+    versions.share_cuda(tmp_path, "2.15.0")  # nothing is left to share, as in a CPU build
 
 
 def test_a_result_is_added_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
