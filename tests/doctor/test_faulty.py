@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support.doctor.programs import Program, programs, run, same
@@ -16,7 +18,7 @@ def test_the_fault_is_reported_first(program: Program):
     assert codes, "the first line names no code"
     program.need_packages()
     bare, seen = run(program, examined=False), run(program, examined=True)
-    assert seen.error == bare.error
+    assert without_addresses(seen.error) == without_addresses(bare.error)
     assert same(seen.result, bare.result)
     found = list(seen.findings)[: len(codes)]
     assert sorted(f.code for f in found) == sorted(codes), repr(seen.findings)
@@ -26,6 +28,10 @@ def test_the_fault_is_reported_first(program: Program):
             assert one.place is not None, one
             path, _, line = one.place.rpartition(":")
             assert (path, int(line) in lines) == (str(program.path), True), one
+
+
+def without_addresses(text: str | None) -> str | None:
+    return None if text is None else re.sub(r" at 0x\w+", "", text)
 
 
 def test_there_are_enough_programs():

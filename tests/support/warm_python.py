@@ -200,9 +200,12 @@ def run(arguments: list[str]) -> None:
         runpy._run_module_as_main(arguments[1])  # what the interpreter calls
     elif arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]
-        if sys.version_info >= (3, 13):  # tracebacks show the code
+        code = compile(arguments[1], "<string>", "exec")
+        if sys.version_info >= (3, 14):  # tracebacks show the code, warnings do not
+            linecache._register_code(code, arguments[1], "<string>")
+        elif sys.version_info >= (3, 13):
             linecache.cache["<string>"] = (len(arguments[1]), None, arguments[1].splitlines(True), "<string>")
-        exec(compile(arguments[1], "<string>", "exec"), vars(main))
+        exec(code, vars(main))
     else:
         sys.argv = arguments
         runpy.run_path(os.path.abspath(arguments[0]), run_name="__main__")

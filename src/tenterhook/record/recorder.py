@@ -39,7 +39,7 @@ class Recorder:
         self.last_emitted: dict[str, list[Row]] = {}
         #: for each hook, the step of the capture and the captured tensors by target
         self._captured: dict[str, tuple[int, dict[str, list[Tensor]]]] = {}
-        #: the devices from which copies of captured tensors may still be under way
+        #: the devices from which copies of captured tensors may not have arrived yet
         self._copies_from: set[torch.device] = set()
         #: for each hook, the number of captured tensors
         self._captures: dict[str, int] = {}

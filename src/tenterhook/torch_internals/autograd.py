@@ -14,7 +14,7 @@ from tenterhook.torch_internals.capabilities import Capability, entry, find, req
 
 
 def _outside_checkpoints(_: bool = False) -> int:
-    """Refuse a call inside an activation checkpoint, because it cannot be told from its recomputation."""
+    """Refuse a call inside an activation checkpoint, because it looks like its recomputation."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":

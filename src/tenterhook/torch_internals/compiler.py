@@ -32,7 +32,7 @@ _frames = find(_EVAL_FRAME, Capability.COMPILED, Capability.COMPILED_EXAM)
 _strategy = find(f"{_EVAL_FRAME}._FrameExecStrategy", Capability.COMPILED, Capability.COMPILED_EXAM)
 _action = find(f"{_EVAL_FRAME}._FrameAction", Capability.COMPILED, Capability.COMPILED_EXAM)
 _set_strategy = find(f"{_EVAL_FRAME}.set_code_exec_strategy", Capability.COMPILED, Capability.COMPILED_EXAM)
-#: True if dynamo can be told to skip a function without breaking the graph
+#: True if dynamo has a setting to skip a function without breaking the graph
 _SKIPS = None not in (_strategy, _action, _set_strategy)
 #: what dynamo does with a frame, and with the frames that this frame calls
 _SKIP_ALL = _strategy(_action.SKIP, _action.SKIP) if _SKIPS else None

@@ -95,6 +95,9 @@ def importing(place: str) -> Iterator[None]:
 
 def _as_in_python_3_11(printed: str) -> str:
     """Return an output with the words that Python 3.11 uses in its errors. The pages show them."""
+    # Python 3.14 raises another error, with the address of the function.
+    newer = r"PicklingError: (Can't pickle local object) <function (\S+) at \w+>"
+    printed = re.sub(newer, r"AttributeError: \1 '\2'", printed)
     return printed.replace("Can't get local object", "Can't pickle local object")
 
 

@@ -138,9 +138,15 @@ def _steps(code: types.CodeType) -> list[Step]:
     Later versions combine two instructions into one, or give them other names.
     """
     found: list[Step] = []
+    begin = 0
     for one in dis.get_instructions(code):
         op, value = one.opname, one.argval
-        if op in _SILENT:
+        if op in _SILENT or one.offset < begin:
+            continue
+        if op == "POP_JUMP_IF_FALSE" and [s.op for s in found[-3:]] == ["COPY", "LOAD_COMMON_CONSTANT", "IS_OP"]:
+            # Python 3.14 runs tuple(... for ...) as a loop if `tuple` is the builtin. The plain call follows the loop.
+            del found[-3:]
+            begin = value
             continue
         if op.startswith(("LOAD_FAST", "STORE_FAST")):
             # STORE_FAST_LOAD_FAST has a pair of names, LOAD_FAST_BORROW one name.
