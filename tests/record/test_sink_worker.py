@@ -48,8 +48,10 @@ def test_a_hung_sink_delays_nothing_and_its_dropped_rows_are_counted(monkeypatch
         assert one.waiting <= 1000
     assert sorted(took)[-10] < 1e-3  # the garbage collector may run during a few calls
     assert (one.emitted, one.written, one.dropped, one.waiting) == (10**6, 0, 10**6 - 1000, 1000)
+    monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.5)
     start = time.monotonic()
-    one.close()
+    with pytest.warns(RuntimeWarning, match=r"accepted nothing for 0.5 seconds, so the last 1000 rows are lost"):
+        one.close()
     assert time.monotonic() - start < 2.5
     assert (one.written, one.dropped, one.waiting) == (0, 10**6, 0)
     go.set()
@@ -95,6 +97,15 @@ def test_a_sink_that_raises_now_and_then_gets_the_rest():
     one.close()
 
 
+def test_a_slow_sink_that_accepts_rows_loses_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.3)
+    one = SinkWorker(lambda entries, step: time.sleep(0.1))
+    for step in range(10):
+        one.enqueue(batch(step, 2))
+    one.close()
+    assert (one.written, one.dropped) == (20, 0)
+
+
 def test_a_slow_store_is_waited_for_longer_than_a_tracker(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.05)
     wrote: list[int] = []
@@ -109,9 +120,11 @@ def test_a_slow_store_is_waited_for_longer_than_a_tracker(monkeypatch: pytest.Mo
         def close(self) -> None: ...
 
     store, tracker = SinkWorker(Slow()), SinkWorker(lambda entries, step: time.sleep(0.3))
-    for one in (store, tracker):
-        one.enqueue(batch(0, 2))
-        one.close()
+    store.enqueue(batch(0, 2))
+    store.close()
+    tracker.enqueue(batch(0, 2))
+    with pytest.warns(RuntimeWarning, match="the last 2 rows are lost"):
+        tracker.close()
     assert wrote == [0]
     assert (store.written, store.dropped) == (2, 0) and (tracker.written, tracker.dropped) == (0, 2)
 

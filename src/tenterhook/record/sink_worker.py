@@ -24,9 +24,9 @@ from tenterhook.record.sinks import adapt_tracker
 
 #: maximum number of rows that can wait for a sink; a step that exceeds this limit is dropped and counted
 MAX_WAITING = 2**20
-#: time limit in seconds for passing the last rows to a tracker when it is closed
-CLOSE_TIMEOUT = 2.0
-#: time limit in seconds for closing a Writer; on a slow machine, the first write alone can take several seconds
+#: time limit in seconds for a tracker that is being closed: for the first rows, and then for each further progress
+CLOSE_TIMEOUT = 10.0
+#: the same for a Writer; on a slow machine, the first write alone can take several seconds
 WRITER_CLOSE_TIMEOUT = 30.0
 
 
@@ -138,24 +138,43 @@ class SinkWorker:
         """Stop accepting batches. Queued batches are still written."""
         with self._changed:
             self.closed = self._finishing = True
-            timeout = WRITER_CLOSE_TIMEOUT if isinstance(self.sink, Writer) else CLOSE_TIMEOUT
-            self._deadline = time.monotonic() + timeout
+            self._deadline = time.monotonic() + self._timeout
             self._changed.notify_all()
 
+    @property
+    def _timeout(self) -> float:
+        return WRITER_CLOSE_TIMEOUT if isinstance(self.sink, Writer) else CLOSE_TIMEOUT
+
     def close(self) -> None:
-        """Close the sink within its timeout, and drop the rows that have not been written by then."""
+        """Close the sink, and wait as long as it accepts rows. Rows that it does not accept are dropped and reported."""
         if not self._finishing:
             self.finish()
         if self._thread is None and isinstance(self.sink, Writer) and self in _open:
             self._start()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(max(0.0, self._deadline - time.monotonic()))
+            self._wait_for(thread)
         with self._changed:
-            self.dropped += self.waiting
+            lost = self.waiting
+            self.dropped += lost
             self.waiting = 0
             self._queue.clear()
         _open.discard(self)
+        if lost:
+            warnings.warn(
+                f"tenterhook: the sink {self.name} accepted nothing for {self._timeout:g} seconds, so the last {lost} "
+                "rows are lost",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _wait_for(self, thread: threading.Thread) -> None:
+        """Wait until the thread ends, or until the sink has accepted no rows for the length of its timeout."""
+        waiting = -1
+        while thread.is_alive() and self.waiting != waiting:
+            waiting = self.waiting
+            thread.join(max(0.0, self._deadline - time.monotonic()))
+            self._deadline = time.monotonic() + self._timeout
 
     # -- on the worker's thread --------------------------------------------------------------------------------------
 
