@@ -146,7 +146,7 @@ class SinkWorker:
         return WRITER_CLOSE_TIMEOUT if isinstance(self.sink, Writer) else CLOSE_TIMEOUT
 
     def close(self) -> None:
-        """Close the sink, and wait as long as it accepts rows. Rows that it does not accept are dropped and reported."""
+        """Close the sink, and wait as long as it accepts rows. Report the rows that it does not accept as lost."""
         if not self._finishing:
             self.finish()
         if self._thread is None and isinstance(self.sink, Writer) and self in _open:
