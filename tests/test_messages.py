@@ -182,8 +182,9 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
     "a named action at a state dict": (
         th.RefusedError,
         lambda m, o: attach(m, on="head", at="save_post", do=th.stats()),
-        "hook 'h' at save_post: the action 'stats' is not available at this point\n"
-        '  remedy: pass a function fn(value) at this point, or use the action where tensors are: at="output"',
+        "hook 'h' at save_post: the action 'stats' takes a tensor, but the value at this point is the state dict that "
+        "was saved\n"
+        '  remedy: to reach the tensors in a state dict, pass a function that takes the dict: at="save_post", do=fn',
     ),
     "compiled": (
         th.RefusedError,

@@ -84,18 +84,11 @@ def test_tensorboard(tmp_path: Path):
             assert [e.value for e in events.Scalars(key)] == pytest.approx(values, rel=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    wandb = needs("wandb")
+def wandb_history(file: Path) -> list[dict[str, Any]]:
+    """Return the rows in a file of wandb."""
     from wandb.proto import wandb_internal_pb2
     from wandb.sdk.internal.datastore import DataStore
 
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    with wandb.init(mode="offline", dir=tmp_path, project="p") as run:
-        run.log({"loss": 1.0})
-        told = train(run)
-        run.log({"loss": 0.5})
-    (file,) = tmp_path.rglob("*.wandb")
     store, history = DataStore(), []
     store.open_for_scan(str(file))
     while (data := store.scan_data()) is not None:
@@ -104,6 +97,21 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         if record.WhichOneof("record_type") == "history":
             items = record.history.item
             history.append({"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in items})
+    return history
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    wandb = needs("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(mode="offline", dir=tmp_path, project="p") as run:
+        run.log({"loss": 1.0})
+        told = train(run)
+        run.log({"loss": 0.5})
+    (file,) = tmp_path.rglob("*.wandb")
+    until = time.monotonic() + 60
+    while len(history := wandb_history(file)) < 6 and time.monotonic() < until:
+        time.sleep(0.1)  # the process of wandb may still be writing
     ours = [h for h in history if "tenterhook/step" in h]
     assert [h["tenterhook/step"] for h in ours] == [0, 1, 2, 3]
     for key, values in told.items():

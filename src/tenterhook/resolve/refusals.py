@@ -15,6 +15,13 @@ from tenterhook.torch_internals.code_owner import owner_of
 
 
 def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, Any]) -> None:
+    if hook.point.side == "state" and not definition.plain:
+        what = hook.point.signal.partition(";")[0]
+        at = "save_post" if hook.at.startswith("save") else "load_pre"
+        raise RefusedError(
+            f"the action {definition.name!r} takes a tensor, but the value at this point is {what}",
+            remedy=f'to reach the tensors in a state dict, pass a function that takes the dict: at="{at}", do=fn',
+        )
     if hook.at not in definition.at:
         raise RefusedError(
             f"the action {definition.name!r} is not available at this point",
@@ -25,18 +32,11 @@ def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, A
             'over="hook" needs the gradients of all targets at once',
             remedy="use grad_final, where all gradients are available",
         )
-    if hook.point.side == "state" and not definition.plain:
-        raise RefusedError(
-            "the value at this point is not a tensor", remedy="pass a function fn(value) as the action: do=fn"
-        )
 
 
 def _available_point(hook: Hook, definition: Definition[...]) -> str:
     if hook.point.on == ("optimizer",) and "grad_final" in definition.at:
         return 'to act before the optimizer step, write at="grad_final" and select parameters: on="**"'
-    if hook.point.side == "state":
-        at = "output" if "output" in definition.at else definition.at[0]
-        return f'pass a function fn(value) at this point, or use the action where tensors are: at="{at}"'
     return f"use one of the action's points: {', '.join(definition.at)}"
 
 
