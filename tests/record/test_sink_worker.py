@@ -106,6 +106,22 @@ def test_a_slow_sink_that_accepts_rows_loses_none(monkeypatch: pytest.MonkeyPatc
     assert (one.written, one.dropped) == (20, 0)
 
 
+def test_a_hung_sink_does_not_use_up_the_time_of_another_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.5)
+    go = threading.Event()
+    hung, slow = SinkWorker(lambda entries, step: go.wait()), SinkWorker(lambda entries, step: time.sleep(0.2))
+    for step in range(8):
+        hung.enqueue(batch(step, 2))
+        slow.enqueue(batch(step, 2))
+    hung.finish()
+    slow.finish()
+    with pytest.warns(RuntimeWarning, match="the last 16 rows are lost"):
+        hung.close()
+    slow.close()
+    assert (slow.written, slow.dropped) == (16, 0)
+    go.set()
+
+
 def test_a_slow_store_is_waited_for_longer_than_a_tracker(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.05)
     wrote: list[int] = []

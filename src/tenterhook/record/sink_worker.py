@@ -96,7 +96,8 @@ class SinkWorker:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._finishing = self._flushing = False
-        self._deadline = 0.0
+        #: when the sink last accepted rows, or was asked to finish
+        self._progress = 0.0
 
     @property
     def name(self) -> str:
@@ -138,7 +139,7 @@ class SinkWorker:
         """Stop accepting batches. Queued batches are still written."""
         with self._changed:
             self.closed = self._finishing = True
-            self._deadline = time.monotonic() + self._timeout
+            self._progress = time.monotonic()
             self._changed.notify_all()
 
     @property
@@ -170,11 +171,8 @@ class SinkWorker:
 
     def _wait_for(self, thread: threading.Thread) -> None:
         """Wait until the thread ends, or until the sink has accepted no rows for the length of its timeout."""
-        waiting = -1
-        while thread.is_alive() and self.waiting != waiting:
-            waiting = self.waiting
-            thread.join(max(0.0, self._deadline - time.monotonic()))
-            self._deadline = time.monotonic() + self._timeout
+        while thread.is_alive() and (left := self._progress + self._timeout - time.monotonic()) > 0:
+            thread.join(left)
 
     # -- on the worker's thread --------------------------------------------------------------------------------------
 
@@ -198,6 +196,7 @@ class SinkWorker:
                 if self.waiting < rows:
                     return  # the worker was closed in the meantime, and these rows were counted as dropped
                 self.waiting -= rows
+                self._progress = time.monotonic()
                 self.written += rows if wrote else 0
                 self.dropped += 0 if wrote else rows
                 self._reported = before if wrote else self._reported
