@@ -94,6 +94,12 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         "hook 'h' at grad: no parameter is named 'head'; that is the name of a module\n"
         "  remedy: to select the parameters of the module, write 'head.**'",
     ),
+    "the root instead of its parameters": (
+        th.NoMatchError,
+        lambda m, o: attach(m, on=".", at="grad", do=th.stats()),
+        "hook 'h' at grad: no parameter is named '.'; that is the name of a module\n"
+        "  remedy: to select the parameters of the module, write '**'",
+    ),
     "modules instead of parameters": (
         th.NoMatchError,
         lambda m, o: attach(m, on="blocks.*", at="grad", do=th.stats()),

@@ -101,7 +101,7 @@ def test_what_is_not_an_id_is_refused(id):
         (
             {"on": [Block()]},
             "hook 'a' at grad: on= is a list that contains a Block, not its name\n"
-            '  remedy: write a list of names: on=["h.0", "h.1"]',
+            '  remedy: write a list of names as in model.named_modules(), such as on=["name", "other.name"]',
         ),
         (
             {"on": Block()},
@@ -120,7 +120,8 @@ def test_what_is_not_an_id_is_refused(id):
         (
             {"on": ""},
             "hook 'a' at grad: the selector has an empty pattern\n"
-            '  remedy: write "**" for everything, "." for the root module, or a name',
+            '  remedy: write "**" for everything, or a name; '
+            'the root module is ".", at points of modules such as output',
         ),
         ({"on": "a.***"}, "hook 'a' at grad: the pattern 'a.***' has three stars in a row\n  remedy: use * or **"),
         ({"do": None}, f"hook 'a' at grad: do=None is neither an action nor a function{DO_REMEDY}"),

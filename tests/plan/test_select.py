@@ -201,7 +201,7 @@ def test_exact_lists_the_plain_names_only():
     assert Selector(("head", "blocks.*", "type:Linear", ".", "!tail")).exact == ("head", ".")
 
 
-EMPTY = 'write "**" for everything, "." for the root module, or a name'
+EMPTY = 'write "**" for everything, or a name; the root module is ".", at points of modules such as output'
 
 
 @pytest.mark.parametrize(

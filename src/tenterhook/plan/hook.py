@@ -261,7 +261,11 @@ def _not_a_name(value: object, *, several: bool) -> tuple[str, str]:
     """Return what happened and what to do, as texts, for an `on` that is not text. A plan refers to targets by name."""
     kind = type(value).__name__
     if several and (hasattr(value, "named_modules") or hasattr(value, "is_leaf")):
-        return f"on= is a list that contains a {kind}, not its name", 'write a list of names: on=["h.0", "h.1"]'
+        names = "model.named_modules()" if hasattr(value, "named_modules") else "model.named_parameters()"
+        return (
+            f"on= is a list that contains a {kind}, not its name",
+            f'write a list of names as in {names}, such as on=["name", "other.name"]',
+        )
     if isinstance(value, type):
         return f"on= is the class {value.__name__}, not a name", f'write on="type:{value.__name__}"'
     if isinstance(value, re.Pattern):

@@ -183,7 +183,8 @@ class Selector:
 def _compiled(pattern: str) -> Glob | str:
     if not pattern:
         raise PlanError(
-            "the selector has an empty pattern", remedy='write "**" for everything, "." for the root module, or a name'
+            "the selector has an empty pattern",
+            remedy='write "**" for everything, or a name; the root module is ".", at points of modules such as output',
         )
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise PlanError(f"a pattern has {len(pattern)} characters; the limit is {MAX_PATTERN_LENGTH}")

@@ -172,7 +172,7 @@ def _instead(hook: Hook, wanted: str, candidates: Mapping[str, Target], others: 
     if wanted in others and kind == "module":
         return f"name the module {wanted.rpartition('.')[0] or '.'!r}, or use a parameter point such as grad"
     if kind == "parameter" and any(hook.selector.matches(name) for name in others):
-        return f"to select the parameters of the module, write {f'{wanted}.**'!r}"
+        return f"to select the parameters of the module, write {f'{wanted}.**'.removeprefix('..')!r}"
     if set(wanted) & _REGULAR:
         pattern = _as_pattern(wanted)
         count = sum(map(Selector((pattern,)).matches, candidates)) if pattern else 0
