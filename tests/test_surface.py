@@ -39,8 +39,9 @@ def test_the_built_in_actions_are_all_there():
 def test_the_rig():
     public = {n for n in vars(th.Rig) if not n.startswith("_")}
     assert public == {
-        "add", "captured", "detach", "flush", "ledger", "load_state_dict", "mute", "remove", "reports", "revise",
-        "rows", "state_dict", "step", "step_count", "unmute", "values", "vectors",
+        "add", "attached", "captured", "detach", "flush", "follow", "imbalances", "ledger", "load_state_dict",
+        "mute", "remove", "reports", "revise", "rows", "state_dict", "step", "step_count", "unmute", "values",
+        "vectors",
     }  # fmt: skip
 
 

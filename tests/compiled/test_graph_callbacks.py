@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import warnings
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch.utils.checkpoint import checkpoint
 
 import tenterhook as th
 from tenterhook.rig.compiled import graph_ops
@@ -534,3 +536,42 @@ def test_a_rig_restored_on_a_compiled_model_continues_bit_for_bit():
         return list(model.parameters())
 
     assert all(map(torch.equal, train(False), train(True)))
+
+
+class Checkpointed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda x: self.b(self.a(x).tanh()), x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("at", ["input", "output", "grad_output"])
+def test_several_forward_passes_before_the_backward_pass_of_a_compiled_checkpoint(at):
+    """Compare with the same model in eager mode. The graph of a checkpoint saves what its callbacks mutate."""
+    torch.manual_seed(0)
+    eager = Checkpointed()
+    compiled = torch.compile(copy.deepcopy(eager), backend="aot_eager")
+    for model in (eager, compiled):
+        th.attach(model, th.Hook("half", on="a", at=at, do=th.scale(0.5)))
+        first, second = model(torch.ones(3, 4)), model(torch.ones(3, 4) * 2)
+        with torch.no_grad():
+            model(torch.ones(3, 4) * 3)
+        (first.sum() + second.sum()).backward()
+    for one, other in zip(eager.parameters(), compiled.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+def test_compiled_autograd_without_an_optimizer_is_reported():
+    model = torch.nn.Linear(4, 2)
+    rig = th.attach(model, th.Hook("s", on="**", at="grad", do=th.stats()))
+    enabled = torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager"))
+    with warnings.catch_warnings(record=True) as caught, enabled:
+        warnings.simplefilter("always")
+        model(torch.ones(1, 4)).sum().backward()
+    assert (
+        "tenterhook: compiled autograd does not tell when a backward pass ends, so no step of this rig ends\n"
+        "  remedy: give attach the optimizer, or mark each step with rig.step()"
+    ) in [str(one.message) for one in caught]
+    assert rig.step_count == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 
 import pytest
@@ -233,19 +234,58 @@ def test_a_step_in_which_it_fired_before_it_was_muted_was_due(mlp, sgd, train):
     assert (rig.ledger["g"].due, rig.ledger["g"].fired) == (3, 3)
 
 
-def test_a_step_that_the_scaler_skipped_leaves_no_statistics(mlp, sgd):
-    rig = th.attach(mlp, [th.Hook("g", on="head.weight", at="grad", do=th.stats(), when=th.When(phase="any")),
-                          th.Hook("k", on="head.weight", at="grad", do=th.capture())], optimizer=sgd)  # fmt: skip
+@pytest.mark.parametrize("at", ["grad", "grad_accumulated"])
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("before_forward", [True, False])
+def test_a_step_that_the_scaler_skipped_leaves_no_statistics(mlp, sgd, at, to_none, before_forward):
+    rig = th.attach(mlp, [th.Hook("g", on="head.weight", at=at, do=th.stats(), when=th.When(phase="any")),
+                          th.Hook("k", on="head.weight", at=at, do=th.capture())], optimizer=sgd)  # fmt: skip
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    for step in range(2):
-        sgd.zero_grad()
-        x = torch.full((1, 4), torch.inf if step == 0 else 1.0)
-        scaler.scale(mlp(x).sum()).backward()
+    for step in range(3):
+        if before_forward:
+            sgd.zero_grad(set_to_none=to_none)
+        loss = mlp(torch.full((1, 4), torch.inf if step == 1 else 1.0)).sum()
+        if not before_forward:
+            sgd.zero_grad(set_to_none=to_none)
+        scaler.scale(loss).backward()
         scaler.step(sgd)
         scaler.update()
-    assert rig.step_count == 1
+    assert rig.step_count == 2
     assert rig.ledger["g"].skipped == {"the gradients were cleared without a step": 1}
     assert rig.values("g")["head.weight"]["norm"] == pytest.approx(rig.captured("k")["head.weight"][-1].norm().item())
+
+
+@pytest.mark.parametrize("at", ["grad", "grad_accumulated"])
+@pytest.mark.parametrize("create_graph", [True, False])
+def test_accumulated_gradients_are_not_cleared_ones(mlp, sgd, at, create_graph):
+    """Accumulate gradients that another rig replaces."""
+    th.attach(mlp, th.Hook("double", on="**", at="grad_accumulated", do=th.scale(2.0)))
+    rig = th.attach(mlp, [th.Hook("g", on="head.weight", at=at, do=th.stats()),
+                          th.Hook("k", on="head.weight", at=at, do=th.capture())], optimizer=sgd)  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Using backward.. with create_graph=True")
+        for _ in range(2):
+            sgd.zero_grad()
+            for _ in range(3):
+                mlp(torch.ones(1, 4)).sum().backward(create_graph=create_graph)
+            sgd.step()
+            kept = torch.cat([one.flatten() for one in rig.captured("k")["head.weight"]])
+            assert rig.values("g")["head.weight"]["norm"] == pytest.approx(kept.norm().item())
+    assert not rig.ledger["g"].skipped
+
+
+def test_a_second_optimizer_may_clear_its_gradients_after_its_step():
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    model = nn.ModuleList([first, second])
+    one, two = (torch.optim.SGD(part.parameters(), lr=0.1) for part in model)
+    rig = th.attach(model, th.Hook("g", on="**", at="grad", do=th.stats()), optimizer={"one": one, "two": two})
+    for _ in range(2):
+        for optimizer, part in ((one, first), (two, second)):  # the step ends with the second one
+            part(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert set(rig.values("g")) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert not rig.ledger["g"].skipped
 
 
 def test_an_input_without_a_tensor_is_counted_as_skipped():

@@ -155,19 +155,31 @@ def test_clip_norm_over_the_hook_is_torch_clip_grad_norm_bit_for_bit(mlp, dtype,
     assert all(torch.equal(p.grad, want) for p, want in zip(mlp.parameters(), clipped))
 
 
-def test_a_hook_over_all_its_targets_keeps_to_its_phase():
+@pytest.mark.parametrize("phase", [None, "train", "any"])
+def test_a_step_is_training_in_both_modes(phase):
     model = nn.Linear(2, 2)
     optimizer = sgd_of(model)
     clip = th.clip_norm(1e-3, over="hook")
-    hook = th.Hook("h", on="**", at="grad_final", do=clip, when=th.When(phase="eval"))
+    hook = th.Hook("h", on="**", at="grad_final", do=clip, when=th.When(phase=phase))
     rig = th.attach(model, [hook], optimizer=optimizer)
     backward(model)
     optimizer.step()
-    assert torch.equal(model.weight.grad, torch.ones(2, 2))
-    assert rig.ledger["h"].skipped == {"the root is in train mode (When(phase='any') fires in both)": 2}
     model.eval()
+    backward(model)
     optimizer.step()
-    assert rig.ledger["h"].changed == 2
+    assert rig.ledger["h"].changed == 4
+    assert rig.ledger["h"].skipped == {}
+
+
+def test_a_step_has_no_evaluation_phase():
+    model = nn.Linear(2, 2)
+    hook = th.Hook("h", on="**", at="grad_final", do=th.stats(), when=th.When(phase="eval"))
+    with pytest.raises(th.RefusedError) as error:
+        th.attach(model, [hook], optimizer=sgd_of(model))
+    assert str(error.value) == (
+        "hook 'h' at grad_final: phase=\"eval\" selects no signal, because this point exists only in training\n"
+        "  remedy: remove phase: the hook fires in every step, whether the model is in training or evaluation mode"
+    )
 
 
 @th.action("cannot_measure", at=["grad_final"], modifies=True, measure=lambda x: {"n": 1 / 0}, partials={"n": "sum"})

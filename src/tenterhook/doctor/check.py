@@ -14,6 +14,7 @@ from tenterhook.doctor.observe.source import read
 from tenterhook.doctor.rules.compiled import cost_of_a_hook
 from tenterhook.doctor.rules.errors import of_ours
 from tenterhook.doctor.rules.hazards import muted_itself
+from tenterhook.doctor.rules.imbalances import imbalance
 from tenterhook.doctor.rules.never_fired import (
     another_model_ran,
     gradient_was_none,
@@ -27,6 +28,7 @@ from tenterhook.doctor.rules.not_installed import frozen_target, in_no_optimizer
 from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When
+from tenterhook.resolve.dormancy import GONE
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import resolve
 from tenterhook.resolve.targets import Optimizers, named_optimizers
@@ -89,6 +91,7 @@ def check(
 
 def check_rig(rig: Rig) -> Iterator[Finding]:
     """Yield the faults that a rig's ledger shows."""
+    yield from map(imbalance, rig.imbalances)
     dropped = rig.ledger.graphs.dropped
     if dropped:
         yield from found(cost_of_a_hook(Subject(), dropped=dropped))
@@ -106,7 +109,7 @@ def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
         target, why = next(iter(muted.items()), (None, f"{plural(account.failed, 'firing')} failed"))
         about = Subject(id, target, account.hook.at)
         yield from found(muted_itself(about, len(muted) or account.failed, sites, why))
-    elif asleep and len(asleep) == sites:
+    elif asleep and len(asleep) == sites and set(asleep.values()) != {GONE}:
         target, why = next(iter(asleep.items()))
         rule = in_no_optimizer if "optimizer" in why else frozen_target
         evidence = f"the hook is dormant on {sites} of {plural(sites, 'target')}: {why}"

@@ -10,9 +10,9 @@ import os
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, overload
+from typing import Any, overload
 
-Severity = Literal["error", "warning", "note"]
+from tenterhook.audit.imbalance import TITLES, Severity
 
 #: meaning of the first digit of a code
 GROUPS = {
@@ -22,6 +22,7 @@ GROUPS = {
     "TH4": "fired too often, or at the wrong time",
     "TH5": "hazards",
     "TH6": "legacy, global and foreign hooks",
+    "TH7": "the ledger does not agree with the model",
 }
 
 
@@ -122,7 +123,9 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH606", "a new hook replaced one of the loaded model's hooks", "error"),
 )
 
-CODES = {code: Code(code, title, severity) for code, title, severity in _LISTED}
+_IMBALANCES = [(code, title, severity) for code, (title, severity) in TITLES.items()]
+
+CODES = {code: Code(code, title, severity) for code, title, severity in (*_LISTED, *_IMBALANCES)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

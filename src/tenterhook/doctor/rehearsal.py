@@ -19,7 +19,7 @@ from tenterhook.rig.runtime.status import HookEvent
 #: attributes of a site that change when its hook fires
 _COUNTERS = (
     "_due",
-    "bound",
+    "blocked",
     "changed",
     "dormant",
     "failed",
@@ -118,7 +118,7 @@ def _hook(hook: AttachedHook) -> dict[str, Any]:
     tables: list[dict[Any, Tensor]] = [state.packed, state.pending, state.free, state.pending_free]
     tables += [partials.stores] if partials is not None else []
     return {
-        "counts": (hook.due_steps, hook.counted, hook.asleep),
+        "counts": (hook.due_steps, hook.counted, hook.sleepers.count),
         "sites": [[getattr(site, name) for name in _COUNTERS] for site in hook.sites],
         "skipped": [dict(site.skipped) if site.skipped else None for site in hook.sites],
         "tables": [(table, dict(table), {k: t.clone() for k, t in table.items()}) for table in tables],
@@ -128,7 +128,7 @@ def _hook(hook: AttachedHook) -> dict[str, Any]:
 
 
 def _put_back(hook: AttachedHook, kept: dict[str, Any]) -> None:
-    hook.due_steps, hook.counted, hook.asleep = kept["counts"]
+    hook.due_steps, hook.counted, hook.sleepers.count = kept["counts"]
     hook.environment.outdated.add(hook)
     for site, values, skipped in zip(hook.sites, kept["sites"], kept["skipped"]):
         for name, value in zip(_COUNTERS, values, strict=True):

@@ -9,6 +9,7 @@ from tenterhook.plan.hook import callable_place as callable_place
 from tenterhook.plan.plan import Plan as Plan
 from tenterhook.plan.points import NOT_OFFERED as NOT_OFFERED
 from tenterhook.plan.points import POINTS as POINTS
+from tenterhook.plan.points import TRAINING as TRAINING
 from tenterhook.plan.points import Kind as Kind
 from tenterhook.plan.points import Point as Point
 from tenterhook.plan.points import PointName as PointName

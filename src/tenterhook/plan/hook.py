@@ -78,7 +78,7 @@ class When:
         start: First step in which the hook can be due.
         stop: First step in which the hook is no longer due. None means no limit.
         phase: `"train"` or `"eval"` restricts the hook to that mode of the model. `"any"` allows both modes. None
-            means `"train"` for a registered action that only observes, and `"any"` for all other actions.
+            means `"train"` for a registered action that only observes the forward pass, and `"any"` for all others.
         after_trip: If given, the hook is due only for this many steps after a trigger (such as `spike`) trips.
 
     Raises:

@@ -177,6 +177,9 @@ _TABLE = (
 
 POINTS: dict[str, Point] = {point.name: point for point in _TABLE}
 
+#: points that exist only in training, whatever mode the model is in: many people train in eval() to freeze batch norm
+TRAINING = frozenset(["grad_accumulated", "grad_final", "update", "step_pre", "step_post"])
+
 #: words that people use for a point, each with the points that they may mean
 _OTHER_WORDS = {
     "forward": ("output", "input"),

@@ -19,7 +19,7 @@ class ModelView:
     def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
         self.targets: ModelTargets = targets_of(model, optimizers)
         self.optimizers = optimizers
-        self.optimizer_of = optimizer_of(optimizers)
+        self.held_by = held_by(optimizers)
         self.ranks = ranks.world_size()
         self.fsdp2 = self.targets.sharded and is_fsdp2(model)
         self.tensor_parallel = self.targets.sharded and is_tensor_parallel(model)
@@ -30,11 +30,18 @@ class ModelView:
         self.splits_backward = self.ranks > 1 and private.splits_backward(model)
 
 
-def optimizer_of(optimizers: Mapping[str, Optimizer]) -> dict[int, str]:
-    """Map the id of each parameter to the name of the optimizer that holds the parameter."""
-    held: dict[int, str] = {}
+def held_by(optimizers: Mapping[str, Optimizer]) -> dict[int, set[str]]:
+    """Map the id of each parameter to the names of the optimizers that hold the parameter."""
+    held: dict[int, set[str]] = {}
     for name, optimizer in optimizers.items():
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                held[id(parameter)] = name
+                held.setdefault(id(parameter), set()).add(name)
     return held
+
+
+def sharing(optimizers: Mapping[str, Optimizer], clock: str | None) -> set[str]:
+    """Return the optimizers that train a parameter of the clock optimizer: their steps take the place of its steps."""
+    if clock is None:
+        return set()
+    return {clock}.union(*(names for names in held_by(optimizers).values() if clock in names))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tenterhook.actions import Definition
 from tenterhook.errors import RefusedError
-from tenterhook.plan import Hook
+from tenterhook.plan import TRAINING, Hook
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.targets import Target, is_sharded
 from tenterhook.torch_internals import Capability, require
@@ -27,6 +27,11 @@ def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, A
             f"the action {definition.name!r} is not available at this point",
             remedy=_available_point(hook, definition),
         )
+    if hook.when.phase == "eval" and hook.at in TRAINING:
+        raise RefusedError(
+            'phase="eval" selects no signal, because this point exists only in training',
+            remedy="remove phase: the hook fires in every step, whether the model is in training or evaluation mode",
+        )
     if params.get("over") == "hook" and hook.at != "grad_final":
         raise RefusedError(
             'over="hook" needs the gradients of all targets at once',
@@ -43,11 +48,13 @@ def _available_point(hook: Hook, definition: Definition[...]) -> str:
 def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...], view: ModelView) -> None:
     if params.get("over") != "hook" or len(view.optimizers) < 2:
         return
-    held = {view.optimizer_of.get(id(t.parameter())) for t in targets} - {None}
-    if len(held) > 1:
+    parameters = [t.parameter() for t in targets]
+    holders = [names for p in parameters if (names := view.held_by.get(id(p)))]
+    if holders and not set.intersection(*holders):  # no optimizer holds all of them
+        spanned = sorted(set.union(*holders))
         raise RefusedError(
-            f'over="hook" spans {len(held)} optimizers, which step one after another',
-            remedy=f"write one hook for each optimizer: {', '.join(sorted(map(str, held)))}",
+            f'over="hook" spans {len(spanned)} optimizers, which step one after another',
+            remedy=f"write one hook for each optimizer: {', '.join(spanned)}",
         )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tenterhook.actions import Definition, Registry, plain_definition
 from tenterhook.errors import ActionError, DormantError, ExpectError, NoMatchError, TenterhookError, nearest
-from tenterhook.plan import Action, Hook
+from tenterhook.plan import TRAINING, Action, Hook
 from tenterhook.plan.hook import OnError, Phase
 from tenterhook.plan.select import Selector
 from tenterhook.resolve.dormancy import NO_OPTIMIZER, REMEDIES, why_dormant
@@ -85,7 +85,7 @@ def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mappi
         targets = find_targets(hook, view, strict=view.ranks == 1)
         check_compiled(hook, targets, view)
         check_over(hook, params, targets, view)
-        dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, view.optimizer_of))}
+        dormant = {t.name: why for t in targets if (why := why_dormant(hook, t, view.held_by))}
         _check_exact(hook, targets, dormant)
         if view.targets.sharded:
             check_sharded(hook, definition, targets, view)
@@ -99,7 +99,7 @@ def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mappi
         params,
         targets,
         dormant,
-        phase=hook.when.phase or ("train" if observes else "any"),
+        phase=_phase(hook, observes=observes),
         on_error=hook.on_error or ("mute" if observes else "raise"),
     )
 
@@ -187,6 +187,17 @@ def _instead(hook: Hook, wanted: str, candidates: Mapping[str, Target], others: 
             return f"write {f'**.{close[0]}'!r}, which matches {found}; ** crosses parts, * does not"
     close = nearest(wanted, candidates)
     return f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
+
+
+def _phase(hook: Hook, *, observes: bool) -> Phase:
+    """Return the phase in which a hook fires.
+
+    Some points exist only in training, whatever mode the model is in. If the plan names no phase, observers of forward
+    passes leave out evaluation.
+    """
+    if hook.at in TRAINING:
+        return "any"
+    return hook.when.phase or ("train" if observes and hook.point.side == "forward" else "any")
 
 
 def _counted(count: int, kind: str) -> str:

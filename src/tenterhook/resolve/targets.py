@@ -34,15 +34,6 @@ class Target(NamedTuple):
     key: str = ""
     #: other names of the same object
     aliases: tuple[str, ...] = ()
-    #: the (owner, key) pair for each other name of the parameter
-    twins: tuple[tuple[weakref.ref[nn.Module], str], ...] = ()
-
-    @property
-    def tied(self) -> bool:
-        """Return True if all other names of the parameter still refer to the same tensor."""
-        own = self.parameter()
-        owners = ((ref(), key) for ref, key in self.twins)
-        return all(o is not None and private.own_parameters(o).get(key) is own for o, key in owners)
 
     def parameter(self) -> Tensor | None:
         """Return the tensor that the owner currently has under this key."""
@@ -61,16 +52,6 @@ class ModelTargets:
     compiled: tuple[str, ...]
     #: True if at least one parameter is a DTensor
     sharded: bool
-    #: parent, key and id of each module, to detect replaced modules
-    places: list[tuple[weakref.ref[nn.Module], str, int]]
-
-    def intact(self) -> bool:
-        """Return True if no module was replaced or removed."""
-        for ref, key, child in self.places:
-            parent = ref()
-            if parent is None or id(private.child_modules(parent).get(key)) != child:
-                return False
-        return True
 
     def in_graph(self, target: Target) -> bool:
         """Return True if compiled code calls the module. The compiled module itself is called by uncompiled code."""
@@ -90,8 +71,7 @@ class ModelTargets:
 
 def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTargets:
     modules: dict[int, tuple[str, nn.Module, list[str]]] = {}
-    parameters: dict[int, tuple[str, nn.Module, str, list[tuple[str, nn.Module, str]]]] = {}
-    places: list[tuple[weakref.ref[nn.Module], str, int]] = []
+    parameters: dict[int, tuple[str, nn.Module, str, list[str]]] = {}
     compiled: list[str] = []
     sharded = False
     for name, module in walk(model):
@@ -102,8 +82,6 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
             known[2].append(name)
         else:
             modules[id(module)] = (name, module, [])
-            here = weakref.ref(module)
-            places += [(here, key, id(child)) for key, child in private.child_modules(module).items()]
         for key, parameter in private.own_parameters(module).items():
             if parameter is None:
                 continue
@@ -111,19 +89,18 @@ def targets_of(model: nn.Module, optimizers: Mapping[str, Optimizer]) -> ModelTa
             full = parameter_name(name, key)
             if id(parameter) in parameters:
                 if full != parameters[id(parameter)][0]:
-                    parameters[id(parameter)][3].append((full, module, key))
+                    parameters[id(parameter)][3].append(full)
             else:
                 parameters[id(parameter)] = (full, module, key, [])
-    found = ModelTargets({}, {}, {}, tuple(compiled), sharded, places)
+    found = ModelTargets({}, {}, {}, tuple(compiled), sharded)
     for name, module, aliases in modules.values():
         # A wrapper and the module inside it share a name. The walk yields the inner module last, so the inner
         # module replaces the wrapper.
         also = tuple(a for a in aliases if a != name) if aliases else ()
         found.modules[name] = Target(name, "module", weakref.ref(module), "", also)
     for name, owner, key, others in parameters.values():
-        also = tuple(full for full, _, _ in others) if others else ()
-        twins = tuple((weakref.ref(module), k) for _, module, k in others) if others else ()
-        found.parameters[name] = Target(name, "parameter", weakref.ref(owner), key, also, twins)
+        also = tuple(others) if others else ()
+        found.parameters[name] = Target(name, "parameter", weakref.ref(owner), key, also)
     for name, optimizer in optimizers.items():
         found.optimizers[name] = Target(name, "optimizer", weakref.ref(optimizer))
     return found
@@ -209,13 +186,20 @@ def named_optimizers(optimizers: Optimizers) -> dict[str, Optimizer]:
         named = {f"optimizer.{i}": o for i, o in enumerate(optimizers)}
     else:
         named = {"optimizer": optimizers}
-    for one in named.values():
-        if not isinstance(one, Optimizer):
-            raise ResolveError(
-                f"optimizer= received an object of type {type(one).__name__}",
-                remedy="pass an Optimizer, or a list or dict of optimizers",
-            )
-    return named
+    return {name: _unwrapped_optimizer(one) for name, one in named.items()}
+
+
+def _unwrapped_optimizer(given: object) -> Optimizer:
+    """Return the optimizer that steps. Accelerate and other libraries wrap it in an object that has no hooks itself."""
+    found: Any = given
+    while isinstance(getattr(found, "optimizer", None), Optimizer) and not private.has_step_hooks(found):
+        found = found.optimizer
+    if not isinstance(found, Optimizer) or not private.has_step_hooks(found):
+        raise ResolveError(
+            f"optimizer= received an object of type {type(given).__name__}",
+            remedy="pass an Optimizer, or a list or dict of optimizers",
+        )
+    return found
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+from collections.abc import Iterable
+
+from tenterhook.audit import Imbalance
 from tenterhook.record import Recorder
 from tenterhook.rig.ledger import Ledger
 from tenterhook.text_table import MOST, TextTable
@@ -34,6 +38,17 @@ def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool
     if recorder.dropped:
         state += f"; {recorder.dropped} rows or captures exceeded the limit per step and were dropped"
     return [TextTable(f"rig: {state}", head, rows, _never_fired(ledger)), *_value_tables(ledger, recorder)]
+
+
+def rig_text(tables: Iterable[TextTable], imbalances: Iterable[Imbalance]) -> str:
+    """Return the tables as text, after the differences between the ledger and the model."""
+    return "\n\n".join([*map(str, imbalances), *(table.text() for table in tables)])
+
+
+def rig_html(tables: Iterable[TextTable], imbalances: Iterable[Imbalance]) -> str:
+    """Return the tables as HTML, after the differences between the ledger and the model."""
+    differences = [f"<pre>{html.escape(str(one))}</pre>" for one in imbalances]
+    return "".join([*differences, *(table.html() for table in tables)])
 
 
 def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, float]]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tenterhook.resolve.resolution import ResolvedHook
-from tenterhook.resolve.targets import Target
 from tenterhook.rig.points.parameter_grads import ParameterRegistration
 from tenterhook.rig.points.taps import Taps
 from tenterhook.rig.registrations import Registrations
@@ -31,8 +30,6 @@ class Schedule(NamedTuple):
     next_change: int | None = None
     #: active registrations on parameters; the program may replace these parameters
     parameters: tuple[ParameterRegistration, ...] = ()
-    #: tied targets of active hooks; each of them has several names
-    tied: tuple[Target, ...] = ()
 
 
 class Installer:
@@ -56,6 +53,14 @@ class Installer:
     @property
     def _passes(self) -> ForwardPasses:
         return self.environment.clock.passes
+
+    @property
+    def forward_is_running(self) -> bool:
+        """Return True if the root is being called, so that modifiers of its forward pass must not change."""
+        passes = self._passes
+        if passes.under_way and not passes.compiled and not self.environment.model.is_called():
+            passes.under_way = False  # an interrupt has ended the call
+        return passes.under_way
 
     @property
     def has_pending_changes(self) -> bool:
@@ -90,7 +95,7 @@ class Installer:
         """Stop a hook, and remove it as soon as no live graph can use it to recompute its forward pass."""
         hook.apply(HookEvent.RETIRE)
         self._forget(hook)
-        if hook.modifies_forward and self._passes.under_way:
+        if hook.modifies_forward and self.forward_is_running:
             self.retired.append(hook)  # the running forward pass keeps the hooks that it started with
             return
         hook.apply(HookEvent.STOP)
@@ -125,7 +130,7 @@ class Installer:
             unchanged = due == hook.active and (hook in kept) == (hook in self._kept)
             if unchanged and hook not in outdated:
                 continue
-            if hook.modifies_forward and hook.active != due and self._passes.under_way:
+            if hook.modifies_forward and hook.active != due and self.forward_is_running:
                 outdated.add(hook)  # the running forward pass keeps the hooks that it started with
                 continue
             hook.apply(HookEvent.DUE if due else HookEvent.NOT_DUE)
@@ -135,7 +140,7 @@ class Installer:
             self.registrations.refresh(hook, kept)
             if hook.hook.point.side == "step":
                 for site in hook.sites:
-                    site.installed = hook.active and site.dormant is None
+                    site.installed = hook.active and not site.blocked
         self.update_schedule()
 
     def update_schedule(self) -> None:
@@ -152,7 +157,6 @@ class Installer:
             parameters=tuple(
                 one for one in self.registrations if isinstance(one, ParameterRegistration) and one.serving.active
             ),
-            tied=tuple(site.target for hook in active for site in hook.sites if site.target.twins),
         )
 
     def leave(self, taps: Taps) -> None:
@@ -169,7 +173,7 @@ class Installer:
         passes = self._passes
         passes.forget()
         kept = passes.replayable()
-        lingering = self.registrations.remove_all(kept)
+        lingering = self.registrations.remove_all(kept, self.environment.model.root())
         taps.set_hooks([hook for hook in everything if hook in kept])
         for forward in passes.recomputing():
             weakref.finalize(forward, _let_go, passes, lingering, taps)

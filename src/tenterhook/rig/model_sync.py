@@ -1,14 +1,16 @@
-"""Find parameters and modules that were replaced, untied, frozen or unfrozen since the last forward pass."""
+"""Follow changes of the model: parts that were added, replaced, removed, tied, untied, frozen or unfrozen."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 from torch import nn
 
 from tenterhook.errors import ResolveError
-from tenterhook.resolve.dormancy import ELSEWHERE, FROZEN, GONE, LASTING, why_dormant
-from tenterhook.resolve.model_view import ModelView, optimizer_of
+from tenterhook.resolve.dormancy import ELSEWHERE, GONE, PASSING, why_dormant
+from tenterhook.resolve.fingerprint import Change, Fingerprint
+from tenterhook.resolve.model_view import ModelView, held_by
 from tenterhook.resolve.resolution import find_targets
 from tenterhook.resolve.targets import Target
 from tenterhook.rig.installer import Installer
@@ -20,12 +22,33 @@ ABANDONED = "the gradients were cleared without a step"
 
 
 class ModelSync:
-    """An object that detects changes to the model and updates the registrations."""
+    """An object that detects changes to the model where signals occur, and updates the registrations."""
 
-    def __init__(self, installer: Installer) -> None:
+    def __init__(
+        self,
+        installer: Installer,
+        *,
+        fsdp: bool,
+        on_resolved: Callable[[], None],
+        on_missed: Callable[[list[Site]], None],
+    ) -> None:
         self._installer = installer
+        #: called with sites whose parameters got gradients before the change was noticed
+        self._on_missed = on_missed
+        #: called after all targets were looked up again
+        self._on_resolved = on_resolved
+        #: True if FSDP2 replaces the parameters for each forward pass
+        self._fsdp = fsdp
         #: number of times that all targets were looked up again
         self.resolved = 0
+        #: the step in which the root last began a forward pass
+        self._root_called = -1
+        #: False if the last forward pass was not a call of the root
+        self.root_is_called = False
+        #: True while calls of modules below the root are noticed, so that no pass can be missed
+        self.watches_calls = False
+        self._fingerprint: Fingerprint | None = self._take()
+        installer.environment.gradients.on_cleared = self._drop_abandoned
         #: freed optimizers for which a warning has already been issued
         self._freed: set[str] = set()
 
@@ -33,23 +56,47 @@ class ModelSync:
     def _model(self) -> TrainedModel:
         return self._installer.environment.model
 
+    def _take(self) -> Fingerprint | None:
+        model = self._model.root()
+        return Fingerprint(model, tensors=not self._fsdp) if model is not None else None
+
+    # -- where signals occur -----------------------------------------------------------------------------------------
+
     def begin_forward(self) -> None:
-        """Update the registrations after changes to the model, and begin the next forward pass."""
+        """Follow changes of the model, and begin the next forward pass of the root."""
         installer, environment = self._installer, self._installer.environment
         environment.gradients.begin_forward()
         self._report_freed_optimizers()
-        if installer.schedule.active:
-            self._drop_abandoned()
-            tied = installer.schedule.tied
-            if not installer.registrations.targets.intact() or not all(target.tied for target in tied):
-                self.resolve_again()
-            for registration in installer.schedule.parameters:
-                self._follow(registration)
-        self._wake_sites()
+        self._root_called = environment.clock.step
+        self.root_is_called = True
+        self.follow()
         installer.settle_retired()
         environment.clock.passes.begin(
             environment.clock.step, installer.schedule.modifiers, training=environment.model.is_training()
         )
+
+    def begin_step(self, *, optimizer_changed: bool) -> None:
+        """Follow changes of the model before an optimizer's step."""
+        self.root_is_called = self._root_called == self._installer.environment.clock.step
+        self.follow()
+        if optimizer_changed:
+            self._update_dormant_sites()
+
+    def follow(self) -> None:
+        """Update the registrations if the model has changed since the last call."""
+        if self._fingerprint is None:
+            return
+        change = self._fingerprint.compare()
+        if change is Change.STRUCTURE:
+            self.resolve_again()
+        elif change is Change.TRAINED:
+            self._update_dormant_sites()
+        for registration in self._installer.schedule.parameters:
+            self._follow(registration)
+        if change is Change.STRUCTURE:
+            self._installer.registrations.remove_stale()
+
+    # -- what has changed --------------------------------------------------------------------------------------------
 
     def _report_freed_optimizers(self) -> None:
         for name in self._model.freed_optimizers():
@@ -64,43 +111,33 @@ class ModelSync:
 
     def _drop_abandoned(self) -> None:
         """Drop statistics for gradients that were cleared without a step, for example because GradScaler skipped it."""
-        gradients = self._installer.environment.gradients
-        started = [
-            (hook, hook.partials)
-            for hook in self._installer.schedule.active
-            if hook.partials and hook.hook.point.side == "backward" and 1 in hook.partials.fired
-        ]
-        if not started or not gradients.accumulated or self._model.has_gradients():
-            return
-        gradients.accumulated = False
-        for hook, partials in started:
-            for site in hook.sites:
-                if partials.fired[site.slot]:
-                    site.skip(ABANDONED)
-            partials.clear()
+        for hook in self._installer.schedule.active:
+            partials = hook.partials
+            if partials is not None and hook.hook.point.side == "backward" and 1 in partials.fired:
+                for site in hook.sites:
+                    if partials.fired[site.slot]:
+                        site.skip(ABANDONED)
+                partials.clear()
 
     def _follow(self, registration: ParameterRegistration) -> None:
-        """Update a registration if its parameter was replaced, swapped, frozen or parametrized."""
+        """Update a registration if its parameter was replaced or swapped."""
         parameter = registration.target.parameter()
-        if parameter is None:
-            self.resolve_again()
-        elif not isinstance(parameter, nn.Parameter) or not parameter.is_leaf:
-            pass  # functional_call replaces the parameters with other tensors for one forward pass
-        elif parameter.requires_grad:
+        # functional_call replaces the parameters with other tensors for one forward pass.
+        if isinstance(parameter, nn.Parameter) and parameter.is_leaf:
             registration.rebind(parameter)
-        else:
-            for site in registration.sites:
-                site.sleep(FROZEN)
-            registration.refresh()
 
     def resolve_again(self) -> None:
-        """Find every target again by its name, because parts of the model were replaced, untied or parametrized."""
+        """Find every target again by its name, because the structure of the model has changed."""
         model, installer = self._model.root(), self._installer
         if model is None:
             return
         self.resolved += 1
+        before = installer.registrations.known
         view = ModelView(model, self._model.optimizers())
-        installer.registrations.targets = view.targets
+        self._fsdp = view.fsdp2
+        self._fingerprint = self._take()
+        installer.registrations.set_targets(view.targets)
+        missed: list[Site] = []
         for hook in installer.hooks.values():
             if hook.on_taps:
                 continue
@@ -108,22 +145,28 @@ class ModelSync:
                 targets = {t.name: t for t in find_targets(hook.hook, view, strict=False)}
             except ResolveError:
                 targets = {}
-            for site in hook.sites:
-                self._move(site, targets.pop(site.name, None))
+            changed = [site for site in hook.sites if self._move(site, targets.pop(site.name, None))]
             for target in targets.values():
-                installer.registrations.add_site(hook.add_site(target))
-            for site in hook.sites:
-                why = why_dormant(hook.hook, site.target, view.optimizer_of) if site.dormant is None else None
-                if why:
-                    site.sleep(why)
+                site = hook.add_site(target)
+                installer.registrations.add_site(site)
+                changed.append(site)
+            if hook.has_registrations and hook.active and not self.watches_calls:
+                missed += [site for site in changed if _object_of(site) not in before and _has_gradient(site)]
             installer.environment.outdated.add(hook)
+        self._update_dormant_sites()
+        installer.registrations.leave_renamed()
+        installer.registrations.sort({hook: i for i, hook in enumerate(installer.hooks.values())})
         installer.apply_schedule()
+        self._on_resolved()
+        if missed:
+            self._on_missed(missed)
 
-    def _move(self, site: Site, target: Target | None) -> None:
+    def _move(self, site: Site, target: Target | None) -> bool:
+        """Bind a site to the target that now has its name. Return True if that is another module or parameter."""
         if target is None:
             if site.dormant != ELSEWHERE:
                 site.sleep(GONE)
-            return
+            return False
         if site.dormant == GONE:
             site.wake()
         moved = target.owner() is not site.target.owner() or target.key != site.target.key
@@ -131,27 +174,33 @@ class ModelSync:
         self._installer.registrations.move(site, target, moved=moved)
         if moved:
             site.rebound += 1
+        return moved
 
-    def _wake_sites(self) -> None:
-        """Enable the dormant sites whose parameters were unfrozen or added to an optimizer."""
-        installer = self._installer
-        held: dict[int, str] | None = None
-        woken = False
-        for hook in installer.hooks.values():
-            for site in hook.sites if hook.asleep else ():
-                if site.dormant is None or site.dormant in LASTING or site.muted_itself:
+    def _update_dormant_sites(self) -> None:
+        """Update which sites are dormant because their parameters are frozen or not in an optimizer."""
+        held = held_by(self._model.optimizers())
+        for hook in self._installer.hooks.values():
+            for site in hook.sites:
+                if site.blocked:
                     continue
-                parameter = site.target.parameter()
-                if parameter is None or not parameter.requires_grad:
-                    continue
-                held = held if held is not None else optimizer_of(self._model.optimizers())
                 why = why_dormant(hook.hook, site.target, held)
-                if why is not None:
-                    site.dormant = why
+                if why == site.dormant or (why is not None and why not in PASSING and site.dormant is not None):
                     continue
-                woken = True
-                site.wake()
-                site.installed = hook.active
-                installer.registrations.refresh_site(site, installer.environment.clock.passes.replayable())
-        if woken:
-            installer.update_schedule()
+                if why is None:
+                    site.wake()
+                    site.installed = hook.active
+                else:
+                    site.sleep(why)
+
+
+def _object_of(site: Site) -> int:
+    """Return the identity of a site's module or parameter."""
+    return id(site.target.parameter() if site.target.kind == "parameter" else site.target.owner())
+
+
+def _has_gradient(site: Site) -> bool:
+    """Return True if a parameter of the target has a gradient, so that a pass has run."""
+    owner, parameter = site.target.owner(), site.target.parameter()
+    if site.target.kind == "parameter":
+        return parameter is not None and parameter.grad is not None
+    return isinstance(owner, nn.Module) and any(one.grad is not None for one in owner.parameters())

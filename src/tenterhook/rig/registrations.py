@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 
+from torch import nn
+
+from tenterhook import torch_internals as private
+from tenterhook.resolve.dormancy import GONE
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.targets import ModelTargets, Target
 from tenterhook.rig.compiled.graph_cache import Graphs
 from tenterhook.rig.compiled.graph_tracker import GraphTracker
+from tenterhook.rig.points.module_registration import SLOTS, remove_copies
 from tenterhook.rig.points.registry import make_registration
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.registration import Registration
@@ -18,8 +24,7 @@ class Registrations:
     """The registrations of one rig, stored by place (target and point) and by hook."""
 
     def __init__(self, view: ModelView, clock: StepClock, rig: int) -> None:
-        #: the model's targets as they were last resolved
-        self.targets: ModelTargets = view.targets
+        self.set_targets(view.targets)
         self.graphs = GraphTracker()
         self._clock = clock
         #: the rig's number in this process; rigs fire in the order in which they were attached
@@ -29,6 +34,12 @@ class Registrations:
         self._by_place: dict[tuple[str, str, str], Registration] = {}
         #: the registrations of each hook, in the order of its sites
         self._by_hook: dict[AttachedHook, list[Registration]] = {}
+
+    def set_targets(self, targets: ModelTargets) -> None:
+        """Store the model's targets as they were last resolved, and the identities of its modules and parameters."""
+        self.targets = targets
+        owners = (id(target.owner()) for target in targets.modules.values())
+        self.known = {*owners, *(id(target.parameter()) for target in targets.parameters.values())}
 
     def __iter__(self) -> Iterator[Registration]:
         return iter(self._by_place.values())
@@ -98,15 +109,38 @@ class Registrations:
         for one in self:
             one.sites.sort(key=lambda site: order.get(site.attached, -1))
 
-    def remove_all(self, kept: frozenset[Hashable]) -> list[Registration]:
-        """Remove all registrations except those that a live graph may use to recompute, and return the exceptions."""
+    def remove_all(self, kept: frozenset[Hashable], model: nn.Module | None) -> list[Registration]:
+        """Remove all registrations, except those that a live graph may use to recompute, and return the exceptions."""
         lingering = [one for one in self if any(s.attached in kept for s in one.sites)]
         for one in self:
             if one in lingering:
                 one.refresh(kept)
             else:
                 one.remove()
+        kept_keys = {one.handle.id for one in lingering if one.handle is not None}
+        for module in model.modules() if model is not None else ():
+            for slot in SLOTS:
+                remove_copies(module, slot, lambda key, place: place[1] == self.rig and key not in kept_keys)
         return lingering
+
+    def leave_renamed(self) -> None:
+        """Remove the registrations of names that no longer exist from modules that now have other names."""
+        here = {id(target.owner()) for target in self.targets.modules.values()}
+        for one in self:
+            gone = one.target.kind == "module" and all(site.dormant == GONE for site in one.sites)
+            if gone and id(one.target.owner()) in here:
+                one.remove()
+
+    def remove_stale(self) -> None:
+        """Remove functions from parameters that a registration has left, but that the model has under another name."""
+        live = {one.handle.id for one in self if one.handle is not None}
+        parameters = [target.parameter() for target in self.targets.parameters.values()]
+        for parameter in parameters:
+            for slot in private.HOOK_SLOTS:
+                hooks = (private.tensor_hooks(parameter, slot) if parameter is not None else None) or OrderedDict()
+                for key in [k for k, fn in hooks.items() if getattr(fn, "place", (0, -1))[1] == self.rig]:
+                    if key not in live:
+                        del hooks[key]
 
     def clear(self) -> None:
         self._by_place.clear()

@@ -16,19 +16,20 @@ from torch import Tensor, nn
 from tenterhook import ranks
 from tenterhook import torch_internals as private
 from tenterhook.actions import BUILTIN, Registry
+from tenterhook.audit import Auditor, Imbalance, Imbalances
 from tenterhook.errors import AttachedError, RefusedError, UnknownHookError
 from tenterhook.plan import Action, Hook, Plan
 from tenterhook.record import LEDGER, PLAN, FlightReport, Recorder, Row, Sinks, as_sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
-from tenterhook.resolve.model_view import ModelView
+from tenterhook.resolve.model_view import ModelView, sharing
 from tenterhook.resolve.resolution import Resolution, resolve
-from tenterhook.rig.display import last_values, last_vectors, rig_tables
+from tenterhook.rig.audited_ledger import AuditedLedger
+from tenterhook.rig.display import last_values, last_vectors, rig_html, rig_tables, rig_text
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.ledger import Ledger
-from tenterhook.rig.model_sync import ModelSync
-from tenterhook.rig.points.taps import Taps
+from tenterhook.rig.model_calls import ModelCalls
 from tenterhook.rig.registrations import Registrations
-from tenterhook.rig.root_hooks import RootEvents, RootHooks, roots_on
+from tenterhook.rig.root_hooks import RootEvents, roots_on
 from tenterhook.rig.run_files import ledger_json, model_snapshot, plan_json
 from tenterhook.rig.runtime.attached_hook import AttachedHook
 from tenterhook.rig.runtime.environment import Environment
@@ -116,8 +117,6 @@ class Rig:
         tensors: Mapping[str, Tensor] | None,
     ) -> None:
         self.plan = plan
-        #: True until the rig is detached
-        self.attached = True
         self._status = RigStatus.ATTACHED
         self._actions = actions
         self._tensors = dict(tensors or {})
@@ -126,37 +125,45 @@ class Rig:
         shared = ranks.world_size() > 1 and bool(optimizers)
         environment = Environment.for_model(model, optimizers, recorder=self._recorder, shared=shared)
         self._installer = Installer(environment, Registrations(view, environment.clock, next(_numbers)))
-        self._sync = ModelSync(self._installer)
         self._finalizer = StepFinalizer(plan, self._installer, self._recorder, self._apply_schedule)
         #: the name of the optimizer whose steps are counted
         self._clock_name = clock
         self._steps: list[OptimizerStep] = []
         #: the report of the last `restore` or `load_state_dict` call
         self.loaded: LoadReport | None = None
+        found = Imbalances()
         events = RootEvents(
             self._begin_forward, self._end_forward, self._finalizer.backward_began, self._finalizer.no_optimizer_steps
         )
-        graphs = self._installer.registrations.graphs
-        self._root = RootHooks(self, model, environment.clock.passes, graphs, events)
-        self._taps = Taps(model, environment.clock)
+        self._calls = ModelCalls(self, model, self._installer, events, found, fsdp=view.fsdp2)
+        self._finalizer.after_step = self._after_step
+        clocks = sharing(optimizers, clock)
+        ledger = AuditedLedger(self._installer, self._calls.taps)
+        self._auditor = Auditor(model, ledger, environment.model.optimizers, clocks, found)
         with ExitStack() as undo:
             undo.callback(self.detach)
             # Register on the clock optimizer last, so that the step ends after every other optimizer's hooks have run.
             for name, one in sorted(optimizers.items(), key=lambda item: item[0] == clock):
-                end = self._finalizer.optimizer_stepped if name == clock else None
-                resolve_again = self._sync.resolve_again
-                self._steps.append(OptimizerStep(name, one, self._installer, resolve_again=resolve_again, end=end))
+                end = self._finalizer.optimizer_stepped if name in clocks else None
+                self._steps.append(OptimizerStep(one, self._installer, self._calls.sync, end=end))
             with gc_paused():
                 for resolved in resolution:
                     self._installer.add(resolved)
-                graphs.watch(self._installer.registrations)
+                self._installer.registrations.graphs.watch(self._installer.registrations)
                 self._apply_schedule()
+            self._auditor.begin()
+            self._calls.listen()
             undo.pop_all()
         self._recorder.write_sidecar(PLAN, partial(plan_json, plan))
         for flight in self._recorder.flights:
             flight.begin(partial(model_snapshot, weakref.ref(self._installer)))
 
     # -- results -----------------------------------------------------------------------------------------------------
+
+    @property
+    def attached(self) -> bool:
+        """Return True until the rig is detached."""
+        return self._status is not RigStatus.DETACHED
 
     @property
     def step_count(self) -> int:
@@ -299,6 +306,15 @@ class Rig:
         """
         return [report for flight in self._recorder.flights for report in flight.reports]
 
+    @property
+    def imbalances(self) -> list[Imbalance]:
+        """Return the differences between the ledger and the model that the auditor has found.
+
+        Returns:
+            One `Imbalance` for each hook and cause. The list is empty if every hook acted wherever it was due.
+        """
+        return self._auditor.findings() if self.attached else list(self._auditor.found)
+
     def __repr__(self) -> str:
         state = f"{self.step_count} steps" if self.attached else "detached"
         sites = sum(map(len, self.ledger.values()))
@@ -306,11 +322,11 @@ class Rig:
 
     def __str__(self) -> str:
         tables = rig_tables(self.ledger, self._recorder, steps=self.step_count, attached=self.attached)
-        return "\n\n".join(table.text() for table in tables)
+        return rig_text(tables, self.imbalances)
 
     def _repr_html_(self) -> str:
         tables = rig_tables(self.ledger, self._recorder, steps=self.step_count, attached=self.attached)
-        return "".join(table.html() for table in tables)
+        return rig_html(tables, self.imbalances)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -362,6 +378,28 @@ class Rig:
         """
         self._attached_hook(id)
         self.revise(Plan(hook for hook in self.plan if hook.id != id))
+
+    def follow(self) -> None:
+        """Look at the model now, and act on the parts that were added, replaced, removed, frozen or unfrozen.
+
+        You need this only if the program changes the model and then trains it without calling it, for example with
+        `model.loss(x)`. Otherwise, the next call of the model does it.
+
+        Raises:
+            AttachedError: The rig is detached.
+
+        Example:
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+            >>> rig = th.watch(model)
+            >>> _ = model.append(torch.nn.Linear(2, 1))
+            >>> rig.follow()
+            >>> list(rig.ledger["grads"])
+            ['0.weight', '0.bias', '1.weight', '1.bias']
+        """
+        self._attached_model()
+        self._calls.sync.follow()
 
     def mute(self, id: str) -> None:
         """Disable a hook until `unmute` is called. The hook keeps its state and its counts.
@@ -454,6 +492,8 @@ class Rig:
         self._installer.replace_all({h.id: kept.get(h.id) or found[h.id] for h in plan})
         for id in before.keys() - self._installer.hooks.keys():
             self._recorder.forget(id)
+        for id in before.keys() - kept.keys():
+            self._auditor.forget(id)
         self.plan = plan
         self._finalizer.set_plan(plan)
         self._recorder.write_sidecar(PLAN, partial(plan_json, plan))
@@ -476,16 +516,17 @@ class Rig:
         """
         if not self.attached:
             return
-        if self._clock.passes.under_way and self._installer.schedule.modifiers:
+        if self._installer.forward_is_running and self._installer.schedule.modifiers:
             self._status = RigStatus.LEAVING
             return
-        self._status, self.attached = RigStatus.DETACHED, False
-        self._root.silent = True
+        self._auditor.close()
+        self._status = RigStatus.DETACHED
+        self._calls.close()
         self._finalizer.close()
         self._recorder.write_sidecar(LEDGER, partial(ledger_json, self.ledger))
         self._recorder.close()
-        self._installer.leave(self._taps)
-        self._root.watch_end(False)
+        self._installer.leave(self._calls.taps)
+        self._calls.root.watch_end(False)
         if any(step.running for step in self._steps):
             # PyTorch is iterating over the optimizer's hooks. Disable them now. The next forward pass removes them.
             for step in self._steps:
@@ -517,7 +558,8 @@ class Rig:
     def _leave(self) -> None:
         for step in self._steps:
             step.remove()
-        self._root.remove()
+        self._auditor.remove()
+        self._calls.root.remove()
 
     def __enter__(self) -> Rig:
         return self
@@ -666,31 +708,31 @@ class Rig:
         hooks = list(installer.hooks.values())
         for step in self._steps:
             step.set_hooks(hooks)
-        self._taps.set_hooks([*hooks, *installer.retired])
-        taps = any(hook.on_taps for hook in hooks)
-        modifies = bool(installer.schedule.modifiers)
-        self._root.watch_end(not self._steps or taps or modifies or installer.has_pending_changes)
+        self._calls.set_hooks(hooks)
         installer.registrations.graphs.update()
+
+    def _after_step(self) -> None:
+        if self.attached:
+            self._calls.end_step()
+        if not self._steps:
+            self._auditor.end_step()
 
     def _begin_forward(self) -> bool:
         """Update the registrations before a forward pass. Return True if parts of the model were replaced."""
         if not self.attached:
             self._leave()
             return False
-        installer, passes = self._installer, self._clock.passes
+        installer = self._installer
         graphs = installer.registrations.graphs
         if not graphs.is_watching:
             graphs.watch(installer.registrations)
         if (installer.off or private.infers_shapes()) != installer.paused:
             installer.paused = not installer.paused
             self._apply_schedule()
-        passes.under_way, passes.replayed = False, None
+        self._clock.passes.under_way, self._clock.passes.replayed = False, None
         if installer.has_pending_changes:
             self._apply_schedule()
-        resolved = self._sync.resolved
-        self._sync.begin_forward()
-        passes.under_way = self._root.end_handle is not None
-        return self._sync.resolved != resolved
+        return self._calls.begin_forward()
 
     def _end_forward(self) -> None:
         if self._status is RigStatus.LEAVING:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
+from tenterhook.errors import RefusedError
 from tenterhook.rig.compiled.graph_ops import EntryCallback, operations
 from tenterhook.rig.compiled.graph_tracker import GraphTracker
 from tenterhook.rig.runtime.forward_pass import ForwardPasses
@@ -59,13 +61,19 @@ class RootHooks:
         self._end_callback = RootEndCallback(self)
         self._begin = model.register_forward_pre_hook(RootDispatch(self), prepend=True)
         self._end: RemovableHandle | None = None
+        #: the thread that last called the root
+        self._thread = threading.get_ident()
+        #: number of calls of the root inside its call
+        self._depth = 0
+        #: id of the error that the program was handling when the call began
+        self._handled = id(None)
         _roots.add(self)
         #: True if compiled code calls the root and the end hook is in the graph
         self._end_is_pinned = False
 
     def expect(self) -> None:
         """Keep the end hook registered from now on, because compiled code calls the root."""
-        self._end_is_pinned = True
+        self._end_is_pinned = self.passes.compiled = True
 
     def watch_end(self, wanted: bool) -> None:
         """Start or stop watching the end of the root's forward pass.
@@ -104,7 +112,22 @@ class RootHooks:
         if is_dynamo_compiling():
             operations.enter(self._begin_callback.token)
         elif private.graph_task_id() == -1:
+            if threading.get_ident() != self._thread:
+                self._change_thread()
+            if self.passes.under_way and private.calls_of(module) > 1:
+                self._depth += 1  # the root calls itself
+                return
+            self._depth, self._handled = 0, id(sys.exc_info()[1])
             self.events.begin_forward()
+
+    def _change_thread(self) -> None:
+        """Continue in this thread, unless the previous one still runs the model."""
+        if private.runs_a_pass(self._thread, self._model()):
+            raise RefusedError(
+                "two threads run the model at the same time, so the rig cannot tell their passes apart",
+                remedy="run the model in one thread at a time, or give each thread a copy of the model and its own rig",
+            )
+        self._thread = threading.get_ident()
 
     def _begin_in_graph(self) -> None:
         """Begin a forward pass in compiled code that PyTorch selected before the rig could check the model."""
@@ -125,8 +148,11 @@ class RootHooks:
             return
         if private.graph_task_id() != -1 or self.silent:
             return
+        if self._depth:
+            self._depth -= 1
+            return
         self.passes.under_way = False
-        if sys.exc_info()[0] is None:
+        if id(sys.exc_info()[1]) == self._handled:
             self._hook_output(output)  # a forward pass that raised an error has no output
         self.events.end_forward()
 
@@ -135,6 +161,10 @@ class RootHooks:
         tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
         if not tensors:
             self.events.no_backward()
+        self.watch_backward(tensors)
+
+    def watch_backward(self, tensors: Sequence[Tensor]) -> None:
+        """Register a tensor hook on each tensor to report when a backward pass through its graph begins."""
         begin_backward = BackwardStart(self)
         for tensor in tensors:
             base = private.view_base(tensor)  # an in-place change drops a view's hooks, but not its base's hooks

@@ -13,6 +13,7 @@ from tenterhook.torch_internals.autograd import ENGINE_ENTRY as ENGINE_ENTRY
 from tenterhook.torch_internals.autograd import accumulated_into as accumulated_into
 from tenterhook.torch_internals.autograd import at_end_of_backward as at_end_of_backward
 from tenterhook.torch_internals.autograd import checkpointed as checkpointed
+from tenterhook.torch_internals.autograd import checkpoints_around as checkpoints_around
 from tenterhook.torch_internals.autograd import graph_task_id as graph_task_id
 from tenterhook.torch_internals.autograd import implementation as implementation
 from tenterhook.torch_internals.autograd import is_functorch as is_functorch
@@ -30,6 +31,7 @@ from tenterhook.torch_internals.autograd import view_base as view_base
 from tenterhook.torch_internals.capabilities import Capability as Capability
 from tenterhook.torch_internals.capabilities import require as require
 from tenterhook.torch_internals.capabilities import warn_of as warn_of
+from tenterhook.torch_internals.distributed import creates_optimizer_state as creates_optimizer_state
 from tenterhook.torch_internals.distributed import default_store as default_store
 from tenterhook.torch_internals.distributed import infers_shapes as infers_shapes
 from tenterhook.torch_internals.distributed import reduces_in_other_dtype as reduces_in_other_dtype
@@ -48,6 +50,7 @@ from tenterhook.torch_internals.hook_dicts import OUTPUT_ENTRY as OUTPUT_ENTRY
 from tenterhook.torch_internals.hook_dicts import count_hooks as count_hooks
 from tenterhook.torch_internals.hook_dicts import drop_empty_tensor_hooks as drop_empty_tensor_hooks
 from tenterhook.torch_internals.hook_dicts import forget_hook as forget_hook
+from tenterhook.torch_internals.hook_dicts import has_step_hooks as has_step_hooks
 from tenterhook.torch_internals.hook_dicts import hooks_in as hooks_in
 from tenterhook.torch_internals.hook_dicts import insert_hook as insert_hook
 from tenterhook.torch_internals.hook_dicts import is_before_others as is_before_others
@@ -61,8 +64,13 @@ from tenterhook.torch_internals.hook_dicts import tensor_hooks as tensor_hooks
 from tenterhook.torch_internals.model import CLIP_ENTRY as CLIP_ENTRY
 from tenterhook.torch_internals.model import FUNCTIONAL_ENTRY as FUNCTIONAL_ENTRY
 from tenterhook.torch_internals.model import TRANSPARENT as TRANSPARENT
+from tenterhook.torch_internals.model import calls_of as calls_of
 from tenterhook.torch_internals.model import child_modules as child_modules
+from tenterhook.torch_internals.model import children_of as children_of
 from tenterhook.torch_internals.model import clear_scale as clear_scale
 from tenterhook.torch_internals.model import found_inf as found_inf
+from tenterhook.torch_internals.model import is_scripted as is_scripted
 from tenterhook.torch_internals.model import own_parameters as own_parameters
+from tenterhook.torch_internals.model import parameters_of as parameters_of
 from tenterhook.torch_internals.model import pending_scale as pending_scale
+from tenterhook.torch_internals.model import runs_a_pass as runs_a_pass

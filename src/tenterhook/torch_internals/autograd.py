@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, GeneratorType
 from typing import Any
 
 import torch
@@ -82,6 +82,28 @@ def checkpointed(made: Tensor) -> tuple[int, str] | None:
     if hooks is None or not hooks[0].__qualname__.startswith("_checkpoint_hook.") or made.grad_fn is None:
         return None
     return node_number(made.grad_fn), made.grad_fn.name()
+
+
+def checkpoints_around() -> list[object]:
+    """Return an object for each activation checkpoint around the current call, the innermost one first.
+
+    In the recomputation of a checkpoint, its object is the same as in its call. Tested with torch 2.13.
+    """
+    found: list[object] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            name, values = frame.f_code.co_name, frame.f_locals
+            if name in ("forward", "backward") and "ctx" in values:  # a reentrant checkpoint
+                found.append(values["ctx"])
+            elif name == "unpack_hook" and "frame" in values:  # the recomputation of a non-reentrant checkpoint
+                found.append(values["frame"])
+            elif name == "checkpoint" and isinstance(values.get("gen"), GeneratorType):
+                inner = values["gen"].gi_frame
+                if inner is not None and "new_frame" in inner.f_locals:
+                    found.append(inner.f_locals["new_frame"])
+        frame = frame.f_back
+    return found
 
 
 _address: Callable[[Tensor], int] | None = find("torch._C.TensorBase._cdata.__get__")
@@ -177,7 +199,9 @@ def versions(tensors: list[Tensor]) -> list[int]:
     return [read_version(tensor) for tensor in tensors]
 
 
-_set_version_counter: Callable[..., None] = find("torch._C._autograd._unsafe_set_version_counter", Capability.DOCTOR)
+_set_version_counter: Callable[..., None] = find(
+    "torch._C._autograd._unsafe_set_version_counter", Capability.DOCTOR, Capability.COMPILED
+)
 
 
 def set_versions(tensors: list[Tensor], versions: list[int]) -> None:

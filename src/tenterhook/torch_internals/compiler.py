@@ -117,6 +117,15 @@ def _compiler() -> Any:
     return found if hasattr(found, "convert_frame") else None
 
 
+def in_compiled_autograd() -> bool:
+    """Return True in a backward pass that compiled autograd runs.
+
+    Such a pass drops the functions that were given to `at_end_of_backward`. Tested with torch 2.13.
+    """
+    compiled = vars(_compiler() or torch).get("compiled_autograd")
+    return bool(vars(compiled).get("in_compiled_autograd_region")) if compiled is not None else False
+
+
 def compiled_codes() -> list[CodeType]:
     """Return the code objects of the functions that torch.compile has processed so far. Tested with torch 2.13."""
     compiler = _compiler()

@@ -149,6 +149,14 @@ OPTIMIZER_SLOTS = {
 }
 
 
+def has_step_hooks(optimizer: object) -> bool:
+    """Return True if an optimizer can have hooks. A wrapper that does not call `Optimizer.__init__` cannot.
+
+    Tested with torch 2.13.
+    """
+    return isinstance(optimizer, Optimizer) and hasattr(optimizer, "_optimizer_step_pre_hooks")
+
+
 @needed_for(Capability.INVENTORY)
 def optimizer_hooks(optimizer: Optimizer, slot: str) -> dict[int, Any]:
     """Return one of the hook dicts of an optimizer. Tested with torch 2.13."""

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from tenterhook.actions import DEFAULT, Registry
@@ -93,6 +94,12 @@ def check_module(model: object) -> None:
         raise ResolveError(
             f"the model must be a module, but its type is {type(model).__name__}",
             remedy="pass the model first: th.attach(model, plan, optimizer=...)",
+        )
+    lazy = next((name for name, parameter in model.named_parameters() if is_lazy(parameter)), None)
+    if lazy is not None:
+        raise ResolveError(
+            f"the parameter {lazy!r} has no shape yet, because a lazy module creates it in the first forward pass",
+            remedy="call the model once, create the optimizer, then attach",
         )
 
 

@@ -119,8 +119,8 @@ def _ours(model: nn.Module) -> Iterator[tuple[int, tuple[str, ...]]]:
     Handle ids are unique within a process.
     """
     for rig in rigs_on(model):
-        if rig._root.end_handle is not None:
-            yield rig._root.end_handle.id, ("the rig's root",)
+        for handle in rig._calls.handles:
+            yield handle.id, ("the rig's root",)
         for registration in rig._installer.registrations:
             if registration.handle is not None:
                 yield registration.handle.id, tuple(s.hook for s in registration.sites if s.installed)

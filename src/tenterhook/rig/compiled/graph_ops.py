@@ -126,6 +126,10 @@ def _found(ticket: Tensor) -> tuple[GraphCallback, int]:
     number, call = ticket.tolist()
     callback = _callbacks.get(number, _GONE)
     callback.used = True
+    if private.graph_task_id() == -1:
+        # The graph of a checkpoint saves the token. PyTorch would refuse to use it after the next forward pass, because
+        # its version would be another one.
+        private.set_versions([callback.token], [0])
     return callback, call
 
 

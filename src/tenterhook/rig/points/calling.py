@@ -103,7 +103,7 @@ def _acting(site: Site) -> Fire:
 
     @dynamo.breaks_graph
     def fire(x: Tensor | None) -> Tensor | None:
-        if x is None or not attached.active or site.dormant is not None:
+        if x is None or not attached.active or site.blocked:
             return None
         if not always and not attached.in_phase():
             site.skip(out_of_phase(attached))
@@ -158,6 +158,7 @@ def _measuring(site: Site) -> Fire:
     resolved, watch = attached.resolved, attached.gradient_watch
     measure, partials, slot = attached.definition.measure, attached.partials, site.slot
     needs_value, merges = attached.definition.needs_value, resolved.merges
+    accumulated = site.point == "grad_accumulated"
     assert measure is not None and partials is not None
 
     @dynamo.breaks_graph
@@ -172,10 +173,11 @@ def _measuring(site: Site) -> Fire:
                         site.count(clock)  # another rank measures this tensor
                         return
                     seen = local(seen)
-                value = site.target.parameter() if needs_value else None
+                parameter = site.target.parameter()
+                if watch is not None:
+                    watch.measured(parameter, accumulated=accumulated)
+                value = parameter if needs_value else None
                 partials.add(slot, measure(seen) if value is None else measure(seen, local(value)))
-            if watch is not None:
-                watch.measured()
         except Exception as error:
             attached.fail(site, error)
             return
@@ -191,7 +193,7 @@ def _two_phase(site: Site) -> Fire:
 
     @dynamo.breaks_graph
     def fire(x: Tensor | None) -> Tensor | None:
-        if x is None or not attached.active or site.dormant is not None:
+        if x is None or not attached.active or site.blocked:
             return None
         if not attached.in_phase():
             site.skip(out_of_phase(attached))
@@ -285,7 +287,7 @@ def make_call(site: Site, *, may_return: bool = False) -> Fire:
 
 def _is_observed(site: Site, x: Tensor) -> bool:
     attached = site.attached
-    if not attached.active or site.dormant is not None:
+    if not attached.active or site.blocked:
         return False
     if not attached.in_phase():
         site.skip(out_of_phase(attached))

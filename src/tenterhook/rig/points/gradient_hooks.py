@@ -72,12 +72,12 @@ class GradientHooks:
             for ctx in contexts:
                 ctx._value = None
 
-    def hook(self, tensor: Tensor, fire: Fire) -> None:
+    def hook(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> None:
         """Hook the tensor itself. This is correct only if the call created the tensor and returned nothing else."""
         if private.view_base(tensor) is None:
-            tensor.register_hook(fire)
+            _register(tensor, fire, key)
         else:
-            self._hook_with_base(tensor, tensor, fire)
+            self._hook_with_base(tensor, tensor, fire, key)
 
     def alias(self, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> Tensor:
         """Hook a view of the tensor and return the view. Only uses of the view contribute to the view's gradient.
@@ -86,20 +86,20 @@ class GradientHooks:
         second rig hooks the first rig's view.
         """
         if getattr(tensor, "_tenterhook", None) == key:
-            self._hook_with_base(tensor, tensor, fire)
+            self._hook_with_base(tensor, tensor, fire, key)
             return tensor
         view: Any = tensor.view_as(tensor)
         view._tenterhook = key
-        self._hook_with_base(view, tensor, fire)
+        self._hook_with_base(view, tensor, fire, key)
         alias: Tensor = view
         return alias
 
-    def _hook_with_base(self, hooked: Tensor, tensor: Tensor, fire: Fire) -> None:
+    def _hook_with_base(self, hooked: Tensor, tensor: Tensor, fire: Fire, key: tuple[int, str]) -> None:
         """Hook a tensor and its base, because autograd drops the hooks of a view that is changed in place."""
         base = private.view_base(hooked)
         # A leaf tensor cannot be changed in place through a view. Inside torch.func, version counters cannot be stored.
         if base is None or base.grad_fn is None or private.is_functorch(tensor):
-            hooked.register_hook(fire)
+            _register(hooked, fire, key)
             return
         fired, counter = False, private.version_counter(tensor)
         version = private.read_version(counter)
@@ -114,11 +114,24 @@ class GradientHooks:
         def on_base(grad: Tensor | None) -> None:
             if not fired and private.read_version(counter) != version:
                 for site in self.sites:
-                    if site.attached.active and site.dormant is None:
+                    if site.attached.active and not site.blocked:
                         site.attached.fail(site, _lost(site))
 
-        hooked.register_hook(on_view)
+        _register(hooked, on_view, key)
         base.register_hook(on_base)
+
+
+def _register(tensor: Tensor, fire: Any, key: tuple[int, str]) -> None:
+    """Register a tensor hook. A module that returns the output of a module inside it is called later, so its hook is
+    the first that the gradient reaches.
+    """
+    fire.key = key
+    hooks = private.tensor_hooks(tensor, "_backward_hooks")
+    handle = tensor.register_hook(fire)
+    others = [] if not hooks else [one for one, fn in hooks.items() if getattr(fn, "key", key) != key]
+    if hooks and others:
+        keys = [one for one in hooks if one != handle.id]
+        private.put_in_order(hooks, [*keys[: keys.index(others[0])], handle.id, *keys[keys.index(others[0]) :]])
 
 
 def _lost(site: Site) -> RefusedError:

@@ -25,7 +25,7 @@ from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, Gr
 from tenterhook.rig.points.leaf_dispatcher import is_grad_enabled
 from tenterhook.rig.points.module_registration import ModuleRegistration
 from tenterhook.rig.runtime.attached_hook import Site
-from tenterhook.rig.runtime.registration import Dispatch, Touched
+from tenterhook.rig.runtime.registration import REMOVED, Dispatch, Touched
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
@@ -161,7 +161,9 @@ class Consumers:
         self._calls = threading.local()
 
     @dynamo.breaks_graph
-    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def before(self, module: nn.Module, args: Any, kwargs: Any = REMOVED) -> None:
+        if kwargs is REMOVED:
+            return
         number = self._hooks.begin()
         inputs: dict[int, Given] = {}
         if not is_grad_enabled():
@@ -175,12 +177,12 @@ class Consumers:
         self._under_way.append(Call(number, private.sequence_number(), list(inputs.values())))
 
     @dynamo.breaks_graph
-    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any = REMOVED) -> Any:
         """Find the nodes that use the inputs. PyTorch calls this hook even if the forward pass raised an error."""
         if not self._under_way:
             return None
         call = self._under_way.pop()
-        if output is None or not call.inputs or not is_grad_enabled():
+        if output is None or output is REMOVED or not call.inputs or not is_grad_enabled():
             return None
         edges = {given.edge for given in call.inputs}
 
@@ -247,7 +249,9 @@ def grad_input_dispatch(sites: Sequence[Site], clock: StepClock) -> Callable[...
     hooks = GradientHooks(sites, clock)
 
     @dynamo.breaks_graph
-    def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def dispatch(module: nn.Module, args: Any, kwargs: Any = REMOVED) -> Any:
+        if kwargs is REMOVED:
+            return None
         call, leaf = hooks.begin(), -1
         if not is_grad_enabled():
             return skip_call(sites, NO_GRAD)

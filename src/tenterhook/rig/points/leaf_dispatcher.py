@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_exporting
 
+from tenterhook import ranks
 from tenterhook import torch_internals as private
 from tenterhook.actions import BUILTIN
 from tenterhook.errors import RefusedError
@@ -17,7 +18,7 @@ from tenterhook.rig.points.calling import Fire, chain, make_fire, make_replay
 from tenterhook.rig.runtime.attached_hook import Site
 from tenterhook.rig.runtime.forward_pass import ForwardPass
 from tenterhook.rig.runtime.step_clock import StepClock
-from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
+from tenterhook.rig.runtime.tensor_tree import hidden_in, leaves, map_leaves
 
 graph_task_id = private.graph_task_id
 is_grad_enabled = torch.is_grad_enabled
@@ -144,7 +145,8 @@ class LeafDispatcher:
 
         def visit(x: Tensor) -> Tensor | None:
             try:
-                new: Tensor | None = fire(x)
+                with clock.passes.repeating(forward):
+                    new: Tensor | None = fire(x)
                 return new
             finally:
                 self._calls.end_replay()
@@ -159,14 +161,10 @@ class LeafDispatcher:
         """
         if is_grad_enabled() and private.saved_tensors_hooks(False) is None:
             return
-        passes = self._clock.passes
-        if not self._modifiers <= passes.now.modifiers:  # a submodule was called without the root
-            passes.widen(self._modifiers)
-        forward = passes.now
-        forward.recomputes = True
-        for tensor in leaves(new):
-            if tensor.grad_fn is not None:
-                tensor.register_hook(KeepAlive(forward))
+        in_graph = [tensor for tensor in leaves(new) if tensor.grad_fn is not None]
+        forward = self._clock.passes.modified(self._clock.step, self._modifiers, kept=bool(in_graph))
+        for tensor in in_graph:
+            tensor.register_hook(KeepAlive(forward))
 
     def fire_on_tree(self, tree: Any, fire: Fire, where: str) -> Any:
         """Fire the hooks on every tensor in a tree. Return the replacement for the tree, or None to keep it."""
@@ -175,6 +173,10 @@ class LeafDispatcher:
         if not leaves(tree):
             self.skip(no_tensor(tree, where))
             return None
+        hidden = hidden_in(tree)
+        if hidden is not None:
+            self.skip(not_seen(hidden))
+            self._warn_of_hidden(hidden)
         new = map_leaves(tree, fire)
         if new is tree:
             return None
@@ -190,6 +192,15 @@ class LeafDispatcher:
         for site in self._active:
             site.skip(why)
 
+    def _warn_of_hidden(self, kind: str) -> None:
+        """Warn of tensors that a modifier leaves as they are. For an observer, the ledger says it."""
+        site = next((s for s in self._active if s.attached.modifies_forward), None)
+        if site is not None:
+            ranks.warn_once(
+                f"tenterhook: hook {site.hook!r} at {site.point} on {site.name!r}: {not_seen(kind)}\n"
+                "  remedy: pass the tensors in a tuple, list, dict or dataclass"
+            )
+
     def refuse_gradient(self) -> None:
         """Raise an error, because a modifier needs a gradient that compiled code does not compute."""
         site = next(s for s in self._active if s.attached.modifies_forward)
@@ -200,6 +211,11 @@ class LeafDispatcher:
             point=site.point,
             remedy="make the module's input require grad, or attach the plan to an uncompiled model",
         )
+
+
+def not_seen(kind: str) -> str:
+    """Return why a hook does not act on some tensors of a value."""
+    return f"the tensors in an object of type {kind} are not seen"
 
 
 def no_tensor(tree: Any, where: str) -> str:

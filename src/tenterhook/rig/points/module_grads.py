@@ -14,7 +14,7 @@ from tenterhook.rig.points.graph_entry import GradientCallback
 from tenterhook.rig.points.leaf_dispatcher import is_grad_enabled, no_tensor
 from tenterhook.rig.points.module_registration import TracedRegistration
 from tenterhook.rig.runtime.attached_hook import Site
-from tenterhook.rig.runtime.registration import Dispatch, Touched
+from tenterhook.rig.runtime.registration import REMOVED, Dispatch, Touched
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
@@ -26,8 +26,8 @@ def grad_output_dispatch(sites: Sequence[Site], clock: StepClock, callback: Grad
     callback.set_hooks(hooks)
 
     @dynamo.skip_dynamo
-    def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        if is_exporting():
+    def dispatch(module: nn.Module, args: Any, kwargs: Any, output: Any = REMOVED) -> Any:
+        if is_exporting() or output is REMOVED:
             return None
         if is_dynamo_compiling():
             return callback.traced(module, output)
@@ -42,7 +42,7 @@ def grad_output_dispatch(sites: Sequence[Site], clock: StepClock, callback: Grad
                 return skip_call(sites, NOTHING_NEEDS_GRAD)
             fire = hooks.on(output, call, 0)
             if output.grad_fn is not None and not _is_among(output, args, kwargs):
-                hooks.hook(output, fire)
+                hooks.hook(output, fire, key)
                 return None
             return hooks.alias(output, fire, key)
         leaf, found = -1, False

@@ -12,7 +12,7 @@ from tenterhook.resolve.targets import Target
 from tenterhook.rig.points.graph_entry import ValueCallback
 from tenterhook.rig.points.leaf_dispatcher import LeafDispatcher, graph_task_id
 from tenterhook.rig.points.module_registration import TracedRegistration
-from tenterhook.rig.runtime.registration import Dispatch, Serving, Touched
+from tenterhook.rig.runtime.registration import REMOVED, Dispatch, Serving, Touched
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
 
@@ -51,7 +51,9 @@ def input_dispatch(serving: Serving, clock: StepClock, callback: ValueCallback) 
     always = dispatcher.always
 
     @dynamo.skip_dynamo
-    def dispatch(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def dispatch(module: nn.Module, args: Any, kwargs: Any = REMOVED) -> Any:
+        if kwargs is REMOVED:
+            return None
         if is_dynamo_compiling():
             return None if is_exporting() else callback.traced((args, kwargs), "input")
         if graph_task_id() != -1:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,6 +17,27 @@ from tenterhook.rig.points.calling import chain, make_fire
 from tenterhook.rig.runtime.registration import Dispatch, Registration, Touched
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
+
+
+def can_be_trained(parameter: Tensor) -> bool:
+    return parameter.is_floating_point() or parameter.is_complex()
+
+
+@contextmanager
+def trained(parameter: Tensor) -> Iterator[None]:
+    """Set `requires_grad` of a parameter inside the block.
+
+    PyTorch refuses hooks on a frozen parameter, but keeps them when it is frozen later. So hooks are already there when
+    the parameter is unfrozen, and tenterhook does not have to notice that moment.
+    """
+    frozen = not parameter.requires_grad
+    if frozen:
+        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        if frozen:
+            parameter.requires_grad_(False)
 
 
 class ParameterRegistration(Registration):
@@ -50,6 +72,8 @@ class ParameterRegistration(Registration):
 
         @dynamo.breaks_graph
         def dispatch(parameter: Tensor) -> None:
+            if not parameter.requires_grad:
+                return  # it was frozen after its use, so PyTorch calls its hooks, but accumulates nothing
             out = fire(parameter.grad)
             if out is not None:
                 parameter.grad = out
@@ -61,19 +85,24 @@ class ParameterRegistration(Registration):
         def kept(value: Any) -> None:
             return None
 
-        placed: Callable[..., Any] = self._placed(kept)
+        placed: Callable[..., Any] = self._suspended(kept)
         return placed
 
     def _register(self, call: Callable[..., Any]) -> RemovableHandle | None:
         parameter = self.tensor()
-        if parameter is None or not parameter.requires_grad or not parameter.is_leaf:
+        if parameter is None or not parameter.is_leaf or not can_be_trained(parameter):
             return None
         before = private.tensor_hooks(parameter, self._slot)
-        handle: RemovableHandle
-        if self.point == "grad":
-            handle = parameter.register_hook(call)
-        else:
-            handle = parameter.register_post_accumulate_grad_hook(call)
+        if before is not None:
+            # This tensor may have had another name, whose registration has left its function here for a live graph.
+            for key in [key for key, fn in before.items() if getattr(fn, "place", None) == self._place]:
+                del before[key]
+        with trained(parameter):
+            handle: RemovableHandle
+            if self.point == "grad":
+                handle = parameter.register_hook(call)
+            else:
+                handle = parameter.register_post_accumulate_grad_hook(call)
         if before is not None:
             private.reinstall_tensor_hooks(parameter)  # an earlier tensor swap may have left an unused dict
         self._bound = (id(parameter), private.implementation(parameter))

@@ -72,6 +72,16 @@ class Taps:
         self._active: list[AttachedHook] = []
         #: the hooks on each tap, by module, then by name; a tap without a module is stored under the root
         self._found: weakref.WeakKeyDictionary[nn.Module, dict[str, TapHooks | None]] = weakref.WeakKeyDictionary()
+        #: the names of the taps that ran, in their order
+        self._names: dict[str, None] = {}
+        #: the first name of each module, or None if the names must be read again
+        self._paths: weakref.WeakKeyDictionary[nn.Module, str] | None = None
+
+    def forget_paths(self) -> None:
+        """Match all taps again, because the structure of the model has changed."""
+        self._found.clear()
+        self._names.clear()
+        self._paths = None
 
     def set_hooks(self, hooks: list[AttachedHook]) -> None:
         """Select the hooks on taps, in plan order. If the selection has changed, match all taps again."""
@@ -111,10 +121,14 @@ class Taps:
 
     def _missed(self, full: str) -> None:
         for attached in self._active:
-            if attached.hook.selector.matches(full):
+            if _selects(attached, full):
                 known = next((s for s in attached.sites if s.name == full), None)
                 site = known or attached.add_site(Target(full, "tap", self._root))
                 site.skip("the tap ran outside this model's forward pass (set within=model to bind it to the model)")
+
+    def names(self) -> list[str]:
+        """Return the names of the taps that ran."""
+        return list(self._names)
 
     def _tapped(self) -> list[TapHooks]:
         return [f for by_name in self._found.values() for f in by_name.values() if f is not None]
@@ -125,17 +139,28 @@ class Taps:
             return None
         full = f":{name}"
         if within is not None:
-            path = next((n for n, m in walk(root) if m is within), None)
+            if self._paths is None or within not in self._paths:  # the module may have been added since
+                self._paths = weakref.WeakKeyDictionary()
+                for known_as, module in walk(root):
+                    self._paths.setdefault(module, known_as)
+            path = self._paths.get(within)
             if path is None:
                 return None
             full = f"{path}:{name}".removeprefix(".")
+        self._names[full] = None
         target = Target(full, "tap", weakref.ref(within or root))
         sites = []
         for attached in self._hooks:
-            if attached.hook.selector.matches(full):
+            if _selects(attached, full):
                 known = next((s for s in attached.sites if s.name == full), None)
                 sites.append(known or attached.add_site(target))
         return TapHooks(sites, self._clock) if sites else None
+
+
+def _selects(attached: AttachedHook, tap: str) -> bool:
+    """Return True if a hook selects a tap. A tap of the root may also be written without the colon."""
+    selector = attached.hook.selector
+    return selector.matches(tap) or (tap.startswith(":") and selector.matches(tap[1:]))
 
 
 class TapHooks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from tenterhook.actions import BatchMeasure, Context, Definition, TensorSpec
 from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
 from tenterhook.plan import Hook
-from tenterhook.resolve.dormancy import GONE
+from tenterhook.resolve.dormancy import GONE, PASSING
 from tenterhook.resolve.resolution import ResolvedHook
 from tenterhook.resolve.sharding import GLOBAL_POINTS, local
 from tenterhook.resolve.targets import Target
@@ -40,7 +41,7 @@ class Site:
     __slots__ = (
         "_due",
         "attached",
-        "bound",
+        "blocked",
         "changed",
         "ctx",
         "dormant",
@@ -60,13 +61,14 @@ class Site:
         self.attached = attached
         self.target = target
         self.slot = slot
-        #: `id()` of the parameter that had this name at the last optimizer step
-        self.bound: int | None = None
         self.ctx: Context | None = None
         #: True while the site is registered with PyTorch (a hook that is not due in this step is not registered)
         self.installed = False
         #: why the site is dormant, or None if it is not dormant
         self.dormant: str | None = None
+        #: True if the site must not fire. A frozen parameter or one without an optimizer is dormant, but not blocked:
+        #: if a gradient arrives, the hook fires, whether or not the change was noticed before.
+        self.blocked = False
         self.fired = 0
         self.changed = 0
         self.failed = 0
@@ -97,6 +99,16 @@ class Site:
         return self.target.name
 
     @property
+    def aliases(self) -> tuple[str, ...]:
+        """Return the other names of the target."""
+        return self.target.aliases
+
+    @property
+    def owner(self) -> object:
+        """Return the module that the site is on, or the module that has its parameter."""
+        return self.target.owner()
+
+    @property
     def due(self) -> int:
         """Return the number of steps in which the site was due and not dormant."""
         return self._due + (0 if self.dormant else self.attached.due_steps)
@@ -125,14 +137,20 @@ class Site:
         """Make the site dormant and store the reason."""
         if self.dormant is None:
             self._due = self.due
-            self.attached.asleep += 1
+            self.attached.sleepers.count += 1
         self.dormant = why
+        self._block(why not in PASSING)
 
     def wake(self) -> None:
         if self.dormant is not None:
             self.dormant = None
-            self.attached.asleep -= 1
+            self._block(False)
+            self.attached.sleepers.count -= 1
             self._due -= self.attached.due_steps
+
+    def _block(self, blocked: bool) -> None:
+        self.attached.sleepers.blocks += blocked != self.blocked
+        self.blocked = blocked
 
     @property
     def muted_itself(self) -> bool:
@@ -161,6 +179,15 @@ class Site:
         )
 
 
+@dataclass(slots=True)
+class Sleepers:
+    """Counts the dormant sites of a hook."""
+
+    count: int = 0
+    #: number of times that a site was blocked or unblocked
+    blocks: int = 0
+
+
 class AttachedHook:
     """Represents a hook that is attached to a model.
 
@@ -177,8 +204,7 @@ class AttachedHook:
         self.due_steps = 0
         self.counted = -1
         self.sites: list[Site] = []
-        #: number of dormant sites
-        self.asleep = 0
+        self.sleepers = Sleepers()
         self._names: list[str] = []
         definition, params = resolved.definition, dict(resolved.params)
         self.call: Callable[..., Any] = partial(definition.fn, **params) if params else definition.fn
@@ -310,9 +336,14 @@ class AttachedHook:
 
     def count_due(self) -> None:
         """Count the current step as due, unless it was already counted."""
-        if self.counted != self.clock.step:
-            self.counted = self.clock.step
-            self.due_steps += 1
+        step = self.clock.step
+        if self.counted == step:
+            return
+        for site in self.sites if self.sleepers.count else ():
+            if site.last == step and not site.blocked:
+                site.wake()  # the parameter was unfrozen, and a gradient arrived before anything else was noticed
+        self.counted = step
+        self.due_steps += 1
 
     def is_due(self, step: int) -> bool:
         """Return True if the schedule selects this step and the hook is not muted."""
@@ -419,9 +450,10 @@ class AttachedHook:
         A recomputation or a resumed run therefore draws the same random numbers.
         """
         passes = self.clock.passes
-        now = passes.replayed or passes.now
+        recomputed = passes.repeated or passes.replayed
+        now = recomputed or passes.now
         # A submodule that is called without the root does not begin a new pass, so the clock's step is used.
-        step = self.clock.step if passes.replayed is None else now.step
+        step = self.clock.step if recomputed is None else now.step
         generator = torch.Generator(device)
         generator.manual_seed(derive_seed(*self._seed_owner, target, seed, step, now.training, now.index))
         return generator

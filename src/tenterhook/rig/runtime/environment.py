@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.weak import TensorWeakRef
 
 from tenterhook import torch_internals as private
 from tenterhook.errors import TenterhookError
 from tenterhook.record import Recorder
+from tenterhook.resolve.sharding import local
 from tenterhook.rig.runtime.step_clock import StepClock
 
 
@@ -41,10 +45,16 @@ class TrainedModel:
         """Return True if the rig was attached with optimizers, even if they no longer exist."""
         return bool(self._optimizers)
 
-    def has_gradients(self) -> bool:
-        """Return True if a parameter of any optimizer has a gradient."""
-        groups = [group for o in self.optimizers().values() for group in o.param_groups]
-        return any(p.grad is not None for group in groups for p in group["params"])
+    def trained_parameters(self) -> Iterator[Tensor]:
+        """Yield the parameters of all optimizers."""
+        for optimizer in self.optimizers().values():
+            for group in optimizer.param_groups:
+                yield from group["params"]
+
+    def is_called(self) -> bool:
+        """Return True if a call of the root is running. An interrupt can end a call without running its hooks."""
+        root = self.root()
+        return root is not None and private.calls_of(root) > 0
 
     def is_training(self) -> bool:
         """Return True if the root is in training mode, or no longer exists."""
@@ -52,31 +62,115 @@ class TrainedModel:
         return root is None or root.training
 
 
-class GradientWatch:
-    """Detects whether a backward pass has produced parameter gradients since the last step.
+class Witness(NamedTuple):
+    """A gradient that was there when a backward pass ended."""
 
-    If the gradients are cleared before the next `optimizer.step()`, the backward pass was abandoned.
+    parameter: TensorWeakRef
+    grad: TensorWeakRef
+    version: int | None
+
+    @classmethod
+    def of(cls, parameter: Tensor, grad: Tensor) -> Witness:
+        return cls(TensorWeakRef(parameter), TensorWeakRef(grad), private.version(grad))
+
+    def was_seen_in(self, others: Sequence[Witness]) -> bool:
+        """Return True if one of the others is the same gradient, with the same version."""
+        return any(self.grad() is one.grad() and self.version == one.version for one in others)
+
+    def was_cleared(self, accumulated: Tensor | None) -> bool | None:
+        """Return whether the gradient was cleared since, or None if that is unknown.
+
+        `accumulated` is a parameter to whose gradient PyTorch has just added the gradient of the running backward pass.
+        """
+        parameter = self.parameter()
+        if parameter is None:
+            return None
+        grad, added = parameter.grad, parameter is accumulated
+        if grad is None or grad is not self.grad():
+            # With create_graph, PyTorch adds to a new tensor. Other hooks may have replaced a sum, too.
+            return None if added or (grad is not None and torch.is_grad_enabled()) else True
+        now = private.version(grad)
+        if now is None or self.version is None or now <= self.version + added:
+            return False
+        # The program has written to the gradient. Reading it waits for the device, but this is rare.
+        part = local(grad)
+        return True if added or (part.layout is torch.strided and not bool(part.any())) else None
+
+
+def _nothing() -> None:
+    """Do nothing about gradients that were cleared."""
+
+
+class GradientWatch:
+    """Detects gradients that were measured, but cleared before an optimizer used them.
+
+    This happens when GradScaler skips a step. The first firing in the next backward pass compares one gradient with
+    what it was: the program may clear gradients before or after the forward pass, and set them to None or to zero.
     """
 
     def __init__(self, model: TrainedModel) -> None:
         self._model = model
+        #: True if a backward pass has produced parameter gradients since the last step
         self.accumulated = False
-        #: True while a callback for the end of the running backward pass is queued
-        self._waits = False
+        #: called when the measured gradients were cleared
+        self.on_cleared: Callable[[], None] = _nothing
+        #: the backward pass that is running, and the parameter whose hook was the first one to fire in it
+        self._task = -1
+        self._first: Tensor | None = None
+        #: gradients at the end of the last backward pass: that of the first parameter that fired, and another one
+        self._witnesses: list[Witness] = []
 
-    def measured(self) -> None:
-        """Schedule a check for gradients at the end of the running backward pass."""
-        if not self._waits:
-            self._waits = True
-            private.at_end_of_backward(self._backward_ended)
-
-    def _backward_ended(self) -> None:
-        self._waits = False
-        self.accumulated = self.accumulated or self._model.has_gradients()
+    def load(self, accumulated: bool) -> None:
+        """Continue from a saved state. The gradients themselves may not have been saved."""
+        self.accumulated = accumulated
+        self._witnesses = []
 
     def begin_forward(self) -> None:
-        """Discard a scheduled check that never ran because its backward pass raised an error."""
-        self._waits = False
+        """Look at the gradients if the state of the hooks was loaded, but perhaps not the gradients themselves."""
+        loaded = self.accumulated and not self._witnesses
+        if loaded and not any(one.grad is not None for one in self._model.trained_parameters()):
+            self._clear()
+
+    def measured(self, parameter: Tensor | None, *, accumulated: bool) -> None:
+        """Look at the gradients before the first measurement of a backward pass is used.
+
+        Args:
+            parameter: The parameter whose gradient is measured, or None for the gradient of another tensor.
+            accumulated: True if `parameter.grad` already contains the gradient of this backward pass.
+        """
+        task = private.graph_task_id()
+        if task != self._task:
+            self._task, self._first = task, parameter
+            if self.accumulated and self._are_cleared(parameter if accumulated else None):
+                self._clear()
+            private.at_end_of_backward(self._backward_ended)
+
+    def _are_cleared(self, accumulated: Tensor | None) -> bool:
+        answers = (one.was_cleared(accumulated) for one in self._witnesses)
+        return next((answer for answer in answers if answer is not None), False)
+
+    def _clear(self) -> None:
+        self.accumulated = False
+        self._witnesses = []
+        self.on_cleared()
+
+    def _backward_ended(self) -> None:
+        first, self._first = self._first, None
+        another = (one for one in self._model.trained_parameters() if one is not first and one.grad is not None)
+        found = [one for one in (first, next(another, None)) if one is not None]
+        seen = [Witness.of(one, one.grad) for one in found if one.grad is not None]
+        if not all(one.was_seen_in(self._witnesses) for one in seen):  # otherwise, this pass has added to no gradient
+            self.accumulated, self._witnesses = True, seen
+
+    def used_by(self, optimizer: Optimizer) -> None:
+        """Expect no more of gradients that an optimizer has used."""
+        if not self.accumulated:
+            return
+        used = {id(one) for group in optimizer.param_groups for one in group["params"]}
+        parameters = [one for witness in self._witnesses if (one := witness.parameter()) is not None]
+        if any(id(one) in used for one in parameters):
+            self.accumulated = False
+            self._witnesses = [Witness.of(one, one.grad) for one in parameters if one.grad is not None]
 
 
 class DeferredError:

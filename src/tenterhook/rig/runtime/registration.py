@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
+from tenterhook.resolve.dormancy import GONE
 from tenterhook.resolve.targets import Target
 from tenterhook.rig.runtime.attached_hook import Site
 from tenterhook.rig.runtime.status import RegistrationEvent, RegistrationStatus
@@ -18,6 +19,11 @@ from tenterhook.rig.runtime.step_clock import StepClock
 
 def inert(*args: Any, **kwargs: Any) -> None:
     """Do nothing. This function replaces a hook that is not due, and all hooks on a copy of the model."""
+
+
+#: default of the last argument of a hook that takes keyword arguments. If a hook is removed while PyTorch goes through
+#: the hooks of a call, PyTorch still calls it, but does not know any more that it takes keyword arguments.
+REMOVED: Any = object()
 
 
 if TYPE_CHECKING:
@@ -89,10 +95,12 @@ class Registration:
 
         `kept` contains hooks that a recomputation may still need.
         """
-        active = tuple(s for s in self.sites if s.attached.active and s.dormant is None)
+        active = tuple(s for s in self.sites if s.attached.active and not s.blocked)
         everything = active
         if kept:
-            everything = tuple(s for s in self.sites if s.attached in kept or (s.attached.active and s.dormant is None))
+            # A module that has lost its name is not registered again: it may have another name, with hooks of its own.
+            stays = [s for s in self.sites if s.attached in kept and (self.is_registered or s.dormant != GONE)]
+            everything = tuple(s for s in self.sites if s in stays or (s.attached.active and not s.blocked))
         if self.is_in_graph:
             self.expect()
         serving = Serving(active, everything)
@@ -185,8 +193,13 @@ class Registration:
 
     def _placeholder(self) -> Callable[..., Any]:
         """Return an inert function that holds the place of a suspended registration."""
-        call: Callable[..., Any] = self._placed(Dispatch(inert))
+        call: Callable[..., Any] = self._suspended(Dispatch(inert))
         return call
+
+    def _suspended(self, call: Any) -> Any:
+        """Mark a function that only holds the place of a suspended registration."""
+        call.suspended = True
+        return self._placed(call)
 
     def _hooks(self) -> dict[int, Any] | None:
         """Return the PyTorch hook dict that contains this registration."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
+from tenterhook import torch_internals as private
 from tenterhook.rig.runtime.forward_pass import ForwardPasses
 
 
@@ -19,8 +21,19 @@ class StepClock:
         #: the step in which a trigger last tripped, or -1 if none has tripped
         self.tripped = -1
         #: returns the next number in the order of all firings
-        self.tick = itertools.count().__next__
+        self.tick: Callable[[], int] = itertools.count().__next__
         self.passes = ForwardPasses()
+
+    def watch(self, outside_root: Callable[[], None]) -> None:
+        """Call a function when a hook fires while neither the root nor a backward pass is running."""
+        count, passes = self.tick, self.passes
+
+        def tick() -> int:
+            if not passes.under_way and private.graph_task_id() == -1:
+                outside_root()
+            return count()
+
+        self.tick = tick
 
     def end_step(self) -> None:
         self.step += 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Visit = Callable[[Tensor], Tensor | None]
 
@@ -43,6 +44,8 @@ def _mapped(tree: Any, visit: Visit) -> Any:
         changed = _changed(tree.items(), visit)
         if not changed:
             return None
+        if isinstance(tree, MappingProxyType):
+            return MappingProxyType({**tree, **dict(changed)})
         rebuilt = dict(tree) if type(tree) is dict else copy.copy(tree)
         for key, value in changed:
             rebuilt[key] = value
@@ -69,3 +72,25 @@ def leaves(tree: Any) -> list[Tensor]:
     found: list[Tensor] = []
     map_leaves(tree, found.append)
     return found
+
+
+def hidden_in(tree: Any, *, depth: int = 4) -> str | None:
+    """Return the class of an object in a tree that holds tensors in its attributes, or None.
+
+    `map_leaves` does not look into such an object, because it cannot know how to replace a tensor in it.
+    """
+    if depth == 0 or tree is None or isinstance(tree, Tensor | str | bytes | int | float | type | nn.Module):
+        return None
+    if isinstance(tree, tuple | list):
+        inside = list(tree)
+    elif isinstance(tree, Mapping):
+        inside = list(tree.values())
+    elif dataclasses.is_dataclass(tree):
+        inside = list(vars(tree).values()) if hasattr(tree, "__dict__") else []
+    elif hasattr(tree, "__dict__"):
+        attributes = list(vars(tree).values())
+        found = leaves(attributes) or any(hidden_in(one, depth=depth - 1) for one in attributes)
+        return type(tree).__name__ if found else None
+    else:
+        return None
+    return next((name for one in inside if (name := hidden_in(one, depth=depth - 1)) is not None), None)

@@ -268,7 +268,7 @@ def place_clock(said: SavedClock, environment: Environment) -> None:
     """Set the step clock to the saved values."""
     clock, passes = environment.clock, environment.clock.passes
     clock.step, clock.tripped = said.step, said.tripped
-    environment.gradients.accumulated = said.accumulated
+    environment.gradients.load(said.accumulated)
     passes.counts = list(said.forwards)
     passes.forget()
     step, index, training = said.last

@@ -19,6 +19,7 @@ from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import device_of
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.runtime.attached_hook import AttachedHook
+from tenterhook.torch_internals import compiler as dynamo
 
 
 class StepSource(Enum):
@@ -32,12 +33,18 @@ class StepSource(Enum):
     PROGRAM = auto()
 
 
+def _nothing() -> None:
+    """Do nothing after a step."""
+
+
 class StepFinalizer:
     """An object that ends steps and calls `change_schedule` if different hooks are due in the next step."""
 
     def __init__(
         self, plan: Plan, installer: Installer, recorder: Recorder, change_schedule: Callable[[], None]
     ) -> None:
+        #: called after each step
+        self.after_step: Callable[[], None] = _nothing
         self._installer = installer
         self._recorder = recorder
         self._change_schedule = change_schedule
@@ -66,14 +73,28 @@ class StepFinalizer:
     # -- events that end a step --------------------------------------------------------------------------------------
 
     def optimizer_stepped(self) -> None:
-        """End the step after the clock optimizer's step."""
-        if self.source is StepSource.OPTIMIZER:
+        """End the step after the clock optimizer's step.
+
+        If each parameter has its own optimizer, which steps in the backward pass, the step ends with the backward pass.
+        """
+        if self.source is not StepSource.OPTIMIZER:
+            return
+        task = private.graph_task_id()
+        if task == -1:
             self.end_step()
+        elif task != self._backward_task:
+            self._backward_task = task
+            private.at_end_of_backward(self.end_step)
 
     def backward_began(self) -> None:
         """Let the step end with the current backward pass, unless an optimizer or the program ends steps."""
         if self._closed or self.source is not StepSource.BACKWARD:
             return
+        if dynamo.in_compiled_autograd():
+            ranks.warn_once(
+                "tenterhook: compiled autograd does not tell when a backward pass ends, so no step of this rig ends\n"
+                "  remedy: give attach the optimizer, or mark each step with rig.step()"
+            )
         task = private.graph_task_id()
         if task != self._backward_task:  # a backward pass through several outputs is reported several times
             self._backward_task = task
@@ -111,6 +132,7 @@ class StepFinalizer:
         change = installer.schedule.next_change
         if not self._closed and (environment.outdated or (change is not None and clock.step >= change)):
             self._change_schedule()
+        self.after_step()
 
     @torch.no_grad()
     def _merge_over_ranks(self, hooks: Sequence[AttachedHook]) -> None:

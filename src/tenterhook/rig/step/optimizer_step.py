@@ -18,10 +18,11 @@ from tenterhook.actions import unmeasurable
 from tenterhook.resolve.sharding import is_counted_here, local, reduce_partial
 from tenterhook.resolve.targets import is_sharded
 from tenterhook.rig.installer import Installer
+from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.points.calling import Fire, apply, make_call, make_fire, out_of_phase
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
-from tenterhook.rig.step.sharded_modifiers import NO_GRADIENT, MergeBatch, reduce_rows
-from tenterhook.rig.step.step_targets import Reached, StepTargets
+from tenterhook.rig.step.sharded_modifiers import MergeBatch, reduce_rows
+from tenterhook.rig.step.step_targets import Reached, StepTargets, skip_without_gradient
 from tenterhook.torch_internals import compiler as dynamo
 
 
@@ -30,14 +31,13 @@ class OptimizerStep:
 
     def __init__(
         self,
-        name: str,
         optimizer: Optimizer,
         installer: Installer,
+        sync: ModelSync,
         *,
-        resolve_again: Callable[[], None],
         end: Callable[[], None] | None,
     ) -> None:
-        self._targets = StepTargets(name, installer.environment.model, resolve_again)
+        self._targets = StepTargets(optimizer, sync)
         self._installer = installer
         #: function to call after the step if this optimizer is the clock; None otherwise
         self._end = end
@@ -102,6 +102,8 @@ class OptimizerStep:
         self._ignored = _is_ignored(optimizer, kwargs)
         if self._ignored:
             return None
+        if self._installer.schedule.active:
+            self._targets.begin_step()
         if not any(hook.active for hook in self._hooks):
             self._agree()
             return None
@@ -156,6 +158,7 @@ class OptimizerStep:
         self._before.clear()
         self._call("step_post", optimizer)
         self._agree("update", "step_post")
+        self._installer.environment.gradients.used_by(optimizer)
         if self._end is not None:
             self._end()
 
@@ -197,7 +200,6 @@ class OptimizerStep:
         hooks = [hook for hook in self._hooks if hook.active and hook.hook.at == "grad_final"]
         if not hooks:
             return
-        self._targets.begin_step()
         found = [(hook, self._targets.reached_by(hook)) for hook in hooks]
         _sum({id(p): p for _, reached in found if reached.sharded for p in reached.parameters}.values())
         batch = MergeBatch()
@@ -220,7 +222,7 @@ class OptimizerStep:
         tensors: list[Tensor | None] = [None] * len(hook.sites)
         for site, tensor in zip(sites, given, strict=True):
             if tensor is None:
-                site.skip(NO_GRADIENT)
+                skip_without_gradient(site)
             elif tensor.layout is not torch.strided:
                 hook.fail(site, unmeasurable(tensor))
             else:
@@ -264,7 +266,7 @@ class OptimizerStep:
             for site, parameter in zip(reached.sites, reached.parameters, strict=True):
                 grad = parameter.grad
                 if grad is None:
-                    site.skip(NO_GRADIENT)
+                    skip_without_gradient(site)
                     continue
                 _replace(parameter, self._fire(site)(local(grad)))
 
@@ -288,7 +290,7 @@ class OptimizerStep:
             return
         for site, part in zip(mine, parts, strict=True):
             if part is None:
-                site.skip(NO_GRADIENT)
+                skip_without_gradient(site)
             else:
                 self._fire(site)(part)
 
@@ -302,7 +304,7 @@ class OptimizerStep:
             if not wanted:
                 site.skip(out_of_phase(hook))
             elif parameter.grad is None:
-                site.skip(NO_GRADIENT)
+                skip_without_gradient(site)
             else:
                 given.append((site, parameter, local(parameter.grad)))
         if not given:
@@ -323,12 +325,13 @@ class OptimizerStep:
     @torch.no_grad()
     def _copy_parameters(self) -> None:
         hooks = [hook for hook in self._hooks if hook.active and hook.hook.at == "update"]
-        if hooks:
-            self._targets.begin_step()
         for hook in hooks:
             reached = self._targets.reached_by(hook)
-            copies = [p.detach().clone() for p in reached.parameters]
-            self._before += zip(reached.sites, copies, strict=True)
+            for site, parameter in zip(reached.sites, reached.parameters, strict=True):
+                if parameter.requires_grad or parameter.grad is not None:
+                    self._before.append((site, parameter.detach().clone()))
+                else:
+                    skip_without_gradient(site)
 
 
 def _part(grad: Tensor | None) -> Tensor | None:
@@ -380,4 +383,4 @@ def _is_ignored(optimizer: Optimizer, kwargs: Any) -> bool:
     if skipped is not None and skipped.item():  # this waits for the device, as GradScaler does for other optimizers
         return True
     fake = set(kwargs) == {"closure"} and kwargs["closure"] is None and not optimizer.state
-    return fake and all(float(g["lr"]) == 0.0 for g in optimizer.param_groups)
+    return fake and private.creates_optimizer_state()

@@ -12,9 +12,7 @@ from tenterhook.resolve.sharding import is_counted_here, local
 from tenterhook.rig.points.calling import apply, out_of_phase
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.hook_state import identity
-from tenterhook.rig.step.step_targets import Reached
-
-NO_GRADIENT = "no gradient at the optimizer's step"
+from tenterhook.rig.step.step_targets import Reached, skip_without_gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class MergeBatch:
                 site.skip(out_of_phase(hook))
                 continue
             if parameter.grad is None:
-                site.skip(NO_GRADIENT)
+                skip_without_gradient(site)
                 continue
             given.append((site, parameter.grad))
             part = local(parameter.grad)

@@ -1,19 +1,22 @@
-"""Find the sites to which an optimizer's step applies. Parameters are looked up by name in each step."""
+"""Find the sites to which an optimizer's step applies: those whose parameters the optimizer holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import compress
-from typing import NamedTuple, cast
+import weakref
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from tenterhook.resolve.dormancy import FROZEN, NO_OPTIMIZER
-from tenterhook.resolve.model_view import optimizer_of
+from tenterhook.resolve.dormancy import FROZEN, PASSING
+from tenterhook.resolve.fingerprint import same
 from tenterhook.resolve.targets import is_sharded
+from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
-from tenterhook.rig.runtime.environment import TrainedModel
+
+NO_GRADIENT = "no gradient at the optimizer's step"
 
 
 class Reached(NamedTuple):
@@ -32,71 +35,84 @@ class Reached(NamedTuple):
 
 
 class _Decision(NamedTuple):
-    """A cached decision about which sites the step applies to, with the ids of the parameters at that time.
+    """The sites that a step applies to, while neither the model, the optimizer nor the hook's sites change."""
 
-    Only the ids of parameters are stored, to avoid keeping the parameters alive. The optimizer keeps its own parameters
-    alive.
-    """
-
-    awake: list[Site]
-    ids: list[int]
-    mine: list[bool]
-    sharded: bool
+    version: tuple[int, ...]
+    reached: Reached
 
 
 class StepTargets:
     """An object that finds the sites to which one optimizer's step applies."""
 
-    def __init__(self, optimizer: str, model: TrainedModel, resolve_again: Callable[[], None]) -> None:
-        self._optimizer = optimizer
-        self._model = model
-        self._resolve_again = resolve_again
+    def __init__(self, optimizer: Optimizer, sync: ModelSync) -> None:
+        self._sync = sync
         self._decisions: dict[AttachedHook, _Decision] = {}
-        self._held: dict[int, str] = {}
+        self._held = _parameters(optimizer)
+        #: number of times that the optimizer's parameters have changed
+        self._changes = 0
+        # The parameters are held only as long as the optimizer holds them.
+        self._optimizer = weakref.ref(optimizer, partial(_forget, self._decisions, self._held))
 
     def clear(self) -> None:
-        self._decisions, self._held = {}, {}
+        self._decisions.clear()
 
     def begin_step(self) -> None:
-        """Find the optimizer of each parameter, and clear the cache if a parameter's optimizer has changed."""
-        held = optimizer_of(self._model.optimizers())
-        if held != self._held:
-            self._decisions, self._held = {}, held
+        """Follow changes of the model and of the optimizer's parameters."""
+        optimizer = self._optimizer()
+        held = [] if optimizer is None else _parameters(optimizer)
+        changed = not same(held, self._held)
+        if changed:
+            self._held[:] = held
+            self._changes += 1
+        self._sync.begin_step(optimizer_changed=changed)
 
     def reached_by(self, hook: AttachedHook) -> Reached:
         """Return the sites of a hook to which this optimizer's step applies."""
-        awake, parameters = self._awake(hook)
+        version = self._sync.resolved, self._changes, len(hook.sites), hook.sleepers.blocks
         decision = self._decisions.get(hook)
-        if decision is not None and decision.awake == awake and decision.ids == list(map(id, parameters)):
-            there = cast(list[Tensor], parameters)  # the id of None is never stored, so no parameter is None
-            if all(p.requires_grad for p in there):
-                mine = decision.mine
-                return Reached(list(compress(awake, mine)), list(compress(there, mine)), decision.sharded)
-        if any(parameter is None for parameter in parameters):
-            self._resolve_again()
-            awake, parameters = self._awake(hook)
-        return self._decide(hook, awake, parameters)
+        if decision is None or decision.version != version:
+            before = decision.reached if decision is not None else None
+            decision = self._decisions[hook] = _Decision(version, self._decide(hook, before))
+        if hook.sleepers.count:
+            _wake(decision.reached)
+        return decision.reached
 
-    @staticmethod
-    def _awake(hook: AttachedHook) -> tuple[list[Site], list[Tensor | None]]:
-        awake = [site for site in hook.sites if site.dormant is None]
-        return awake, [site.target.parameter() for site in awake]
+    def _decide(self, hook: AttachedHook, before: Reached | None) -> Reached:
+        bound = dict(zip(before.sites, before.parameters, strict=True)) if before is not None else {}
+        held = set(map(id, self._held))
+        sites, parameters = [], []
+        for site in hook.sites:
+            parameter = site.target.parameter()
+            if site.blocked or parameter is None or id(parameter) not in held:
+                continue
+            site.rebound += bound.get(site, parameter) is not parameter
+            sites.append(site)
+            parameters.append(parameter)
+        return Reached(sites, parameters, any(map(is_sharded, parameters)))
 
-    def _decide(self, hook: AttachedHook, awake: list[Site], parameters: list[Tensor | None]) -> Reached:
-        mine = [False] * len(awake)
-        for number, (site, parameter) in enumerate(zip(awake, parameters, strict=True)):
-            if parameter is None:
-                continue
-            frozen = not parameter.requires_grad and parameter.grad is None
-            if frozen or id(parameter) not in self._held:
-                site.sleep(FROZEN if frozen else NO_OPTIMIZER)
-                site.installed = False
-                continue
-            if site.bound != id(parameter):
-                site.rebound += site.bound is not None
-                site.bound = id(parameter)
-            mine[number] = self._held[id(parameter)] == self._optimizer
-        found = [p for p in compress(parameters, mine) if p is not None]
-        sharded = any(map(is_sharded, found))
-        self._decisions[hook] = _Decision(awake, list(map(id, parameters)), mine, sharded)
-        return Reached(list(compress(awake, mine)), found, sharded)
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def _forget(decisions: dict[AttachedHook, _Decision], held: list[Tensor], _: object) -> None:
+    decisions.clear()
+    held.clear()
+
+
+def _wake(reached: Reached) -> None:
+    """Enable the dormant sites whose parameters have a gradient, because the optimizer will use it."""
+    for site, parameter in zip(reached.sites, reached.parameters, strict=True):
+        if site.dormant in PASSING and (parameter.requires_grad or parameter.grad is not None):
+            site.wake()
+            site.installed = site.attached.active
+
+
+def skip_without_gradient(site: Site) -> None:
+    """Count a step in which a parameter has no gradient. If it is frozen, the site falls asleep."""
+    parameter = site.target.parameter()
+    if parameter is None or parameter.requires_grad:
+        site.skip(NO_GRADIENT)
+    elif site.dormant is None:
+        site.sleep(FROZEN)
+        site.installed = False

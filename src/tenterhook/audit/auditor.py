@@ -1,0 +1,188 @@
+"""Audit a rig: every step, and more thoroughly in some steps and when the rig is detached."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from tenterhook import torch_internals as private
+from tenterhook.audit import every_step
+from tenterhook.audit.arrival_audit import ArrivalAudit
+from tenterhook.audit.imbalance import Imbalance, Imbalances, Key, key_of
+from tenterhook.audit.ledger_data import LedgerData
+from tenterhook.audit.registration_audit import audit_registrations, is_certain
+from tenterhook.audit.step_audit import StepAudit
+from tenterhook.audit.value_audit import ValueAudit
+
+#: the thorough audit runs after these steps, and after every 64th one
+EARLY = frozenset((1, 2, 4, 8, 16, 32))
+INTERVAL = 64
+
+
+def is_sampled(step: int) -> bool:
+    """Return True if the thorough audit runs after this number of steps."""
+    return step in EARLY or (step > 0 and step % INTERVAL == 0)
+
+
+class Auditor:
+    """An object that compares a rig's ledger with the model, and reports each difference once.
+
+    Args:
+        model: The model.
+        ledger: The ledger of the rig.
+        given: Function that returns the optimizers that were given to `attach` and still exist, by name.
+        clocks: The names of the optimizers whose steps are counted.
+        found: Receives the differences.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        ledger: LedgerData,
+        given: Callable[[], Mapping[str, Optimizer]],
+        clocks: Collection[str],
+        found: Imbalances,
+    ) -> None:
+        self._model = weakref.ref(model)
+        self._ledger = ledger
+        self._given = given
+        self._clocks = clocks
+        self.found = found
+        self._steps = StepAudit(model, ledger, self._optimizers)
+        self._arrivals = ArrivalAudit(model, ledger)
+        self._values = ValueAudit(model, ledger)
+        #: number of steps of optimizers that train the model
+        self._count = 0
+        #: differences that were seen in a look, and the number of steps before it; the program may just have changed
+        #: the model, so they are reported if they are still there after another step
+        self._suspected: dict[tuple[Key, str | None], int] = {}
+        #: the optimizer whose step is running, if its hooks can be checked before it changes the parameters
+        self._stepping: weakref.ref[Optimizer] | None = None
+        self._trains: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
+        self._handles: list[RemovableHandle] = []
+
+    def _optimizers(self) -> list[Optimizer]:
+        return list(self._given().values())
+
+    def begin(self) -> None:
+        """Begin to audit. The rig has registered its hooks, so those of the auditor run after them."""
+        self._handles = [one.register_step_pre_hook(self._gradients_handled) for one in self._optimizers()]
+        self._arrivals.mark()
+        self._values.begin()
+        every_step.watch(self)
+
+    def forget(self, hook: str) -> None:
+        """Forget what was found about a hook, because it was changed."""
+        self.found.forget(hook)
+
+    def close(self) -> None:
+        """Look once more, and stop."""
+        self.look()
+        every_step.unwatch(self)
+        self._stepping = None
+
+    def remove(self) -> None:
+        """Remove the hooks from the optimizers. Do not call this while PyTorch iterates over the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def findings(self) -> list[Imbalance]:
+        """Look now, and return all differences that were found so far."""
+        self.look()
+        return list(self.found)
+
+    # -- every step --------------------------------------------------------------------------------------------------
+
+    def before_step(self, optimizer: Optimizer, *, closure: bool) -> None:
+        """Check the gradients that an optimizer is about to use."""
+        if not self._is_mine(optimizer):
+            return
+        given = any(optimizer is one for one in self._optimizers())
+        if is_sampled(self._count + 1) and not closure and private.graph_task_id() == -1:
+            self.found.add(list(self._arrivals.missed()))
+        self._steps.begin(optimizer)
+        late = closure or (not given and self._is_wrapper(optimizer))
+        self._stepping = None if late else weakref.ref(optimizer)
+        if not late and not given:
+            self.found.add([*self._steps.unhandled(optimizer, "grad_final", "update"), *self._uncounted(optimizer)])
+
+    def _gradients_handled(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._stepping is not None and self._stepping() is optimizer:
+            self.found.add(self._steps.unhandled(optimizer, "grad_final"))
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Check what an optimizer has changed."""
+        if not self._is_mine(optimizer):
+            return
+        late, self._stepping = self._stepping is None, None
+        self.found.add(self._steps.unhandled(optimizer, *(("grad_final", "update") if late else ("update",))))
+        self._values.stepped(optimizer)
+        self.end_step()
+
+    def end_step(self) -> None:
+        """Count a step, and audit thoroughly after some of them. A rig without optimizers calls this itself."""
+        self._count += 1
+        if is_sampled(self._count) or self._suspected:
+            self.look()
+        if is_sampled(self._count + 1):
+            self._arrivals.mark()
+
+    def _is_mine(self, optimizer: Optimizer) -> bool:
+        """Return True if an optimizer trains a parameter of the model."""
+        known = self._trains.get(optimizer)
+        if known is None:
+            model = self._model()
+            mine = set() if model is None else set(map(id, model.parameters()))
+            known = any(id(one) in mine for group in optimizer.param_groups for one in group["params"])
+            self._trains[optimizer] = known
+        return known
+
+    def _is_wrapper(self, optimizer: Optimizer) -> bool:
+        """Return True if the step of an optimizer may call the step of one that was given to `attach`."""
+        given = self._optimizers()
+        return any(value is one for value in vars(optimizer).values() for one in given)
+
+    # -- some steps --------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Compare the whole ledger with the model."""
+        model = self._model()
+        if model is None:
+            return
+        self._trains.clear()
+        self._steps.forget()
+        seen = {(key_of(one), one.target): one for one in audit_registrations(model, self._ledger)}
+        self._suspected = {key: self._suspected.get(key, self._count) for key in seen}
+        lasting = [
+            one
+            for key, one in seen.items()
+            if self._suspected[key] < self._count or is_certain(one, model, self._ledger)
+        ]
+        self.found.add([*lasting, *self._values.changed()])
+
+    def _uncounted(self, optimizer: Optimizer) -> Iterator[Imbalance]:
+        """Yield a difference if an optimizer steps instead of one that was given, so that no step ends."""
+        mine = {id(one) for group in optimizer.param_groups for one in group["params"]}
+        given = [one for name, one in self._given().items() if name in self._clocks]
+        held = {id(one) for other in given for group in other.param_groups for one in group["params"]}
+        hook, model = next(iter(self._ledger.hooks), None), self._model()
+        freed = len(given) < len(self._clocks)
+        idle = bool(given) and model is not None and not any(id(one) in held for one in model.parameters())
+        if hook is not None and (freed or idle or mine & held):
+            instead = "another optimizer of the same parameters"
+            if freed or idle:
+                instead = "an optimizer that no longer " + ("exists" if freed else "holds any parameter of the model")
+            yield Imbalance(
+                "TH706",
+                f"the {type(optimizer).__name__} that steps was not given to attach, but {instead} was",
+                "give attach the optimizer that steps, or end steps with rig.step()",
+                hook.hook.id,
+                hook.hook.at,
+                severity="warning",
+            )

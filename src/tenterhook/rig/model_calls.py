@@ -1,0 +1,110 @@
+"""Notice every call of a model, through its root or not, and follow the model's changes before the call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from tenterhook.audit import Imbalance, Imbalances
+from tenterhook.rig.installer import Installer
+from tenterhook.rig.model_sync import ModelSync
+from tenterhook.rig.points.taps import Taps
+from tenterhook.rig.root_hooks import RootEvents, RootHooks
+from tenterhook.rig.rootless_calls import RootlessCalls
+from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+
+
+class ModelCalls:
+    """An object that notices the calls of a model, and updates the rig's registrations before each of them.
+
+    Args:
+        owner: The rig. The hooks on the root keep it alive.
+        model: The model.
+        installer: The installer of the rig's hooks.
+        events: The functions to call when passes through the root begin and end.
+        found: Receives parts of the model that ran before the rig noticed them.
+        fsdp: True if FSDP2 shards the model.
+    """
+
+    def __init__(
+        self,
+        owner: object,
+        model: nn.Module,
+        installer: Installer,
+        events: RootEvents,
+        found: Imbalances,
+        *,
+        fsdp: bool,
+    ) -> None:
+        environment = installer.environment
+        self._installer = installer
+        self._found = found
+        self._has_optimizers = environment.model.has_optimizers
+        self.taps = Taps(model, environment.clock)
+        self.sync = ModelSync(
+            installer, fsdp=fsdp, on_resolved=self.taps.forget_paths, on_missed=self._report_missed_sites
+        )
+        registrations = installer.registrations
+        self.root = RootHooks(owner, model, environment.clock.passes, registrations.graphs, events)
+        self._rootless = RootlessCalls(
+            model,
+            self.root,
+            self.sync,
+            registrations.rig,
+            ends_steps=not self._has_optimizers,
+            on_unwatched=self._report_missed_modules,
+        )
+        if not self._has_optimizers:
+            environment.clock.watch(self._rootless.arm)
+
+    @property
+    def handles(self) -> list[RemovableHandle]:
+        """Return the handles of the hooks that watch calls, except the one at the beginning of the root's pass."""
+        end = self.root.end_handle
+        return [*([end] if end is not None else []), *self._rootless.handles]
+
+    def listen(self) -> None:
+        """Begin to notice assignments to parts of the model."""
+        self._rootless.listen()
+
+    def set_hooks(self, hooks: Sequence[AttachedHook]) -> None:
+        """Watch what the active hooks need: taps, and the end of the root's forward pass."""
+        installer = self._installer
+        self.taps.set_hooks([*hooks, *installer.retired])
+        changes = installer.schedule.modifiers or installer.has_pending_changes
+        taps = any(hook.on_taps for hook in hooks)
+        self.root.watch_end(bool(changes) or taps or not self._has_optimizers)
+
+    def begin_forward(self) -> bool:
+        """Begin a forward pass of the root. Return True if parts of the model were replaced."""
+        before = self.sync.resolved
+        self.sync.begin_forward()
+        self._rootless.disarm()
+        self._installer.environment.clock.passes.under_way = self.root.end_handle is not None
+        return self.sync.resolved != before
+
+    def end_step(self) -> None:
+        """Watch the modules below the root in the next step if the root was not called in this one."""
+        if not self.sync.root_is_called:
+            self._rootless.arm()
+        self.sync.root_is_called = False
+
+    def close(self) -> None:
+        """Stop noticing calls."""
+        self.root.silent = True
+        self._rootless.close()
+
+    def _report_missed_modules(self, modules: Sequence[nn.Module]) -> None:
+        """Report sites on modules that may have been called before the rig noticed them."""
+        inside = {part for module in modules for part in module.modules()}
+        hooks = [hook for hook in self._installer.hooks.values() if hook.active and hook.has_registrations]
+        sites = [site for hook in hooks for site in hook.sites if site.target.kind == "module"]
+        self._report_missed_sites([site for site in sites if site.target.owner() in inside])
+
+    def _report_missed_sites(self, sites: Sequence[Site]) -> None:
+        """Report sites on parts of the model that ran before the rig noticed them."""
+        cause = "the model changed before a pass that did not call it, so this pass may have run without the hook"
+        remedy = "call rig.follow() after the change, or call the model itself"
+        self._found.add([Imbalance("TH703", cause, remedy, site.hook, site.point, target=site.name) for site in sites])

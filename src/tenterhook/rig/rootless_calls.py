@@ -1,0 +1,171 @@
+"""Notice forward passes that do not call the root, such as `model.loss(x)` or Lightning's `training_step`.
+
+Such a pass begins with a call of a module below the root. So these modules are watched too, once a step has passed
+without a call of the root, or after a part of the model was assigned. A program that calls the root pays nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from torch import nn
+from torch.compiler import is_dynamo_compiling
+from torch.utils.hooks import RemovableHandle
+
+from tenterhook import torch_internals as private
+from tenterhook.resolve.dormancy import is_container
+from tenterhook.rig.model_sync import ModelSync
+from tenterhook.rig.root_hooks import RootHooks
+from tenterhook.rig.runtime.registration import Dispatch
+from tenterhook.rig.runtime.tensor_tree import leaves
+from tenterhook.rig.structure_events import ignore, listen
+from tenterhook.torch_internals import compiler as dynamo
+
+
+class RootlessCalls:
+    """An object that follows changes of the model at the first call of a module below the root in each step.
+
+    Args:
+        model: The model.
+        root: The hooks on the root. If steps end with backward passes, they receive the outputs of the calls.
+        sync: The object that follows changes.
+        rig: The number of the rig.
+        ends_steps: True if no optimizer ends steps, so that backward passes must be noticed.
+        on_unwatched: Function that receives modules that may have been called before the change was noticed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        root: RootHooks,
+        sync: ModelSync,
+        rig: int,
+        *,
+        ends_steps: bool,
+        on_unwatched: Callable[[Sequence[nn.Module]], None],
+    ) -> None:
+        self._model = weakref.ref(model)
+        self._root = weakref.ref(root)
+        self._sync = sync
+        self._rig = rig
+        self._ends_steps = ends_steps
+        self._on_unwatched = on_unwatched
+        self.handles: list[RemovableHandle] = []
+        self._watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        #: the modules of the model, and the number of times that its targets had been looked up
+        self._known: tuple[int, weakref.WeakSet[nn.Module]] | None = None
+        #: True until a module is called
+        self._waits = False
+        #: True until a module returns a tensor through which a backward pass can begin
+        self._waits_for_output = False
+
+    # -- when to watch -----------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Watch the next call of a module below the root."""
+        model = self._model()
+        if not self.handles and model is not None:
+            self._watch(_entrances(model))
+        self._waits, self._waits_for_output = True, self._ends_steps
+        self._sync.watches_calls = True
+
+    def _watch(self, modules: Iterable[nn.Module]) -> None:
+        for module in modules:
+            if module not in self._watched:
+                self._watched.add(module)
+                self.handles.append(
+                    module.register_forward_pre_hook(Dispatch(self._begin), prepend=True, with_kwargs=True)
+                )
+                if self._ends_steps:
+                    self.handles.append(module.register_forward_hook(Dispatch(self._end)))
+
+    def disarm(self) -> None:
+        """Stop watching, because the root was called, the model has changed or the rig is detached."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
+        self._watched.clear()
+        self._waits = self._waits_for_output = self._sync.watches_calls = False
+
+    def listen(self) -> None:
+        """Begin to notice assignments. The modules of the model are read now, before they change."""
+        self._parents()
+        listen(self)
+
+    def close(self) -> None:
+        """Stop noticing calls and assignments."""
+        self.disarm()
+        ignore(self)
+
+    def assigned(self, parent: nn.Module, new: object) -> None:
+        """Watch the next call, because the program assigns a part of the model."""
+        if parent in self._parents():
+            self.arm()
+            if isinstance(new, nn.Module):
+                self._watch(_entrances_of(new))
+
+    def _parents(self) -> weakref.WeakSet[nn.Module]:
+        """Return the modules of the model, as they were when its targets were last looked up."""
+        model = self._model()
+        if self._known is None or self._known[0] != self._sync.resolved:
+            self._known = self._sync.resolved, weakref.WeakSet(model.modules() if model is not None else ())
+        return self._known[1]
+
+    # -- what was called ---------------------------------------------------------------------------------------------
+
+    @dynamo.skip_dynamo
+    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            return None  # compiled code reports its passes through the hooks on the root
+        if not self._waits or private.graph_task_id() != -1:
+            return None
+        self._waits = False
+        before, there = self._sync.resolved, set(private.hooks_in(module, "_forward_pre_hooks"))
+        self._sync.follow()
+        model = self._model()
+        if self._sync.resolved == before or model is None:
+            return None
+        unwatched = [one for one in _entrances(model) if one not in self._watched]
+        self.disarm()
+        self.arm()
+        self._waits = False
+        if unwatched:
+            self._on_unwatched(unwatched)
+        return self._call_new_hooks(module, there, args, kwargs)
+
+    def _call_new_hooks(self, module: nn.Module, there: set[int], args: Any, kwargs: Any) -> Any:
+        """Call the rig's hooks that are new on a module. PyTorch has listed the hooks of this call before."""
+        for key, fn in list(private.hooks_in(module, "_forward_pre_hooks").items()):
+            if key not in there and getattr(fn, "place", (0, -1))[1] == self._rig:
+                new = fn(module, args, kwargs)
+                if new is not None:
+                    args, kwargs = new
+        return args, kwargs
+
+    @dynamo.skip_dynamo
+    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
+        if is_dynamo_compiling():
+            return
+        root = self._root()
+        if not self._waits_for_output or root is None or private.graph_task_id() != -1:
+            return
+        made = [tensor for tensor in leaves(output) if tensor.requires_grad]
+        if made:
+            self._waits_for_output = False
+            root.watch_backward(made)
+
+
+def _entrances(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules that a method of a module can call: its children, and those in its containers."""
+    for child in private.child_modules(module).values():
+        if child is not None:
+            yield from _entrances_of(child)
+
+
+def _entrances_of(module: nn.Module) -> Iterator[nn.Module]:
+    if not is_container(module) and not private.is_scripted(module):
+        yield module
+    if is_container(module) or isinstance(module, nn.Sequential):  # programs often go through the parts themselves
+        yield from _entrances(module)
