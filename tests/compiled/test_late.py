@@ -210,3 +210,16 @@ def test_the_cost_of_hooks_is_reported_before_they_are_attached():
     )
     assert graphs() == len([g for code in dynamo.compiled_codes() for g in dynamo.graphs_of(code)]) == 2
     assert not th.check(Stack(), th.Plan([th.Hook("final", on="**", at="grad", do=th.stats())]))
+
+
+def test_a_block_that_gets_the_name_of_a_deleted_one_keeps_its_hooks():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    model.compile(backend="aot_eager")
+    rig = th.attach(model, th.Hook("look", on="*", at="input", do=th.stats()))
+    model(batch(0)[..., :4]).sum().backward()
+    del model[0]
+    for seed in (1, 2):
+        x = batch(seed)[..., :4]
+        model(x).sum().backward()
+        assert rig.values("look")["0"]["norm"] == pytest.approx(x.norm().item())
+    assert rig.ledger["look"]["0"].fired == 3

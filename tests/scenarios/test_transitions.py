@@ -122,7 +122,7 @@ def test_a_discriminator_that_is_frozen_for_the_generator():
 
     model = Gan()
     for_g, for_d = sgd(model.g), sgd(model.d)
-    rig = stop(model, [for_d, for_g])
+    rig = stop(model, [for_d, for_g], on="d.**")
 
     def train() -> None:
         fake = model(X)
@@ -138,6 +138,7 @@ def test_a_discriminator_that_is_frozen_for_the_generator():
 
     assert moved(model.d.weight, train, 4) == 0.0
     assert rig.ledger["h"]["d.weight"].fired == 4
+    assert not th.check(rig)  # all targets are frozen now, but they were hooked in each step
 
 
 def test_a_part_that_was_added_is_hooked(loss):
@@ -475,3 +476,32 @@ def test_tensors_in_an_object_of_an_unknown_type_are_reported():
     )
     why = "the tensors in an object of type Cache are not seen"
     assert rig.ledger["zero"].skipped == rig.ledger["look"].skipped == {why: 1}
+
+
+class Blocks(nn.Module):
+    """Go through blocks, in a method that does not call the root."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def loss(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x.square().mean()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.loss(x)
+
+
+def test_values_that_were_recorded_under_an_old_name_are_reported():
+    model = Blocks()
+    optimizer = sgd(model)
+    rig = stop(model, optimizer, at="grad", do=th.stats())
+    model(X).backward()
+    optimizer.step()
+    del model.blocks[0]  # PyTorch does not report deletions
+    model.loss(X).backward()
+    with pytest.warns(RuntimeWarning, match="or was recorded under an old name"):
+        optimizer.step()
+    assert [one.code for one in rig.imbalances] == ["TH703"]

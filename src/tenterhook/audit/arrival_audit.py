@@ -52,7 +52,9 @@ class ArrivalAudit:
             for parameter, named in arrived:
                 site = next((sites[name] for name in named.names if name in sites), None)
                 cause = _why_not(hook, site, seen[hook])
-                if cause is not None and named.selected_by(hook.hook) and _is_nonzero(parameter.grad):
+                if cause is None or _acted_under_old_name(hook, parameter, seen[hook]):
+                    continue
+                if named.selected_by(hook.hook) and _is_nonzero(parameter.grad):
                     yield Imbalance(
                         "TH702",
                         cause,
@@ -81,6 +83,15 @@ def _why_not(hook: HookData, site: SiteData | None, before: dict[SiteData, int])
     if site.muted_itself or _settled(hook, site) != before.get(site, 0):
         return None
     return site.dormant or "the hook did not run"
+
+
+def _acted_under_old_name(hook: HookData, parameter: Tensor, before: dict[SiteData, int]) -> bool:
+    """Return True if the hook fired for a parameter whose name has changed since. The rig reports the change."""
+    return any(
+        private.own_parameters(site.owner).get(site.name.rpartition(".")[2]) is parameter
+        for site in hook.sites
+        if isinstance(site.owner, nn.Module) and _settled(hook, site) != before.get(site, 0)
+    )
 
 
 def _is_nonzero(grad: Tensor | None) -> bool:

@@ -101,7 +101,10 @@ def check_rig(rig: Rig) -> Iterator[Finding]:
 
 
 def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
-    """Report targets at which the action failed, and a hook whose targets are all dormant."""
+    """Report targets at which the action failed, and a hook whose targets were always dormant.
+
+    A program may freeze targets for a part of each step, as a GAN does with its discriminator.
+    """
     sites, asleep = len(account), account.dormant
     on_error = rig._attached_hook(id).resolved.on_error
     muted = {site.name: site.dormant or "" for site in account.values() if site.muted_itself}
@@ -109,7 +112,7 @@ def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
         target, why = next(iter(muted.items()), (None, f"{plural(account.failed, 'firing')} failed"))
         about = Subject(id, target, account.hook.at)
         yield from found(muted_itself(about, len(muted) or account.failed, sites, why))
-    elif asleep and len(asleep) == sites and set(asleep.values()) != {GONE}:
+    elif asleep and len(asleep) == sites and not account.fired and set(asleep.values()) != {GONE}:
         target, why = next(iter(asleep.items()))
         rule = in_no_optimizer if "optimizer" in why else frozen_target
         evidence = f"the hook is dormant on {sites} of {plural(sites, 'target')}: {why}"

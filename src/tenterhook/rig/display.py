@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import warnings
+from collections import Counter
 from collections.abc import Iterable
 
 from tenterhook.audit import Imbalance
 from tenterhook.record import Recorder
-from tenterhook.rig.ledger import Ledger
+from tenterhook.rig.ledger import Account, Ledger
 from tenterhook.text_table import MOST, TextTable
 
 
@@ -65,6 +67,40 @@ def last_vectors(recorder: Recorder, id: str) -> dict[str, dict[str, list[float]
     """Return the lists from the last step in which a hook was due: `{target: {name: numbers}}`."""
     table = recorder.last.get(id)
     return table.vectors() if table is not None else {}
+
+
+def warn_of_nothing(account: Account, what: str, *, steps: int) -> None:
+    """Warn that a hook has recorded nothing, and say why."""
+    hook = account.hook
+    warnings.warn(
+        f"tenterhook: {what} is empty: hook {hook.id!r} at {hook.at}: {_why_nothing(account, steps)}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def _why_nothing(account: Account, steps: int) -> str:
+    if account.state == "muted":
+        return "the hook is muted (call rig.unmute)"
+    if not account:
+        return "no tap that it selects has run"
+    if len(account.dormant) == len(account):
+        return f"no target can fire: {_most_frequent(account.dormant.values())}"
+    if account.fired and not steps:
+        return "no step has finished yet"
+    if account.fired:
+        return f"its action {account.hook.doing} records nothing of this kind"
+    if account.skipped:
+        return f"it was skipped: {max(account.skipped, key=account.skipped.__getitem__)}"
+    if steps and not account.due:
+        return f"it was not due in any of the {steps} finished steps"
+    if steps:
+        return "its targets did not run"
+    return "no pass through its targets was seen since it was attached"
+
+
+def _most_frequent(reasons: Iterable[str]) -> str:
+    return Counter(reasons).most_common(1)[0][0]
 
 
 def _never_fired(ledger: Ledger) -> str:

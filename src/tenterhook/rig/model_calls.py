@@ -105,6 +105,9 @@ class ModelCalls:
 
     def _report_missed_sites(self, sites: Sequence[Site]) -> None:
         """Report sites on parts of the model that ran before the rig noticed them."""
-        cause = "the model changed before a pass that did not call it, so this pass may have run without the hook"
+        cause = (
+            "the model changed before a pass that did not call it, so this pass may have run without the hook, "
+            "or was recorded under an old name"
+        )
         remedy = "call rig.follow() after the change, or call the model itself"
         self._found.add([Imbalance("TH703", cause, remedy, site.hook, site.point, target=site.name) for site in sites])

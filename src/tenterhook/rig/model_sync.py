@@ -138,6 +138,7 @@ class ModelSync:
         self._fingerprint = self._take()
         installer.registrations.set_targets(view.targets)
         missed: list[Site] = []
+        step = self._installer.environment.clock.step
         for hook in installer.hooks.values():
             if hook.on_taps:
                 continue
@@ -145,6 +146,8 @@ class ModelSync:
                 targets = {t.name: t for t in find_targets(hook.hook, view, strict=False)}
             except ResolveError:
                 targets = {}
+            # An observer that has fired in this step has recorded values under the names that the parts had then.
+            acted = {_object_of(site) for site in hook.sites if site.last == step and not hook.definition.modifies}
             changed = [site for site in hook.sites if self._move(site, targets.pop(site.name, None))]
             for target in targets.values():
                 site = hook.add_site(target)
@@ -152,6 +155,7 @@ class ModelSync:
                 changed.append(site)
             if hook.has_registrations and hook.active and not self.watches_calls:
                 missed += [site for site in changed if _object_of(site) not in before and _has_gradient(site)]
+            missed += [site for site in changed if _object_of(site) in acted]
             installer.environment.outdated.add(hook)
         self._update_dormant_sites()
         installer.registrations.leave_renamed()

@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterator, Mapping
 from torch import nn
 
 from tenterhook import torch_internals as private
-from tenterhook.resolve.dormancy import GONE
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.targets import ModelTargets, Target
 from tenterhook.rig.compiled.graph_cache import Graphs
@@ -127,8 +126,7 @@ class Registrations:
         """Remove the registrations of names that no longer exist from modules that now have other names."""
         here = {id(target.owner()) for target in self.targets.modules.values()}
         for one in self:
-            gone = one.target.kind == "module" and all(site.dormant == GONE for site in one.sites)
-            if gone and id(one.target.owner()) in here:
+            if one.target.kind == "module" and one.is_gone and id(one.target.owner()) in here:
                 one.remove()
 
     def remove_stale(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum, auto
 from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -24,7 +25,7 @@ from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
 from tenterhook.resolve.model_view import ModelView, sharing
 from tenterhook.resolve.resolution import Resolution, resolve
 from tenterhook.rig.audited_ledger import AuditedLedger
-from tenterhook.rig.display import last_values, last_vectors, rig_html, rig_tables, rig_text
+from tenterhook.rig.display import last_values, last_vectors, rig_html, rig_tables, rig_text, warn_of_nothing
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.model_calls import ModelCalls
@@ -50,6 +51,7 @@ from tenterhook.rig.saved.writer import clock_as_saved, gather_state, pack, tens
 from tenterhook.rig.step.end_of_step import StepFinalizer, StepSource
 from tenterhook.rig.step.optimizer_step import OptimizerStep
 
+T = TypeVar("T")
 _numbers = itertools.count()
 
 
@@ -198,7 +200,7 @@ class Rig:
             id: Id of the hook.
 
         Returns:
-            The numbers by target and name: `{target: {name: number}}`. The dict is empty until a step has finished.
+            The numbers by target and name: `{target: {name: number}}`. If the dict is empty, a warning says why.
 
         Raises:
             AttachedError: The rig has no hook with this id.
@@ -213,7 +215,7 @@ class Rig:
             5.0
         """
         self._attached_hook(id)
-        return last_values(self._recorder, id)
+        return self._explained(last_values(self._recorder, id), id, "values")
 
     def vectors(self, id: str) -> dict[str, dict[str, list[float]]]:
         """Return the lists of numbers that a hook measured in the last step in which it was due.
@@ -222,7 +224,7 @@ class Rig:
             id: Id of the hook, for example of a `histogram` hook.
 
         Returns:
-            The lists by target and name: `{target: {name: numbers}}`. The dict is empty until a step has finished.
+            The lists by target and name: `{target: {name: numbers}}`. If the dict is empty, a warning says why.
 
         Raises:
             AttachedError: The rig has no hook with this id.
@@ -237,7 +239,7 @@ class Rig:
             2.0
         """
         self._attached_hook(id)
-        return last_vectors(self._recorder, id)
+        return self._explained(last_vectors(self._recorder, id), id, "vectors")
 
     def rows(self, id: str) -> list[Row]:
         """Return the values that a hook's action last emitted with `ctx.emit`, each with its step, call and leaf.
@@ -294,7 +296,13 @@ class Rig:
                 hook=id,
                 remedy=f'use do=th.capture(), or read rig.values("{id}")',
             )
-        return self._recorder.captured(id)
+        return self._explained(self._recorder.captured(id), id, "captured")
+
+    def _explained(self, found: dict[str, T], id: str, method: str) -> dict[str, T]:
+        """Return what a method found. If it found nothing, warn and say why, unless `TENTERHOOK=0` is set."""
+        if not found and not self._installer.off:
+            warn_of_nothing(self.ledger[id], f"rig.{method}({id!r})", steps=self.step_count)
+        return found
 
     @property
     def reports(self) -> list[FlightReport]:

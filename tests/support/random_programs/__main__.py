@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import time
 from collections import Counter, defaultdict
 
@@ -24,6 +25,7 @@ def main() -> int:
     parser.add_argument("--classify", action="store_true", help="shrink every failure, and count those that look alike")
     parser.add_argument("--steps", action="store_true", help="nothing but training steps, to check the oracle itself")
     parser.add_argument("--without", default="", metavar="OPS", help="leave out these operations, separated by commas")
+    parser.add_argument("--json", action="store_true", help="print the counts and the failures as JSON")
     parser.add_argument("--quiet", action="store_true", help="do not print a line for each failure")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -47,16 +49,19 @@ def main() -> int:
     for seed in range(args.first, args.first + args.count):
         outcome = execute(program(seed), args.compiled)
         kinds[outcome.kind] += 1
-        if outcome.about == "alarm" and not args.quiet:
+        if outcome.about == "alarm" and not (args.quiet or args.json):
             print(f"alarm {seed}: {outcome.report}")
         if outcome.kind in ("silent", "crash"):
             failed[seed] = outcome
-            if not args.quiet:
-                detail = " | ".join(outcome.detail.splitlines())
-                print(f"{outcome.kind} {seed}: {'; '.join(outcome.operations)}: {detail}")
+            if not (args.quiet or args.json):
+                print(describe(seed, outcome))
         elif outcome.report:
             reports[f"{outcome.about}: {outcome.report}"] += 1
     spent = time.perf_counter() - start
+    if args.json:
+        failures = [describe(seed, outcome) for seed, outcome in failed.items()]
+        print(json.dumps({"kinds": kinds, "reports": reports, "failures": failures}))
+        return int(bool(failed))
     if args.classify:
         classify({seed: program(seed) for seed in failed}, args.compiled)
     for report, count in reports.most_common():
@@ -64,6 +69,11 @@ def main() -> int:
     print(", ".join(f"{kinds[kind]} {kind}" for kind in ("exact", "reported", "silent", "crash")),
           f"({args.count / spent:.1f} programs per second)")  # fmt: skip
     return int(bool(failed))
+
+
+def describe(seed: int, outcome: Outcome) -> str:
+    detail = " | ".join(outcome.detail.splitlines())
+    return f"{outcome.kind} {seed}: {'; '.join(outcome.operations)}: {detail}"
 
 
 def classify(programs: dict[int, Program], compiled: str | None) -> None:

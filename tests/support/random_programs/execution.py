@@ -308,6 +308,8 @@ def execute(program: Program, compiled: str | None = None) -> Outcome:
         program = program.for_compiler()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        # This warning answers the oracle's own question. It must not count as a report of a difference.
+        warnings.filterwarnings("ignore", message=r"tenterhook: rig\..* is empty")
         try:
             run = Run(program, compiled, caught)
         except th.TenterhookError as error:

@@ -57,10 +57,13 @@ class Program:
         return replace(self, ops=tuple(_without(op, names) for op in self.ops if op.name not in names))
 
     def for_compiler(self) -> Program:
-        """Return the program with `grad_output` instead of `grad_input`, which is refused in compiled code."""
-        return replace(self, hooks=tuple(
-            replace(hook, at="grad_output") if hook.at == "grad_input" else hook for hook in self.hooks
-        ))  # fmt: skip
+        """Return the program without what compiled code refuses or leaves open.
+
+        `grad_input` is refused. Compiled code computes gradients in an order of its own, so it is not known which ones
+        have arrived when a backward pass fails.
+        """
+        hooks = tuple(replace(hook, at="grad_output") if hook.at == "grad_input" else hook for hook in self.hooks)
+        return replace(self, hooks=hooks).without(frozenset(("fail in backward",)))
 
 
 def _without(op: Op, names: frozenset[str]) -> Op:

@@ -104,7 +104,7 @@ class Registration:
         if self.is_in_graph:
             self.expect()
         serving = Serving(active, everything)
-        wanted = bool(everything) or self.status.stays
+        wanted = bool(everything) or (self.status.stays and not self.is_gone)
         if serving == self.serving and self.is_registered == wanted:
             return
         for site in self.serving.active:
@@ -116,6 +116,11 @@ class Registration:
             self.suspend()
         for site in active:
             site.installed = self.is_registered
+
+    @property
+    def is_gone(self) -> bool:
+        """Return True if the model no longer has a target with this name. The module may have another name now."""
+        return bool(self.sites) and all(site.dormant == GONE for site in self.sites)
 
     @property
     def is_registered(self) -> bool:
