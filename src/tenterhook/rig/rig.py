@@ -299,8 +299,13 @@ class Rig:
         return self._explained(self._recorder.captured(id), id, "captured")
 
     def _explained(self, found: dict[str, T], id: str, method: str) -> dict[str, T]:
-        """Return what a method found. If it found nothing, warn and say why, unless `TENTERHOOK=0` is set."""
-        if not found and not self._installer.off:
+        """Return what a method found. If it found nothing, warn and say why, unless `TENTERHOOK=0` is set.
+
+        Registered modifiers record numbers only in some steps, so they need no reason.
+        """
+        hook = self._attached_hook(id)
+        seldom = isinstance(hook.hook.do, Action) and hook.definition.modifies and any(one.fired for one in hook.sites)
+        if not found and not seldom and not self._installer.off:
             warn_of_nothing(self.ledger[id], f"rig.{method}({id!r})", steps=self.step_count)
         return found
 
