@@ -88,7 +88,7 @@ def test_no_tap_has_run(model):
 def test_the_action_records_no_numbers(model):
     rig = attached(model, do=lambda g: None)
     train(model)
-    assert explained(rig).endswith("has recorded nothing of this kind so far")
+    assert explained(rig).endswith("has not recorded any so far")
 
 
 def train_without_gradients(model: nn.Module) -> None:

@@ -93,6 +93,22 @@ def test_p7_a_parameter_hook_is_bound_again(change: Change, survives: bool, rebo
     assert (site.fired, site.changed, site.rebound) == (1, 1, rebound)
 
 
+@pytest.mark.parametrize("change", [convert, swap], ids=lambda v: v.__name__)
+@pytest.mark.parametrize("at", ["grad", "grad_accumulated", "grad_final", "update"])
+def test_p7_a_model_that_has_gradients_can_be_converted(change: Change, at: str) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    with th.attach(model, [th.Hook("look", on="0.weight", at=at, do=th.stats())], optimizer=optimizer) as rig:
+        for _ in range(3):  # swap_tensors refuses parameters and gradients that have weak references
+            change(model)
+            run(model)
+            optimizer.step()
+            change(model.float())
+            optimizer.zero_grad()
+        assert rig.ledger["look"]["0.weight"].fired == 3
+    assert not rig.imbalances
+
+
 @pytest.mark.parametrize("change", [convert, parametrized, swap], ids=lambda v: v.__name__)
 @pytest.mark.parametrize("at", ["grad_final", "update"])
 def test_p7_a_parameter_the_optimizer_still_holds_is_followed(change: Change, at: str) -> None:

@@ -165,3 +165,34 @@ def test_a_tensor_that_a_checkpoint_computes_again_is_told():
     (number, name), (_, reentrant), none = told
     assert (number, name) == (private.node_number(made.grad_fn), "ExpBackward0")
     assert reentrant == "CheckpointFunctionBackward" and none is None
+
+
+def test_a_mark_recognizes_its_tensor_and_no_other():
+    tensor, other = torch.zeros(3), torch.zeros(3)
+    mark = private.TensorMark(tensor)
+    assert mark.is_of(tensor) and mark.is_unchanged(tensor)
+    assert not mark.is_of(other)
+    tensor.add_(1)
+    assert mark.is_of(tensor) and not mark.is_unchanged(tensor)
+
+
+def test_a_mark_is_not_misled_by_an_id_that_is_used_again():
+    for _ in range(100):
+        tensor = torch.zeros(3)
+        mark, was = private.TensorMark(tensor), id(tensor)
+        del tensor
+        others = [torch.zeros(3) for _ in range(10)]
+        again = next((one for one in others if id(one) == was), None)
+        if again is not None:
+            assert not mark.is_of(again)
+            return
+    pytest.fail("Python used no id again")
+
+
+def test_a_marked_tensor_can_be_swapped_and_converted():
+    one, two = torch.zeros(3), torch.zeros(3, dtype=torch.float64)
+    mark = private.TensorMark(one)
+    torch.utils.swap_tensors(one, two)
+    assert mark.is_of(one)
+    sparse = torch.zeros(3).to_sparse()
+    assert private.TensorMark(sparse).is_of(sparse)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from tenterhook import torch_internals as private
 from tenterhook.audit.imbalance import ATTACH_AGAIN, Imbalance
@@ -24,8 +23,8 @@ class ArrivalAudit:
         self._ledger = ledger
         #: the hooks whose sites were counted when the gradients were marked, and the counts
         self._seen: dict[HookData, dict[SiteData, int]] = {}
-        #: the version of each gradient that was marked
-        self._marked: MutableMapping[Tensor, int | None] = WeakTensorKeyDictionary()
+        #: the gradients that were there, by id
+        self._marks: dict[int, private.TensorMark] = {}
 
     def mark(self) -> None:
         """Mark the gradients that are there now."""
@@ -34,9 +33,8 @@ class ArrivalAudit:
             return
         self._seen = {hook: {site: _settled(hook, site) for site in hook.sites} for hook in self._hooks()}
         if self._seen:
-            for parameter in model.parameters():
-                if parameter.grad is not None:
-                    self._marked[parameter.grad] = private.version(parameter.grad)
+            grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+            self._marks = {id(grad): private.TensorMark(grad) for grad in grads}
 
     def missed(self) -> Iterator[Imbalance]:
         """Yield the hooks that did not fire, although a gradient arrived since `mark`."""
@@ -66,7 +64,10 @@ class ArrivalAudit:
 
     def _has_arrived(self, grad: Tensor | None) -> bool:
         """Return True if a gradient is new or was written to since the gradients were marked."""
-        return grad is not None and self._marked.get(grad, -1) != private.version(grad)
+        if grad is None:
+            return False
+        mark = self._marks.get(id(grad))
+        return mark is None or not mark.is_unchanged(grad)
 
     def _hooks(self) -> list[HookData]:
         return [one for one in self._ledger.hooks if one.active and one.hook.at in ("grad", "grad_accumulated")]

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -64,6 +64,8 @@ class Auditor:
         #: the optimizer whose step is running, if its hooks can be checked before it changes the parameters
         self._stepping: weakref.ref[Optimizer] | None = None
         self._trains: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
+        #: the parameters that the model has or had, by id
+        self._parameters: dict[int, private.TensorMark] = {}
         self._handles: list[RemovableHandle] = []
 
     def _optimizers(self) -> list[Optimizer]:
@@ -72,6 +74,7 @@ class Auditor:
     def begin(self) -> None:
         """Begin to audit. The rig has registered its hooks, so those of the auditor run after them."""
         self._handles = [one.register_step_pre_hook(self._gradients_handled) for one in self._optimizers()]
+        self._note_parameters()
         self._arrivals.mark()
         self._values.begin()
         every_step.watch(self)
@@ -134,14 +137,22 @@ class Auditor:
             self._arrivals.mark()
 
     def _is_mine(self, optimizer: Optimizer) -> bool:
-        """Return True if an optimizer trains a parameter of the model."""
+        """Return True if an optimizer trains a parameter of the model, or one that was replaced since."""
         known = self._trains.get(optimizer)
         if known is None:
-            model = self._model()
-            mine = set() if model is None else set(map(id, model.parameters()))
-            known = any(id(one) in mine for group in optimizer.param_groups for one in group["params"])
+            self._note_parameters()
+            known = any(self._was_noted(one) for group in optimizer.param_groups for one in group["params"])
             self._trains[optimizer] = known
         return known
+
+    def _was_noted(self, parameter: Tensor) -> bool:
+        mark = self._parameters.get(id(parameter))
+        return mark is not None and mark.is_of(parameter)
+
+    def _note_parameters(self) -> None:
+        model = self._model()
+        for parameter in model.parameters() if model is not None else ():
+            self._parameters[id(parameter)] = private.TensorMark(parameter)
 
     def _is_wrapper(self, optimizer: Optimizer) -> bool:
         """Return True if the step of an optimizer may call the step of one that was given to `attach`."""

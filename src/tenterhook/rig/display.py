@@ -89,7 +89,7 @@ def _why_nothing(account: Account, steps: int) -> str:
     if account.fired and not steps:
         return "no step has finished yet"
     if account.fired:
-        return f"its action {account.hook.doing} has recorded nothing of this kind so far"
+        return f"its action {account.hook.doing} has not recorded any so far"
     if account.skipped:
         return f"it was skipped: {max(account.skipped, key=account.skipped.__getitem__)}"
     if steps and not account.due:

@@ -45,7 +45,7 @@ class ModelSync:
         self._root_called = -1
         #: False if the last forward pass was not a call of the root
         self.root_is_called = False
-        #: True while calls of modules below the root are noticed, so that no pass can be missed
+        #: True if the next call of a module below the root will be noticed, so that no pass can have been missed
         self.watches_calls = False
         self._fingerprint: Fingerprint | None = self._take()
         installer.environment.gradients.on_cleared = self._drop_abandoned

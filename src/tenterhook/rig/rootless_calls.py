@@ -71,6 +71,10 @@ class RootlessCalls:
         self._waits, self._waits_for_output = True, self._ends_steps
         self._sync.watches_calls = True
 
+    def _stop_waiting(self) -> None:
+        """Stop waiting for a call. A change from now on may be noticed too late for another pass in this step."""
+        self._waits = self._sync.watches_calls = False
+
     def _watch(self, modules: Iterable[nn.Module]) -> None:
         for module in modules:
             if module not in self._watched:
@@ -121,16 +125,16 @@ class RootlessCalls:
             return None  # compiled code reports its passes through the hooks on the root
         if not self._waits or private.graph_task_id() != -1:
             return None
-        self._waits = False
         before, there = self._sync.resolved, set(private.hooks_in(module, "_forward_pre_hooks"))
         self._sync.follow()
+        self._stop_waiting()
         model = self._model()
         if self._sync.resolved == before or model is None:
             return None
         unwatched = [one for one in _entrances(model) if one not in self._watched]
         self.disarm()
         self.arm()
-        self._waits = False
+        self._stop_waiting()
         if unwatched:
             self._on_unwatched(unwatched)
         return self._call_new_hooks(module, there, args, kwargs)

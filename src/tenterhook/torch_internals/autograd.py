@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType, GeneratorType
 from typing import Any
@@ -182,6 +183,43 @@ read_version: Callable[[Tensor], int] = find(
 def version(tensor: Tensor) -> int | None:
     """Return how many times a tensor was changed in place, or None for an inference tensor. Tested with torch 2.13."""
     return None if tensor.is_inference() else read_version(tensor)
+
+
+class TensorMark:
+    """Remember a tensor without keeping it alive, to recognize it later.
+
+    It holds no weak reference to the tensor, because `swap_tensors` refuses a tensor that has one. It holds one to the
+    tensor's storage instead, so that another tensor that gets the same id is not taken for it. Tested with torch 2.13.
+    """
+
+    __slots__ = ("_id", "_kind", "_storage", "version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        storage = _storage(tensor)
+        self._id = id(tensor)
+        self._kind = (tensor.dtype, tensor.device)
+        self._storage = None if storage is None else weakref.ref(storage)
+        #: how many times the tensor had been changed in place, or None for an inference tensor
+        self.version = version(tensor)
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Return True if a tensor is the marked one. `Module.to` may have given it another storage."""
+        if id(tensor) != self._id:
+            return False
+        same = self._storage is None or self._storage() is _storage(tensor)
+        return same or (tensor.dtype, tensor.device) != self._kind
+
+    def is_unchanged(self, tensor: Tensor) -> bool:
+        """Return True if a tensor is the marked one and was not changed in place since."""
+        return self.is_of(tensor) and version(tensor) == self.version
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
+    """Return the storage of a tensor, or None if it has none, like a sparse one."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 _use_count: Callable[[int], int] = find("torch._C._storage_Use_Count", Capability.DOCTOR)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.weak import TensorWeakRef
 
 from tenterhook import torch_internals as private
 from tenterhook.errors import TenterhookError
@@ -26,6 +25,12 @@ class TrainedModel:
         #: returns the model, or None if it was freed
         self.root = weakref.ref(model)
         self._optimizers = {name: weakref.ref(o) for name, o in optimizers.items()}
+
+    def when_freed(self, release: Callable[[], None]) -> weakref.ref[nn.Module]:
+        """Return a reference to the model. While it exists, `release` is called when the model is freed."""
+        model = self.root()
+        assert model is not None, "the caller of attach holds the model"
+        return weakref.ref(model, lambda _: release())
 
     def optimizers(self) -> dict[str, Optimizer]:
         """Return the optimizers that still exist, by name."""
@@ -65,32 +70,20 @@ class TrainedModel:
 class Witness(NamedTuple):
     """A gradient that was there when a backward pass ended."""
 
-    parameter: TensorWeakRef
-    grad: TensorWeakRef
-    version: int | None
-
-    @classmethod
-    def of(cls, parameter: Tensor, grad: Tensor) -> Witness:
-        return cls(TensorWeakRef(parameter), TensorWeakRef(grad), private.version(grad))
-
-    def was_seen_in(self, others: Sequence[Witness]) -> bool:
-        """Return True if one of the others is the same gradient, with the same version."""
-        return any(self.grad() is one.grad() and self.version == one.version for one in others)
+    parameter: Tensor
+    mark: private.TensorMark
 
     def was_cleared(self, accumulated: Tensor | None) -> bool | None:
         """Return whether the gradient was cleared since, or None if that is unknown.
 
         `accumulated` is a parameter to whose gradient PyTorch has just added the gradient of the running backward pass.
         """
-        parameter = self.parameter()
-        if parameter is None:
-            return None
-        grad, added = parameter.grad, parameter is accumulated
-        if grad is None or grad is not self.grad():
+        grad, added = self.parameter.grad, self.parameter is accumulated
+        if grad is None or not self.mark.is_of(grad):
             # With create_graph, PyTorch adds to a new tensor. Other hooks may have replaced a sum, too.
             return None if added or (grad is not None and torch.is_grad_enabled()) else True
-        now = private.version(grad)
-        if now is None or self.version is None or now <= self.version + added:
+        now, before = private.version(grad), self.mark.version
+        if now is None or before is None or now <= before + added:
             return False
         # The program has written to the gradient. Reading it waits for the device, but this is rare.
         part = local(grad)
@@ -119,11 +112,13 @@ class GradientWatch:
         self._first: Tensor | None = None
         #: gradients at the end of the last backward pass: that of the first parameter that fired, and another one
         self._witnesses: list[Witness] = []
+        #: releases the parameters of the witnesses when the model is freed
+        self._root = model.when_freed(self._witnesses.clear)
 
     def load(self, accumulated: bool) -> None:
         """Continue from a saved state. The gradients themselves may not have been saved."""
         self.accumulated = accumulated
-        self._witnesses = []
+        self._witnesses.clear()
 
     def begin_forward(self) -> None:
         """Look at the gradients if the state of the hooks was loaded, but perhaps not the gradients themselves."""
@@ -151,26 +146,29 @@ class GradientWatch:
 
     def _clear(self) -> None:
         self.accumulated = False
-        self._witnesses = []
+        self._witnesses.clear()
         self.on_cleared()
 
     def _backward_ended(self) -> None:
         first, self._first = self._first, None
         another = (one for one in self._model.trained_parameters() if one is not first and one.grad is not None)
         found = [one for one in (first, next(another, None)) if one is not None]
-        seen = [Witness.of(one, one.grad) for one in found if one.grad is not None]
-        if not all(one.was_seen_in(self._witnesses) for one in seen):  # otherwise, this pass has added to no gradient
-            self.accumulated, self._witnesses = True, seen
+        grads = [one.grad for one in found if one.grad is not None]
+        if not all(any(old.mark.is_unchanged(grad) for old in self._witnesses) for grad in grads):
+            self.accumulated = True  # otherwise, this pass has added to no gradient
+            self._mark(found)
+
+    def _mark(self, parameters: list[Tensor]) -> None:
+        self._witnesses[:] = [Witness(one, private.TensorMark(one.grad)) for one in parameters if one.grad is not None]
 
     def used_by(self, optimizer: Optimizer) -> None:
         """Expect no more of gradients that an optimizer has used."""
         if not self.accumulated:
             return
         used = {id(one) for group in optimizer.param_groups for one in group["params"]}
-        parameters = [one for witness in self._witnesses if (one := witness.parameter()) is not None]
-        if any(id(one) in used for one in parameters):
+        if any(id(one.parameter) in used for one in self._witnesses):
             self.accumulated = False
-            self._witnesses = [Witness.of(one, one.grad) for one in parameters if one.grad is not None]
+            self._mark([one.parameter for one in self._witnesses])
 
 
 class DeferredError:
