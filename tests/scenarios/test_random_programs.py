@@ -8,7 +8,7 @@ from tests.support.random_programs.execution import execute
 from tests.support.random_programs.programs import generate
 
 #: seeds that failed once, each in a way of its own
-KNOWN = (5302, 100209, 100342)
+KNOWN = (5302, 100209, 100342, 200102, 200163, 200863, 201115)
 
 
 def failures(seeds: range | tuple[int, ...], compiled: str | None = None) -> list[str]:

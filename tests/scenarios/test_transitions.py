@@ -505,3 +505,68 @@ def test_values_that_were_recorded_under_an_old_name_are_reported():
     with pytest.warns(RuntimeWarning, match="or was recorded under an old name"):
         optimizer.step()
     assert [one.code for one in rig.imbalances] == ["TH703"]
+
+
+def test_a_block_that_takes_over_a_hooked_name_is_reported():
+    model = Blocks()
+    optimizer = sgd(model)
+    stop(model, optimizer, "output", on="blocks.0")
+    model(X).backward()
+    optimizer.step()
+    del model.blocks[0]
+    model.loss(X).backward()
+    with pytest.warns(RuntimeWarning, match="TH703"):
+        optimizer.step()
+
+
+def test_a_block_that_takes_over_a_hooked_name_before_a_call_of_the_root_is_not_reported():
+    model = Blocks()
+    optimizer = sgd(model)
+    rig = stop(model, optimizer, "output", on="blocks.0")
+    model(X).backward()
+    optimizer.step()
+    del model.blocks[0]  # the block has a gradient, but no pass has run since
+    model(X).backward()
+    optimizer.step()
+    assert not rig.imbalances
+    assert rig.ledger["h"]["blocks.0"].fired == 2
+
+
+@pytest.mark.parametrize("end", [lambda rig: rig.imbalances, th.Rig.detach, th.check])
+def test_a_pass_without_the_hook_is_reported_before_its_step_ends(end):
+    model = Blocks()
+    optimizer = sgd(model)
+    rig = stop(model, optimizer, "grad")
+    model.blocks.insert(2, nn.Linear(4, 4))  # PyTorch does not report insertions
+    model.loss(X).backward()
+    assert model.blocks[2].weight.grad.any()
+    with pytest.warns(RuntimeWarning, match="TH703"):
+        end(rig)
+    assert [one.target for one in rig.imbalances] == ["blocks.2.weight"]  # one for each hook and cause
+
+
+def test_a_value_of_a_failed_pass_under_an_old_name_is_reported():
+    model = Blocks()
+    optimizer = sgd(model)
+    rig = stop(model, optimizer, "output", on="blocks.0", do=th.stats())
+    model.blocks.insert(0, nn.Linear(4, 4))
+    model.blocks[2].forward = lambda x: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        model.loss(X)
+    with pytest.warns(RuntimeWarning, match="or was recorded under an old name"):
+        model.blocks[2].forward = lambda x: x
+        model(X)
+    assert [one.target for one in rig.imbalances] == ["blocks.0"]
+
+
+def test_steps_of_an_optimizer_that_has_only_former_parameters_are_reported():
+    model = Net()
+    given = sgd(model)
+    rig = stop(model, given)
+    old = list(model.parameters())
+    model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
+    other = torch.optim.SGD(old, lr=0.1)
+    model(X).sum().backward()
+    with pytest.warns(RuntimeWarning, match="TH70"):
+        other.step()
+    assert rig.imbalances

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from torch import nn
 
+from tenterhook import torch_internals as private
 from tenterhook.errors import ResolveError
 from tenterhook.resolve.dormancy import ELSEWHERE, GONE, PASSING, why_dormant
 from tenterhook.resolve.fingerprint import Change, Fingerprint
@@ -15,7 +16,7 @@ from tenterhook.resolve.resolution import find_targets
 from tenterhook.resolve.targets import Target
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.points.parameter_grads import ParameterRegistration
-from tenterhook.rig.runtime.attached_hook import Site
+from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.environment import TrainedModel
 
 ABANDONED = "the gradients were cleared without a step"
@@ -47,6 +48,8 @@ class ModelSync:
         self.root_is_called = False
         #: True if the next call of a module below the root will be noticed, so that no pass can have been missed
         self.watches_calls = False
+        #: the number of the next graph node when the model was last looked at
+        self._number = private.sequence_number()
         self._fingerprint: Fingerprint | None = self._take()
         installer.environment.gradients.on_cleared = self._drop_abandoned
         #: freed optimizers for which a warning has already been issued
@@ -95,6 +98,7 @@ class ModelSync:
             self._follow(registration)
         if change is Change.STRUCTURE:
             self._installer.registrations.remove_stale()
+        self._number = private.sequence_number()
 
     # -- what has changed --------------------------------------------------------------------------------------------
 
@@ -132,13 +136,12 @@ class ModelSync:
         if model is None:
             return
         self.resolved += 1
-        before = installer.registrations.known
         view = ModelView(model, self._model.optimizers())
         self._fsdp = view.fsdp2
         self._fingerprint = self._take()
         installer.registrations.set_targets(view.targets)
         missed: list[Site] = []
-        step = self._installer.environment.clock.step
+        may_have_run = not self.watches_calls and self._a_graph_was_built()
         for hook in installer.hooks.values():
             if hook.on_taps:
                 continue
@@ -146,16 +149,16 @@ class ModelSync:
                 targets = {t.name: t for t in find_targets(hook.hook, view, strict=False)}
             except ResolveError:
                 targets = {}
-            # An observer that has fired in this step has recorded values under the names that the parts had then.
-            acted = {_object_of(site) for site in hook.sites if site.last == step and not hook.definition.modifies}
+            acted = self._acted(hook)
+            before = {_object_of(site) for site in hook.sites}
             changed = [site for site in hook.sites if self._move(site, targets.pop(site.name, None))]
             for target in targets.values():
                 site = hook.add_site(target)
                 installer.registrations.add_site(site)
                 changed.append(site)
-            if hook.has_registrations and hook.active and not self.watches_calls:
+            if may_have_run and hook.has_registrations and hook.active:
                 missed += [site for site in changed if _object_of(site) not in before and _has_gradient(site)]
-            missed += [site for site in changed if _object_of(site) in acted]
+            missed += [site for site, was in acted.items() if self._was_renamed(site, was)]
             installer.environment.outdated.add(hook)
         self._update_dormant_sites()
         installer.registrations.leave_renamed()
@@ -164,6 +167,22 @@ class ModelSync:
         self._on_resolved()
         if missed:
             self._on_missed(missed)
+
+    def _a_graph_was_built(self) -> bool:
+        """Return True if a pass may have run since the model was last looked at."""
+        number = private.sequence_number()
+        return number != self._number or not number  # always 0 if this torch does not tell it
+
+    def _acted(self, hook: AttachedHook) -> dict[Site, int]:
+        """Return the sites where an observer has recorded a value in this step, and the objects that they were on."""
+        if hook.definition.modifies:
+            return {}
+        step = self._installer.environment.clock.step
+        return {site: _object_of(site) for site in hook.sites if site.last == step}
+
+    def _was_renamed(self, site: Site, was: int) -> bool:
+        """Return True if the object that a site was on is still in the model, but has another name."""
+        return was in self._installer.registrations.known and (was != _object_of(site) or site.dormant == GONE)
 
     def _move(self, site: Site, target: Target | None) -> bool:
         """Bind a site to the target that now has its name. Return True if that is another module or parameter."""

@@ -326,7 +326,11 @@ class Rig:
         Returns:
             One `Imbalance` for each hook and cause. The list is empty if every hook acted wherever it was due.
         """
-        return self._auditor.findings() if self.attached else list(self._auditor.found)
+        if not self.attached:
+            return list(self._auditor.found)
+        if not self._installer.forward_is_running and private.graph_task_id() == -1:
+            self._calls.sync.follow()  # a pass may have run after the model changed
+        return self._auditor.findings()
 
     def __repr__(self) -> str:
         state = f"{self.step_count} steps" if self.attached else "detached"
@@ -532,6 +536,7 @@ class Rig:
         if self._installer.forward_is_running and self._installer.schedule.modifiers:
             self._status = RigStatus.LEAVING
             return
+        self._calls.sync.follow()  # a pass may have run after the model changed
         self._auditor.close()
         self._status = RigStatus.DETACHED
         self._calls.close()
