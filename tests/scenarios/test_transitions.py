@@ -11,6 +11,7 @@ import types
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import tenterhook as th
 
@@ -570,3 +571,43 @@ def test_steps_of_an_optimizer_that_has_only_former_parameters_are_reported():
     with pytest.warns(RuntimeWarning, match="TH70"):
         other.step()
     assert rig.imbalances
+
+
+def test_a_parameter_that_is_swapped_before_a_pass_without_the_root_is_reported():
+    model = Net()
+    optimizer = sgd(model)
+    rig = stop(model, optimizer, "grad")
+    for _ in range(4):  # the auditor compares gradients with firings in the steps 1, 2, 4, 8 and so on
+        model(X).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.utils.swap_tensors(model.enc.weight, nn.Parameter(torch.ones(8, 4)))  # PyTorch loses all hooks
+    model.loss(X).backward()
+    with pytest.warns(RuntimeWarning, match="TH703"):
+        optimizer.step()
+    assert [one.target for one in rig.imbalances] == ["enc.weight"]
+
+
+def test_a_checkpoint_is_recomputed_right_after_an_interrupted_pass():
+    class Checkpointed(Net):
+        def loss(self, x: Tensor) -> Tensor:
+            return checkpoint(self.enc, x, use_reentrant=True).square().mean()
+
+        def forward(self, x: Tensor) -> Tensor:
+            raise KeyboardInterrupt
+
+    def by_step(y: Tensor, ctx: th.Context) -> Tensor:
+        return y * (ctx.step + 1)
+
+    model = Checkpointed()
+    optimizer = torch.optim.SGD(model.enc.parameters(), lr=0.0)
+    th.attach(model, th.Hook("h", on="enc", at="output", do=by_step), optimizer=optimizer)
+    with pytest.raises(KeyboardInterrupt):
+        model(X)
+    for step in range(3):
+        optimizer.zero_grad()
+        model.loss(X.clone().requires_grad_()).backward()
+        by_hand = Net().enc
+        by_hand(X).mul(step + 1).square().mean().backward()
+        assert torch.equal(model.enc.weight.grad, by_hand.weight.grad)
+        optimizer.step()

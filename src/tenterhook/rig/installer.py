@@ -57,10 +57,7 @@ class Installer:
     @property
     def forward_is_running(self) -> bool:
         """Return True if the root is being called, so that modifiers of its forward pass must not change."""
-        passes = self._passes
-        if passes.under_way and not passes.compiled and not self.environment.model.is_called():
-            passes.under_way = False  # an interrupt has ended the call
-        return passes.under_way
+        return self._passes.is_under_way
 
     @property
     def has_pending_changes(self) -> bool:

@@ -90,14 +90,17 @@ class ModelSync:
         if self._fingerprint is None:
             return
         change = self._fingerprint.compare()
+        may_have_run = self._a_pass_may_have_run()
         if change is Change.STRUCTURE:
             self.resolve_again()
         elif change is Change.TRAINED:
             self._update_dormant_sites()
-        for registration in self._installer.schedule.parameters:
-            self._follow(registration)
+        swapped = [one for one in self._installer.schedule.parameters if self._was_swapped(one)]
         if change is Change.STRUCTURE:
             self._installer.registrations.remove_stale()
+        if swapped and may_have_run:
+            sites = [site for registration in swapped for site in registration.serving.active]
+            self._report([site for site in sites if _has_gradient(site)])
         self._number = private.sequence_number()
 
     # -- what has changed --------------------------------------------------------------------------------------------
@@ -123,12 +126,11 @@ class ModelSync:
                         site.skip(ABANDONED)
                 partials.clear()
 
-    def _follow(self, registration: ParameterRegistration) -> None:
-        """Update a registration if its parameter was replaced or swapped."""
+    def _was_swapped(self, registration: ParameterRegistration) -> bool:
+        """Update a registration if its parameter was replaced or swapped. Return True if it was."""
         parameter = registration.target.parameter()
         # functional_call replaces the parameters with other tensors for one forward pass.
-        if isinstance(parameter, nn.Parameter) and parameter.is_leaf:
-            registration.rebind(parameter)
+        return isinstance(parameter, nn.Parameter) and parameter.is_leaf and registration.rebind(parameter)
 
     def resolve_again(self) -> None:
         """Find every target again by its name, because the structure of the model has changed."""
@@ -141,7 +143,7 @@ class ModelSync:
         self._fingerprint = self._take()
         installer.registrations.set_targets(view.targets)
         missed: list[Site] = []
-        may_have_run = not self.watches_calls and self._a_graph_was_built()
+        may_have_run = self._a_pass_may_have_run()
         for hook in installer.hooks.values():
             if hook.on_taps:
                 continue
@@ -165,13 +167,16 @@ class ModelSync:
         installer.registrations.sort({hook: i for i, hook in enumerate(installer.hooks.values())})
         installer.apply_schedule()
         self._on_resolved()
+        self._report(missed)
+
+    def _report(self, missed: list[Site]) -> None:
         if missed:
             self._on_missed(missed)
 
-    def _a_graph_was_built(self) -> bool:
+    def _a_pass_may_have_run(self) -> bool:
         """Return True if a pass may have run since the model was last looked at."""
         number = private.sequence_number()
-        return number != self._number or not number  # always 0 if this torch does not tell it
+        return not self.watches_calls and (number != self._number or not number)  # 0 if this torch does not tell it
 
     def _acted(self, hook: AttachedHook) -> dict[Site, int]:
         """Return the sites where an observer has recorded a value in this step, and the objects that they were on."""

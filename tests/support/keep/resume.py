@@ -165,7 +165,7 @@ ABLATIONS = [
     Ablation("clock: accumulated", between("micro", "abandon"), "progress", _clock(accumulated=False)),
     Ablation("clock: tripped", lambda run: STEP(run) and run.rig._clock.tripped == run.step - 1, "model",
              _clock(tripped=-1)),
-    Ablation("clock: last forward", between("evaluate", "peek"), "progress", _clock(now=StepClock().passes.now)),
+    Ablation("clock: last forward", between("evaluate", "peek"), "progress", _clock(now=StepClock(bool).passes.now)),
     Ablation("tensor parameter", STEP, "model", options={"tensors": {"direction": torch.zeros(DIM)}}),
     Ablation("mute", lambda run: run.rig._attached_hook("damp").status.is_muted, "model",
              lambda rig: rig.unmute("damp")),

@@ -93,7 +93,9 @@ class Net(nn.Module):
             self.blocks = nn.ModuleList(blocks) if spec.container == "list" else nn.Sequential(*blocks)
         self.shared = linear(spec.seed + 100) if spec.shared else None
         self.head = linear(spec.seed + 200)
+        #: the index of the block before which the forward pass fails, and the error
         self.fuse: int | None = None
+        self.error: type[BaseException] = ArithmeticError
         if spec.tied:
             first = blocks[0].fc if isinstance(blocks[0], Block) else blocks[0]
             self.head.weight = first.weight
@@ -147,7 +149,7 @@ class Net(nn.Module):
         blocks = self.all_blocks()
         for i, block in enumerate(blocks):
             if self.fuse is not None and i == self.fuse % len(blocks):
-                raise ArithmeticError("the forward pass fails")
+                raise self.error("the forward pass fails")
             if self.spec.checkpointed is not None and i == self.spec.checkpointed % len(blocks):
                 x = checkpoint(block, x, use_reentrant=self.spec.reentrant, preserve_rng_state=False)
             else:

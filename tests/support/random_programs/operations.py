@@ -113,6 +113,21 @@ def step(side: Side, op: Op) -> None:
     side.step_all()
 
 
+@operation("sharpness-aware step")
+def sharpness_aware_step(side: Side, op: Op) -> None:
+    """Compute the gradients at a point nearby, as SAM does: two backward passes, one step."""
+    run_pass(side, op)
+    moved = [(p, 0.05 * p.grad) for p in parameter_names(side.model) if p.grad is not None]
+    with torch.no_grad():
+        for p, by in moved:
+            p.add_(by)
+    run_pass(side, op)
+    with torch.no_grad():
+        for p, by in moved:
+            p.sub_(by)
+    side.step_all()
+
+
 @operation("train inside except")
 def train_inside_except(side: Side, op: Op) -> None:
     try:
@@ -148,11 +163,13 @@ def forward_only(side: Side, op: Op) -> None:
 
 @operation("fail in forward")
 def fail_in_forward(side: Side, op: Op) -> None:
-    side.model.fuse = op.args["which"]
+    side.model.fuse, side.model.error = op.args["which"], ArithmeticError
+    if op.args.get("interrupted"):
+        side.model.error = KeyboardInterrupt  # PyTorch calls no forward hook then, not even one with always_call
     try:
         with side.passing():
             side.loss(op.args["batch"], op.args["via"])
-    except ArithmeticError:
+    except (ArithmeticError, KeyboardInterrupt):
         pass
     finally:
         side.model.fuse = None
@@ -298,6 +315,19 @@ def replace_parameter(side: Side, op: Op) -> None:
     replace_several_times(side, op, replaced_parameter)
 
 
+@operation("swap")
+def swap(side: Side, op: Op) -> None:
+    """Give a parameter the contents of another tensor, as `Module.to` does if torch is told to swap parameters."""
+    side.touched()
+    _, parameter = pick(named_parameters(side.model), op.args["which"])
+    new = nn.Parameter(numbers(parameter.shape, op.args["seed"]), requires_grad=parameter.requires_grad)
+    try:
+        torch.utils.swap_tensors(parameter, new)
+    except RuntimeError:  # the graph of a backward pass that has failed still refers to the parameter
+        parameter.data, parameter.grad = new.data, None
+    side.swapped(parameter)
+
+
 @operation("load assign")
 def load_assign(side: Side, op: Op) -> None:
     side.touched()
@@ -374,6 +404,17 @@ def new_optimizer(side: Side, op: Op) -> None:
         side.kept.append(side.optimizers[index])
     held = [p for group in side.optimizers[index].param_groups for p in group["params"]]
     side.optimizers[index] = build_optimizer(op.args["kind"], held)
+
+
+@operation("wrap optimizers")
+def wrap_optimizers(side: Side, op: Op) -> None:
+    """Step through a wrapper from now on, as Accelerate and others do."""
+    side.wraps = True
+
+
+@operation("compile")
+def compile_later(side: Side, op: Op) -> None:
+    side.compile()
 
 
 @operation("train a copy")

@@ -153,6 +153,12 @@ class Twin(Side):
         if index == len(self.optimizers) - 1:
             self._end_step()
 
+    def has_idle_optimizer(self) -> bool:
+        """Return True if an optimizer trains no parameter of the model, so that it is open whether its steps count."""
+        own = parameter_names(self.model)
+        held = [{p for group in optimizer.param_groups for p in group["params"]} for optimizer in self.optimizers]
+        return any(parameters.isdisjoint(own) for parameters in held)
+
     def _change(self, parameters: list[nn.Parameter], hook: HookSpec) -> None:
         if hook.do == "clip_total":
             if parameters:
@@ -177,6 +183,10 @@ class Twin(Side):
     def touched(self) -> None:
         """Do not compare what observers saw in a step in which names changed after something was observed."""
         self.dirty = self.dirty or bool(self.seen)
+
+    def swapped(self, parameter: nn.Parameter) -> None:
+        """Let PyTorch install hooks again: after a swap, it takes the old dict of hooks for an installed one."""
+        parameter._backward_hooks = parameter._post_accumulate_grad_hooks = None
 
     def cleared(self) -> None:
         """Do not compare what observers saw in a step whose first gradients were cleared: the rig leaves them out."""

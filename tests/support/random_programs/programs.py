@@ -23,10 +23,11 @@ SELECTORS_OF_PARAMETERS = (
 
 #: the operations and how often each one is drawn
 WEIGHTS = {
-    "train": 30, "accumulate": 5, "step": 2, "train inside except": 2, "train frozen once": 3, "evaluate": 3,
-    "forward only": 2, "fail in forward": 2, "fail in backward": 2, "zero_grad": 2, "freeze": 4, "unfreeze": 4,
-    "eval": 1, "train mode": 1, "mute": 2, "unmute": 2, "replace module": 5, "replace parameter": 4, "load assign": 2,
-    "add block": 4, "delete block": 2, "tie": 2, "untie": 2, "add group": 1, "new optimizer": 1, "train a copy": 2,
+    "train": 30, "accumulate": 5, "step": 2, "train inside except": 2, "sharpness-aware step": 2,
+    "train frozen once": 3, "evaluate": 3, "forward only": 2, "fail in forward": 3, "fail in backward": 2,
+    "zero_grad": 2, "freeze": 4, "unfreeze": 4, "eval": 1, "train mode": 1, "mute": 2, "unmute": 2,
+    "replace module": 5, "replace parameter": 4, "swap": 2, "load assign": 2, "add block": 4, "delete block": 2,
+    "tie": 2, "untie": 2, "add group": 1, "new optimizer": 1, "wrap optimizers": 1, "train a copy": 2,
     "collect garbage": 1,
 }  # fmt: skip
 #: the operations that may run between the forward pass, the backward pass and the step
@@ -42,6 +43,11 @@ class Program:
     optimizers: OptimizerSpec
     ops: tuple[Op, ...]
     detach: bool = True
+
+    @property
+    def sums(self) -> bool:
+        """Return True if a hook adds up several gradients. The order of such sums is not specified."""
+        return any(hook.do == "clip_total" for hook in self.hooks)
 
     def __str__(self) -> str:
         lines = [f"model: {self.model}", f"optimizer: {self.optimizers}", *map(str, self.hooks)]
@@ -123,7 +129,7 @@ def draw_hook(rng: random.Random, id: str, model: Net, optimizers: int) -> HookS
 def draw_op(rng: random.Random, name: str, ids: list[str]) -> Op:
     """Draw the arguments of an operation."""
     number, seed = rng.randrange(60), rng.randrange(1000, 100_000)
-    passing = {"batch": rng.randrange(64), "via": rng.choice(("root", "root", "root", "method"))}
+    passing = {"batch": rng.randrange(64), "via": rng.choice(("root",) * 5 + ("method",) * 2 + ("wrapper",))}
     zero = rng.choice(("none", "none", "none", "zeros", "model", "keep"))
     refit = rng.choice(("exchange", "exchange", "add", "rebuild", "none"))
     freezing = {"what": rng.choice(("parameter", "module")), "which": number}
@@ -131,10 +137,11 @@ def draw_op(rng: random.Random, name: str, ids: list[str]) -> Op:
         "train": {**passing, "zero": zero},
         "accumulate": {**passing, "zero": rng.choice(("keep", "none"))},
         "train inside except": {**passing, "zero": "none"},
+        "sharpness-aware step": {**passing, "zero": rng.choice(("none", "zeros"))},
         "train frozen once": {**passing, "zero": zero, **freezing},
         "evaluate": {**passing, "mode": rng.choice(("train", "eval"))},
         "forward only": passing,
-        "fail in forward": {**passing, "which": number},
+        "fail in forward": {**passing, "which": number, "interrupted": seed % 3 == 0},
         "fail in backward": {**passing, "zero": zero, "which": number},
         "zero_grad": {"zero": rng.choice(("none", "zeros", "model"))},
         "freeze": freezing,
@@ -144,6 +151,7 @@ def draw_op(rng: random.Random, name: str, ids: list[str]) -> Op:
         "replace module": {"what": rng.choice(("any", "linear")), "which": number, "seed": seed, "refit": refit,
                            "times": rng.choice((1, 1, 2))},
         "replace parameter": {"which": number, "seed": seed, "refit": refit, "times": rng.choice((1, 1, 2))},
+        "swap": {"which": number, "seed": seed},
         "load assign": {"refit": rng.choice(("exchange", "rebuild", "none"))},
         "add block": {"where": rng.choice(("start", "end")), "kind": rng.choice(("plain", "tanh", "norm")),
                       "seed": seed, "refit": rng.choice(("add", "rebuild", "none"))},

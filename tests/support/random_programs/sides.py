@@ -42,6 +42,16 @@ def build_optimizers(model: Net, spec: OptimizerSpec) -> list[Optimizer]:
     return [build_optimizer(kind, part) for kind, part in zip(spec.kinds, parts, strict=True)]
 
 
+class Wrapper:
+    """An object that steps an optimizer, but is none."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+
 class Side:
     """A model with its optimizers, without hooks."""
 
@@ -50,6 +60,8 @@ class Side:
         self.optimizers = optimizers
         self.copy: Side | None = None
         self.kept: list[Optimizer] = []
+        #: True if the program steps its optimizers through a wrapper
+        self.wraps = False
 
     # overridden where hooks act
 
@@ -65,6 +77,9 @@ class Side:
     def touched(self) -> None:
         """Take note that names or modules of the model change."""
 
+    def swapped(self, parameter: nn.Parameter) -> None:
+        """Take note that the contents of a parameter were swapped."""
+
     def cleared(self) -> None:
         """Take note that the gradients are cleared."""
 
@@ -77,9 +92,13 @@ class Side:
     def detach(self) -> None:
         """Remove all hooks for good."""
 
+    def compile(self) -> None:
+        """Compile the model."""
+
     def step(self, index: int) -> None:
         """Take a step of one optimizer."""
-        self.optimizers[index].step()
+        optimizer = self.optimizers[index]
+        (Wrapper(optimizer) if self.wraps else optimizer).step()
 
     # the same for all
 
@@ -89,11 +108,13 @@ class Side:
             self.step(index)
 
     def loss(self, batch: int, via: str) -> Tensor:
-        """Compute the loss of a batch through the root or through another method."""
+        """Compute the loss of a batch through the root, through a module around it, or through another method."""
         x = BATCHES[batch % len(BATCHES)]
         if self.model.spec.input_grad or self.model.spec.reentrant:
             x = x.clone().requires_grad_()
-        return self.model.loss(x) if via == "method" else loss_of(self.model(x))
+        if via == "method":
+            return self.model.loss(x)
+        return loss_of(nn.Sequential(self.model)(x) if via == "wrapper" else self.model(x))
 
     @contextmanager
     def passing(self) -> Iterator[None]:

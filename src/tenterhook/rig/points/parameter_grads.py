@@ -117,8 +117,8 @@ class ParameterRegistration(Registration):
         if parameter is not None:
             private.drop_empty_tensor_hooks(parameter)
 
-    def rebind(self, parameter: Tensor) -> None:
-        """Move the hooks to the tensor that now has the parameter's name."""
+    def rebind(self, parameter: Tensor) -> bool:
+        """Move the hooks to the tensor that now has the parameter's name. Return True if that is another tensor."""
         hooks: dict[int, Any] = private.tensor_hooks(parameter, self._slot) or {}
         parting, self._parting = self._parting, None
         if parting is not None and parting.id in hooks:  # `functional_call` restored the previous tensor
@@ -128,7 +128,7 @@ class ParameterRegistration(Registration):
         now = (id(parameter), private.implementation(parameter))
         listed = self.handle is not None and self.handle.id in hooks
         if listed and now == self._bound:
-            return
+            return False
         if listed:
             private.reinstall_tensor_hooks(parameter)
             self._bound = now
@@ -137,6 +137,7 @@ class ParameterRegistration(Registration):
             self.install()
         for site in self.serving.active:
             site.rebound += 1
+        return True
 
 
 class GatheredRegistration(ParameterRegistration):
@@ -185,8 +186,9 @@ class GatheredRegistration(ParameterRegistration):
         if self.serving.active:
             super().install()
 
-    def rebind(self, parameter: Tensor) -> None:
+    def rebind(self, parameter: Tensor) -> bool:
         """Do nothing. Between steps, the name refers to the shard. The next forward pass finds the gathered tensor."""
+        return False
 
     def remove(self) -> None:
         super().remove()

@@ -212,4 +212,6 @@ class Environment:
         shared: bool = False,
     ) -> Environment:
         trained = TrainedModel(model, optimizers)
-        return cls(StepClock(), trained, GradientWatch(trained), DeferredError(shared=shared), recorder)
+        return cls(
+            StepClock(trained.is_called), trained, GradientWatch(trained), DeferredError(shared=shared), recorder
+        )

@@ -33,7 +33,9 @@ _UNCHANGED = ForwardPass(0, 0, frozenset(), True)
 class ForwardPasses:
     """Tracks the current forward pass, the one whose backward pass is running, and those that may be recomputed."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_called: Callable[[], bool]) -> None:
+        #: returns True if a call of the root is on the stack
+        self._is_called = is_called
         #: number of forward passes of the root in this step, in evaluation mode and in training mode; counted
         #: separately, so that an additional evaluation does not change the random numbers used in training
         self.counts = [0, 0]
@@ -54,6 +56,16 @@ class ForwardPasses:
             weakref.WeakKeyDictionary()
         )
 
+    @property
+    def is_under_way(self) -> bool:
+        """Return True if a forward pass of the root is running. Look at the stack, so do not call this in every hook.
+
+        An interrupt such as Ctrl-C ends a call without running the hook at its end.
+        """
+        if self.under_way and not self.compiled and not self._is_called():
+            self.under_way = False
+        return self.under_way
+
     def begin(self, step: int, modifiers: frozenset[Hashable], *, training: bool) -> None:
         """Begin a forward pass of the root."""
         self.counts[training] += 1
@@ -66,7 +78,7 @@ class ForwardPasses:
         `kept` is True, the graph keeps the pass alive. Otherwise, the checkpoint does.
         """
         around, now = private.checkpoints_around(), self.now
-        if not self.under_way:
+        if not self.is_under_way:
             forward = self._known(around) or ForwardPass(step, now.index, frozenset(), now.training)
             forward.modifiers |= modifiers
             self._alive.add(forward)

@@ -14,15 +14,18 @@ class StepClock:
 
     A step ends after `optimizer.step()`. Without an optimizer, a step ends with the backward pass, or with the
     forward pass if no gradient is required. A program can also define its own steps, using `with rig.step():`.
+
+    Args:
+        is_called: Returns True if a call of the root is on the stack.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_called: Callable[[], bool]) -> None:
         self.step = 0
         #: the step in which a trigger last tripped, or -1 if none has tripped
         self.tripped = -1
         #: returns the next number in the order of all firings
         self.tick: Callable[[], int] = itertools.count().__next__
-        self.passes = ForwardPasses()
+        self.passes = ForwardPasses(is_called)
 
     def watch(self, outside_root: Callable[[], None]) -> None:
         """Call a function when a hook fires while neither the root nor a backward pass is running."""
