@@ -98,7 +98,7 @@ class ModelSync:
         swapped = [one for one in self._installer.schedule.parameters if self._was_swapped(one)]
         if change is Change.STRUCTURE:
             self._installer.registrations.remove_stale()
-        if swapped and may_have_run:
+        if swapped and may_have_run and not self._fsdp:  # FSDP2 itself swaps the parameters in each pass
             sites = [site for registration in swapped for site in registration.serving.active]
             self._report([site for site in sites if _has_gradient(site)])
         self._number = private.sequence_number()
