@@ -236,7 +236,7 @@ MUTANTS: list[tuple[Any, str, Any, Callable[[World], None]]] = [
     (Sync, "resolve_again", nothing, deleted),
     (Sync, "begin_forward", nothing, replaced),
     (Sync, "_move", lambda self, site, target: False, replaced),
-    (Sync, "_follow", nothing, assigned),
+    (Sync, "_was_swapped", nothing, assigned),
     (model_sync, "find_targets", known_targets, added),
     (fingerprint.Fingerprint, "compare", as_it_was, replaced),
     (fingerprint.Fingerprint, "compare", only_trained, added),

@@ -503,7 +503,7 @@ def test_values_that_were_recorded_under_an_old_name_are_reported():
     optimizer.step()
     del model.blocks[0]  # PyTorch does not report deletions
     model.loss(X).backward()
-    with pytest.warns(RuntimeWarning, match="or was recorded under an old name"):
+    with pytest.warns(RuntimeWarning, match="now has another name"):
         optimizer.step()
     assert [one.code for one in rig.imbalances] == ["TH703"]
 
@@ -554,10 +554,11 @@ def test_a_value_of_a_failed_pass_under_an_old_name_is_reported():
     model.blocks[2].forward = lambda x: 1 / 0
     with pytest.raises(ZeroDivisionError):
         model.loss(X)
-    with pytest.warns(RuntimeWarning, match="or was recorded under an old name"):
-        model.blocks[2].forward = lambda x: x
+    model.blocks[2].forward = lambda x: x
+    with pytest.warns(RuntimeWarning, match="TH703"):
         model(X)
-    assert [one.target for one in rig.imbalances] == ["blocks.0"]
+    causes = {one.cause for one in rig.imbalances}
+    assert "the hook acted in this step on a part of the model that now has another name" in causes
 
 
 def test_steps_of_an_optimizer_that_has_only_former_parameters_are_reported():
@@ -611,3 +612,65 @@ def test_a_checkpoint_is_recomputed_right_after_an_interrupted_pass():
         by_hand(X).mul(step + 1).square().mean().backward()
         assert torch.equal(model.enc.weight.grad, by_hand.weight.grad)
         optimizer.step()
+
+
+def test_a_modifier_that_acted_on_a_part_that_it_no_longer_selects_is_reported():
+    model = Blocks()
+    model.head = nn.Linear(4, 4)
+    model.head.weight = model.blocks[0].weight
+    optimizer = sgd(model)
+    rig = stop(model, optimizer, "grad_accumulated", on="blocks.**")
+    model(X).backward()
+    optimizer.step()
+    del model.blocks[0]  # the weight is still in the model, as head.weight
+    optimizer.zero_grad()
+    (model.loss(X) + model.head(X).square().mean()).backward()
+    with pytest.warns(RuntimeWarning, match="now has another name"):
+        optimizer.step()
+    assert [one.target for one in rig.imbalances] == ["blocks.0.weight"]
+
+
+def test_a_forward_pass_without_the_hook_is_reported():
+    model = Blocks()
+    optimizer = sgd(model)
+    rig = stop(model, optimizer, "input", on="blocks.*", do=th.stats())
+    model.blocks.insert(2, nn.Linear(4, 4))
+    model.loss(X)
+    with pytest.warns(RuntimeWarning, match="may have run without the hook"):
+        model(X)
+    assert [one.target for one in rig.imbalances] == ["blocks.2"]
+
+
+def test_an_evaluation_through_the_root_before_a_change_is_not_reported():
+    model = Blocks()
+    optimizer = sgd(model)
+    rig = stop(model, optimizer, "input", on="blocks.*", do=th.stats())
+    for _ in range(2):
+        model(X).backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.eval()(X)
+        model.train().blocks.insert(2, nn.Linear(4, 4))
+    assert not rig.imbalances
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_passes_of_reentrant_checkpoints_belong_to_one_backward_pass(use_reentrant):
+    class Checkpointed(Net):
+        def loss(self, x: Tensor) -> Tensor:
+            y = checkpoint(self.enc, x, use_reentrant=use_reentrant).tanh()
+            return self.dec(y).square().mean() + checkpoint(self.enc, x, use_reentrant=use_reentrant).square().mean()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.loss(x)
+
+    model = Checkpointed()
+    optimizer = sgd(model)
+    hooks = [th.Hook("stats", on="**", at="grad", do=th.stats()),
+             th.Hook("half", on="enc.*", at="grad_accumulated", do=lambda g: g * 0.5)]  # fmt: skip
+    rig = th.attach(model, hooks, optimizer=optimizer)
+    for _ in range(2):  # the first pass was once taken for one whose gradients were cleared
+        model(X.clone().requires_grad_()).backward()
+    optimizer.step()
+    assert rig.ledger["stats"].skipped == {}
+    assert rig.ledger["stats"]["dec.weight"].fired == 2

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from tenterhook import torch_internals as private
 from tenterhook.audit import Imbalance, Imbalances
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.model_sync import ModelSync
@@ -44,7 +45,11 @@ class ModelCalls:
         self._has_optimizers = environment.model.has_optimizers
         self.taps = Taps(model, environment.clock)
         self.sync = ModelSync(
-            installer, fsdp=fsdp, on_resolved=self.taps.forget_paths, on_missed=self._report_missed_sites
+            installer,
+            fsdp=fsdp,
+            on_resolved=self.taps.forget_paths,
+            on_missed=self._report_missed,
+            on_renamed=self._report_renamed,
         )
         registrations = installer.registrations
         self.root = RootHooks(owner, model, environment.clock.passes, registrations.graphs, events)
@@ -75,7 +80,8 @@ class ModelCalls:
         self.taps.set_hooks([*hooks, *installer.retired])
         changes = installer.schedule.modifiers or installer.has_pending_changes
         taps = any(hook.on_taps for hook in hooks)
-        self.root.watch_end(bool(changes) or taps or not self._has_optimizers)
+        forward = any(hook.active and hook.hook.point.side == "forward" for hook in hooks)
+        self.root.watch_end(bool(changes) or taps or forward or not self._has_optimizers)
 
     def begin_forward(self) -> bool:
         """Begin a forward pass of the root. Return True if parts of the model were replaced."""
@@ -85,11 +91,17 @@ class ModelCalls:
         self._installer.environment.clock.passes.under_way = self.root.end_handle is not None
         return self.sync.resolved != before
 
+    def look(self) -> None:
+        """Follow changes now, because a pass may have run after the model changed, but not while a pass is running."""
+        if not self._installer.forward_is_running and private.graph_task_id() == -1:
+            self.sync.follow()
+
     def end_step(self) -> None:
         """Watch the modules below the root in the next step if the root was not called in this one."""
         if not self.sync.root_is_called:
             self._rootless.arm()
         self.sync.root_is_called = False
+        self.sync.account()
 
     def close(self) -> None:
         """Stop noticing calls."""
@@ -101,13 +113,25 @@ class ModelCalls:
         inside = {part for module in modules for part in module.modules()}
         hooks = [hook for hook in self._installer.hooks.values() if hook.active and hook.has_registrations]
         sites = [site for hook in hooks for site in hook.sites if site.target.kind == "module"]
-        self._report_missed_sites([site for site in sites if site.target.owner() in inside])
+        self._report_missed([site for site in sites if site.target.owner() in inside])
 
-    def _report_missed_sites(self, sites: Sequence[Site]) -> None:
-        """Report sites on parts of the model that ran before the rig noticed them."""
-        cause = (
-            "the model changed before a pass that did not call it, so this pass may have run without the hook, "
-            "or was recorded under an old name"
+    def _report_missed(self, sites: Sequence[Site]) -> None:
+        """Report sites on parts of the model that may have run before the rig noticed them."""
+        self._report(
+            sites,
+            "the model changed before a pass that did not call it, so this pass may have run without the hook",
+            "call rig.follow() after the change, or call the model itself",
         )
-        remedy = "call rig.follow() after the change, or call the model itself"
-        self._found.add([Imbalance("TH703", cause, remedy, site.hook, site.point, target=site.name) for site in sites])
+
+    def _report_renamed(self, sites: Sequence[Site]) -> None:
+        """Report sites where the hook acted in this step on a part that now has another name."""
+        self._report(
+            sites,
+            "the hook acted in this step on a part of the model that now has another name",
+            "change the model between steps, and call rig.follow() after the change if the program does not call the "
+            "model itself",
+        )
+
+    def _report(self, sites: Sequence[Site], cause: str, remedy: str) -> None:
+        if sites:
+            self._found.add([Imbalance("TH703", cause, remedy, one.hook, one.point, target=one.name) for one in sites])

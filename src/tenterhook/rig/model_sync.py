@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch import nn
 
 from tenterhook import torch_internals as private
 from tenterhook.errors import ResolveError
+from tenterhook.plan import Kind
 from tenterhook.resolve.dormancy import ELSEWHERE, GONE, PASSING, why_dormant
 from tenterhook.resolve.fingerprint import Change, Fingerprint
 from tenterhook.resolve.model_view import ModelView, held_by
@@ -32,10 +33,13 @@ class ModelSync:
         fsdp: bool,
         on_resolved: Callable[[], None],
         on_missed: Callable[[list[Site]], None],
+        on_renamed: Callable[[list[Site]], None],
     ) -> None:
         self._installer = installer
-        #: called with sites whose parameters got gradients before the change was noticed
+        #: called with sites on parts of the model that may have run before the change was noticed
         self._on_missed = on_missed
+        #: called with sites where the hook acted in this step on a part that now has another name
+        self._on_renamed = on_renamed
         #: called after all targets were looked up again
         self._on_resolved = on_resolved
         #: True if FSDP2 replaces the parameters for each forward pass
@@ -48,8 +52,8 @@ class ModelSync:
         self.root_is_called = False
         #: True if the next call of a module below the root will be noticed, so that no pass can have been missed
         self.watches_calls = False
-        #: the number of the next graph node when the model was last looked at
-        self._number = private.sequence_number()
+        #: what had happened when it was last known that no pass was missed
+        self._accounted = self._activity()
         self._fingerprint: Fingerprint | None = self._take()
         installer.environment.gradients.on_cleared = self._drop_abandoned
         #: freed optimizers for which a warning has already been issued
@@ -100,8 +104,8 @@ class ModelSync:
             self._installer.registrations.remove_stale()
         if swapped and may_have_run and not self._fsdp:  # FSDP2 itself swaps the parameters in each pass
             sites = [site for registration in swapped for site in registration.serving.active]
-            self._report([site for site in sites if _has_gradient(site)])
-        self._number = private.sequence_number()
+            self._on_missed([site for site in sites if _has_gradient(site)])
+        self.account()
 
     # -- what has changed --------------------------------------------------------------------------------------------
 
@@ -141,9 +145,11 @@ class ModelSync:
         view = ModelView(model, self._model.optimizers())
         self._fsdp = view.fsdp2
         self._fingerprint = self._take()
+        names = installer.registrations.objects  # a weight that was tied outlives the module that it was found in
         installer.registrations.set_targets(view.targets)
         missed: list[Site] = []
-        may_have_run = self._a_pass_may_have_run()
+        renamed: list[Site] = []
+        backward, forward = self._a_pass_may_have_run(), self._a_forward_pass_may_have_run()
         for hook in installer.hooks.values():
             if hook.on_taps:
                 continue
@@ -151,43 +157,26 @@ class ModelSync:
                 targets = {t.name: t for t in find_targets(hook.hook, view, strict=False)}
             except ResolveError:
                 targets = {}
-            acted = self._acted(hook)
+            acted = self._acted(hook, names)
             before = {_object_of(site) for site in hook.sites}
             changed = [site for site in hook.sites if self._move(site, targets.pop(site.name, None))]
             for target in targets.values():
                 site = hook.add_site(target)
                 installer.registrations.add_site(site)
                 changed.append(site)
-            if may_have_run and hook.has_registrations and hook.active:
-                missed += [site for site in changed if _object_of(site) not in before and _has_gradient(site)]
-            missed += [site for site, was in acted.items() if self._was_renamed(site, was)]
+            if hook.has_registrations and hook.active:
+                new = [site for site in changed if _object_of(site) not in before]
+                ran = forward and hook.hook.point.side == "forward"
+                missed += [site for site in new if ran or (backward and _has_gradient(site))]
+            renamed += self._acted_by_old_name(hook, acted)
             installer.environment.outdated.add(hook)
         self._update_dormant_sites()
         installer.registrations.leave_renamed()
         installer.registrations.sort({hook: i for i, hook in enumerate(installer.hooks.values())})
         installer.apply_schedule()
         self._on_resolved()
-        self._report(missed)
-
-    def _report(self, missed: list[Site]) -> None:
-        if missed:
-            self._on_missed(missed)
-
-    def _a_pass_may_have_run(self) -> bool:
-        """Return True if a pass may have run since the model was last looked at."""
-        number = private.sequence_number()
-        return not self.watches_calls and (number != self._number or not number)  # 0 if this torch does not tell it
-
-    def _acted(self, hook: AttachedHook) -> dict[Site, int]:
-        """Return the sites where an observer has recorded a value in this step, and the objects that they were on."""
-        if hook.definition.modifies:
-            return {}
-        step = self._installer.environment.clock.step
-        return {site: _object_of(site) for site in hook.sites if site.last == step}
-
-    def _was_renamed(self, site: Site, was: int) -> bool:
-        """Return True if the object that a site was on is still in the model, but has another name."""
-        return was in self._installer.registrations.known and (was != _object_of(site) or site.dormant == GONE)
+        self._on_missed(missed)
+        self._on_renamed(renamed)
 
     def _move(self, site: Site, target: Target | None) -> bool:
         """Bind a site to the target that now has its name. Return True if that is another module or parameter."""
@@ -219,6 +208,47 @@ class ModelSync:
                     site.installed = hook.active
                 else:
                     site.sleep(why)
+
+    # -- passes that hooks missed ------------------------------------------------------------------------------------
+
+    def account(self) -> None:
+        """Take note that all passes and firings so far are accounted for."""
+        self._accounted = self._activity()
+
+    def _activity(self) -> tuple[int, int]:
+        """Return the number of the next graph node, which is 0 if this torch does not tell it, and of firings."""
+        return private.sequence_number(), self._installer.environment.clock.firings
+
+    def _a_pass_may_have_run(self) -> bool:
+        """Return True if a graph was built since `account` was called, and calls were not watched."""
+        number = private.sequence_number()
+        return not self.watches_calls and (number != self._accounted[0] or not number)
+
+    def _a_forward_pass_may_have_run(self) -> bool:
+        """Return True if a hook fired in a forward pass since `account` was called, or could not show that it ran."""
+        if self.watches_calls:
+            return False
+        forward = [hook for hook in self._installer.hooks.values() if hook.hook.point.side == "forward"]
+        if any(site.order >= self._accounted[1] for hook in forward for site in hook.sites):
+            return True
+        return self._root_called != self._installer.environment.clock.step and self._a_pass_may_have_run()
+
+    def _acted(self, hook: AttachedHook, names: Mapping[tuple[Kind, str], int]) -> dict[Site, int]:
+        """Return the sites where a hook has fired in this step, and the objects that then had their names."""
+        step = self._installer.environment.clock.step
+        return {site: names.get((site.target.kind, site.name), 0) for site in hook.sites if site.last == step}
+
+    def _acted_by_old_name(self, hook: AttachedHook, acted: dict[Site, int]) -> list[Site]:
+        """Return the sites where a hook has fired for an object that is still in the model, but has another name.
+
+        An observer has recorded the old name. A modifier does the same by all names of the objects that it selects.
+        """
+        known = set(self._installer.registrations.objects.values())
+        if hook.definition.modifies:
+            known -= {_object_of(site) for site in hook.sites if site.dormant != GONE}
+            acted = {site: was for site, was in acted.items() if site.order >= self._accounted[1]}
+        moved = {site for site, was in acted.items() if was != _object_of(site) or site.dormant == GONE}
+        return [site for site in moved if acted[site] in known]
 
 
 def _object_of(site: Site) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from torch import nn
 
 from tenterhook import torch_internals as private
+from tenterhook.plan import Kind
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.targets import ModelTargets, Target
 from tenterhook.rig.compiled.graph_cache import Graphs
@@ -37,8 +38,10 @@ class Registrations:
     def set_targets(self, targets: ModelTargets) -> None:
         """Store the model's targets as they were last resolved, and the identities of its modules and parameters."""
         self.targets = targets
-        owners = (id(target.owner()) for target in targets.modules.values())
-        self.known = {*owners, *(id(target.parameter()) for target in targets.parameters.values())}
+        self.objects: dict[tuple[Kind, str], int] = {
+            **{("module", name): id(target.owner()) for name, target in targets.modules.items()},
+            **{("parameter", name): id(target.parameter()) for name, target in targets.parameters.items()},
+        }
 
     def __iter__(self) -> Iterator[Registration]:
         return iter(self._by_place.values())

@@ -328,8 +328,7 @@ class Rig:
         """
         if not self.attached:
             return list(self._auditor.found)
-        if not self._installer.forward_is_running and private.graph_task_id() == -1:
-            self._calls.sync.follow()  # a pass may have run after the model changed
+        self._calls.look()
         return self._auditor.findings()
 
     def __repr__(self) -> str:
@@ -753,6 +752,7 @@ class Rig:
         return self._calls.begin_forward()
 
     def _end_forward(self) -> None:
+        self._calls.sync.account()
         if self._status is RigStatus.LEAVING:
             self.detach()
 

@@ -317,7 +317,7 @@ def replace_parameter(side: Side, op: Op) -> None:
 
 @operation("swap")
 def swap(side: Side, op: Op) -> None:
-    """Give a parameter the contents of another tensor, as `Module.to` does if torch is told to swap parameters."""
+    """Give a parameter the contents of another tensor, as `Module.to` does if torch is set to swap parameters."""
     side.touched()
     _, parameter = pick(named_parameters(side.model), op.args["which"])
     new = nn.Parameter(numbers(parameter.shape, op.args["seed"]), requires_grad=parameter.requires_grad)

@@ -107,9 +107,12 @@ class GradientWatch:
         self.accumulated = False
         #: called when the measured gradients were cleared
         self.on_cleared: Callable[[], None] = _nothing
-        #: the backward pass that is running, and the parameter whose hook was the first one to fire in it
-        self._task = -1
+        #: the backward pass that is running, the one that runs inside it (for a reentrant checkpoint), and the
+        #: parameter whose hook was the first one to fire
+        self._task = self._inner = -1
         self._first: Tensor | None = None
+        #: False if this pass has ended; an error in a backward pass leaves it True until the next forward pass
+        self._is_open = False
         #: gradients at the end of the last backward pass: that of the first parameter that fired, and another one
         self._witnesses: list[Witness] = []
         #: releases the parameters of the witnesses when the model is freed
@@ -122,6 +125,7 @@ class GradientWatch:
 
     def begin_forward(self) -> None:
         """Look at the gradients if the state of the hooks was loaded, but perhaps not the gradients themselves."""
+        self._is_open = False
         loaded = self.accumulated and not self._witnesses
         if loaded and not any(one.grad is not None for one in self._model.trained_parameters()):
             self._clear()
@@ -134,11 +138,16 @@ class GradientWatch:
             accumulated: True if `parameter.grad` already contains the gradient of this backward pass.
         """
         task = private.graph_task_id()
-        if task != self._task:
-            self._task, self._first = task, parameter
-            if self.accumulated and self._are_cleared(parameter if accumulated else None):
-                self._clear()
-            private.at_end_of_backward(self._backward_ended)
+        if task in (self._task, self._inner):
+            return
+        if self._is_open and private.checkpoints_around():
+            self._inner = task
+            return
+        began = task > self._task  # otherwise, this pass has begun before, and the other one has run inside it
+        if began and self.accumulated and self._are_cleared(parameter if accumulated else None):
+            self._clear()
+        self._task, self._first, self._is_open = task, parameter, True
+        private.at_end_of_backward(self._backward_ended)
 
     def _are_cleared(self, accumulated: Tensor | None) -> bool:
         answers = (one.was_cleared(accumulated) for one in self._witnesses)
@@ -150,6 +159,7 @@ class GradientWatch:
         self.on_cleared()
 
     def _backward_ended(self) -> None:
+        self._is_open = False
         first, self._first = self._first, None
         another = (one for one in self._model.trained_parameters() if one is not first and one.grad is not None)
         found = [one for one in (first, next(another, None)) if one is not None]

@@ -23,9 +23,15 @@ class StepClock:
         self.step = 0
         #: the step in which a trigger last tripped, or -1 if none has tripped
         self.tripped = -1
+        self._firings = itertools.count()
         #: returns the next number in the order of all firings
-        self.tick: Callable[[], int] = itertools.count().__next__
+        self.tick: Callable[[], int] = self._firings.__next__
         self.passes = ForwardPasses(is_called)
+
+    @property
+    def firings(self) -> int:
+        """Return the number of firings so far. A counter of its own would cost each firing more."""
+        return int(repr(self._firings)[len("count(") : -1])
 
     def watch(self, outside_root: Callable[[], None]) -> None:
         """Call a function when a hook fires while neither the root nor a backward pass is running."""
