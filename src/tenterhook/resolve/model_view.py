@@ -21,7 +21,7 @@ class ModelView:
         self.optimizers = optimizers
         self.held_by = held_by(optimizers)
         self.ranks = ranks.world_size()
-        self.fsdp2 = self.targets.sharded and is_fsdp2(model)
+        self.fsdp2 = is_fsdp2(model)  # during a forward pass, no parameter of such a model is sharded
         self.tensor_parallel = self.targets.sharded and is_tensor_parallel(model)
         #: True if FSDP2 reduces the gradients in a dtype other than their own
         self.reduces_in_other_dtype = self.fsdp2 and private.reduces_in_other_dtype(model)

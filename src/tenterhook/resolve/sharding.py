@@ -66,10 +66,11 @@ def reduce_partial(tensor: Tensor) -> Tensor:
 
 
 def is_fsdp2(model: nn.Module) -> bool:
-    """Return True if FSDP2 shards the model. FSDP2 gathers the parameters for each forward and backward pass."""
-    from torch.distributed.fsdp import FSDPModule
+    """Return True if FSDP2 shards the model. FSDP2 gathers the parameters for each forward and backward pass.
 
-    return any(isinstance(module, FSDPModule) for module in model.modules())
+    The class is recognized by its name, because importing it takes long.
+    """
+    return any(cls.__name__ == "FSDPModule" for kind in set(map(type, model.modules())) for cls in kind.__mro__)
 
 
 def is_tensor_parallel(model: nn.Module) -> bool:

@@ -55,6 +55,8 @@ class ModelSync:
         #: what had happened when it was last known that no pass was missed
         self._accounted = self._activity()
         self._fingerprint: Fingerprint | None = self._take()
+        #: True if registrations were bound to other tensors in the last look at the model
+        self._rebinds = False
         installer.environment.gradients.on_cleared = self._drop_abandoned
         #: freed optimizers for which a warning has already been issued
         self._freed: set[str] = set()
@@ -85,26 +87,32 @@ class ModelSync:
     def begin_step(self, *, optimizer_changed: bool) -> None:
         """Follow changes of the model before an optimizer's step."""
         self.root_is_called = self._root_called == self._installer.environment.clock.step
-        self.follow()
+        self.follow(quickly=self.root_is_called and not self.watches_calls)
         if optimizer_changed:
             self._update_dormant_sites()
 
-    def follow(self) -> None:
-        """Update the registrations if the model has changed since the last call."""
+    def follow(self, *, quickly: bool = False) -> None:
+        """Update the registrations if the model has changed since the last call.
+
+        Args:
+            quickly: Do not look for parameters that were replaced or swapped without an assignment.
+        """
         if self._fingerprint is None:
             return
-        change = self._fingerprint.compare()
+        change = self._fingerprint.compare_quickly() if quickly else self._fingerprint.compare()
         may_have_run = self._a_pass_may_have_run()
         if change is Change.STRUCTURE:
             self.resolve_again()
-        elif change is Change.TRAINED:
+        elif change is not Change.NOTHING:
             self._update_dormant_sites()
-        swapped = [one for one in self._installer.schedule.parameters if self._was_swapped(one)]
+        if change >= Change.SWAPPED or self._rebinds or self._fsdp:
+            swapped = [one for one in self._installer.schedule.parameters if self._was_swapped(one)]
+            self._rebinds = bool(swapped)  # the next call removes the hooks of the tensors that were there before
+            if may_have_run and not self._fsdp:  # FSDP2 itself swaps the parameters in each pass
+                sites = [site for registration in swapped for site in registration.serving.active]
+                self._on_missed([site for site in sites if _has_gradient(site)])
         if change is Change.STRUCTURE:
             self._installer.registrations.remove_stale()
-        if swapped and may_have_run and not self._fsdp:  # FSDP2 itself swaps the parameters in each pass
-            sites = [site for registration in swapped for site in registration.serving.active]
-            self._on_missed([site for site in sites if _has_gradient(site)])
         self.account()
 
     # -- what has changed --------------------------------------------------------------------------------------------

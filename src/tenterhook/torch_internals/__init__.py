@@ -17,6 +17,7 @@ from tenterhook.torch_internals.autograd import checkpointed as checkpointed
 from tenterhook.torch_internals.autograd import checkpoints_around as checkpoints_around
 from tenterhook.torch_internals.autograd import graph_task_id as graph_task_id
 from tenterhook.torch_internals.autograd import implementation as implementation
+from tenterhook.torch_internals.autograd import implementations as implementations
 from tenterhook.torch_internals.autograd import is_functorch as is_functorch
 from tenterhook.torch_internals.autograd import keeps_graph as keeps_graph
 from tenterhook.torch_internals.autograd import memory_users as memory_users

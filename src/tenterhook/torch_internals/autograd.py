@@ -120,6 +120,13 @@ def implementation(tensor: Tensor) -> int:
     return 0 if _has_no_memory(tensor) else tensor.untyped_storage().data_ptr()
 
 
+def implementations(tensors: list[Tensor]) -> list[int]:
+    """Return the `implementation` of each tensor. Tested with torch 2.13."""
+    if _address is None:
+        return list(map(implementation, tensors))
+    return [tensor._cdata for tensor in tensors]
+
+
 #: Return the sequence number of the next graph node. Numbers increase during the forward pass. Tested with torch 2.13.
 sequence_number: Callable[[], int] = find(
     "torch._C._autograd._get_sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR, otherwise=int

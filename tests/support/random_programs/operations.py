@@ -179,7 +179,7 @@ def fail_in_forward(side: Side, op: Op) -> None:
 def fail_in_backward(side: Side, op: Op) -> None:
     zero(side, op.args["zero"])
 
-    def fail(grad: Tensor) -> None:
+    def fail(parameter: Tensor) -> None:
         raise ArithmeticError("the backward pass fails")
 
     handle = None
@@ -188,7 +188,7 @@ def fail_in_backward(side: Side, op: Op) -> None:
             loss = side.loss(op.args["batch"], op.args["via"])
             side.begin_backward()
             parameter = pick([p for p in parameter_names(side.model) if p.requires_grad], op.args["which"])
-            handle = parameter.register_hook(fail) if parameter is not None else None
+            handle = parameter.register_post_accumulate_grad_hook(fail) if parameter is not None else None
             if loss.requires_grad:
                 loss.backward()
     except ArithmeticError:
@@ -317,7 +317,13 @@ def replace_parameter(side: Side, op: Op) -> None:
 
 @operation("swap")
 def swap(side: Side, op: Op) -> None:
-    """Give a parameter the contents of another tensor, as `Module.to` does if torch is set to swap parameters."""
+    """Give a parameter the contents of another tensor, as `Module.to` does if torch is set to swap parameters.
+
+    A swap between two passes of one step is noticed only if the second one calls the root. PyTorch reports no swaps,
+    and to look for them before each step would make following much slower.
+    """
+    if side.within_step:
+        return
     side.touched()
     _, parameter = pick(named_parameters(side.model), op.args["which"])
     new = nn.Parameter(numbers(parameter.shape, op.args["seed"]), requires_grad=parameter.requires_grad)

@@ -60,6 +60,8 @@ class Side:
         self.optimizers = optimizers
         self.copy: Side | None = None
         self.kept: list[Optimizer] = []
+        #: True if a pass has begun since the last step
+        self.within_step = False
         #: True if the program steps its optimizers through a wrapper
         self.wraps = False
 
@@ -106,6 +108,7 @@ class Side:
         """Take a step of every optimizer, in order."""
         for index in range(len(self.optimizers)):
             self.step(index)
+        self.within_step = False
 
     def loss(self, batch: int, via: str) -> Tensor:
         """Compute the loss of a batch through the root, through a module around it, or through another method."""
@@ -119,6 +122,7 @@ class Side:
     @contextmanager
     def passing(self) -> Iterator[None]:
         """Prepare for a forward pass and its backward pass, and clean up after them."""
+        self.within_step = True
         self.begin_forward()
         try:
             yield

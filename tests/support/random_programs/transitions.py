@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -130,3 +131,46 @@ def check(transition: str, point: str, via: str) -> Cell:
     word = next(kind for kind in ("crash", "silent", "reported", "exact") if kind in kinds)
     notes = {outcome.detail if outcome.kind in ("silent", "crash") else outcome.report for outcome in outcomes}
     return Cell(word, len(outcomes), tuple(sorted(notes - {""})))
+
+
+INTRODUCTION = """\
+Each row of this table is a *transition*: a change of the model, its optimizers or the program after the first step. A
+second row has the same transition in a program that never calls the root, such as `model.loss(x)`. Each cell runs
+programs with hooks that observe and hooks that modify, on everything or on one block, with and without a checkpoint.
+After each operation, parameters, gradients, values, functions and the number of steps are compared with a copy of the
+model whose gradients and outputs are changed by hand.
+
+- *exact*: no comparison differs in any program of the cell.
+- *reported*: a program differs, and before or in that step a warning names the hook and the reason.
+
+`scripts/random` runs random sequences of the same operations."""
+
+MARKS = {"exact": "exact", "reported": "**reported**"}
+
+
+def row(transition: str, via: str, cells: dict[tuple[str, str, str], Cell]) -> str:
+    """Write one row of the table."""
+    words = [MARKS.get(cells[transition, point, via].word, "**silent**") for point in POINTS]
+    name = transition if via == "root" else f"{transition}; {WAYS[via]}"
+    return f"| {name} | " + " | ".join(words) + " |"
+
+
+def section(cells: dict[tuple[str, str, str], Cell]) -> str:
+    """Write the part of docs/matrix.md about transitions."""
+    counts = Counter(cell.word for cell in cells.values())
+    silent = counts["silent"] + counts["crash"]
+    total = sum(cell.programs for cell in cells.values())
+    lines = [
+        "",
+        "## Transitions",
+        "",
+        *INTRODUCTION.splitlines(),
+        "",
+        f"{len(TRANSITIONS)} transitions, {len(cells)} cells, {total} programs: {counts['exact']} cells exact, "
+        f"{counts['reported']} reported, {silent} silent.",
+        "",
+        "| transition | " + " | ".join(f"`{point}`" for point in POINTS) + " |",
+        "|---" * (len(POINTS) + 1) + "|",
+        *(row(transition, via, cells) for transition in TRANSITIONS for via in WAYS),
+    ]
+    return "\n".join(lines) + "\n"
