@@ -76,9 +76,9 @@ class ModelSync:
         installer, environment = self._installer, self._installer.environment
         environment.gradients.begin_forward()
         self._report_freed_optimizers()
+        self.follow()
         self._root_called = environment.clock.step
         self.root_is_called = True
-        self.follow()
         installer.settle_retired()
         environment.clock.passes.begin(
             environment.clock.step, installer.schedule.modifiers, training=environment.model.is_training()
@@ -236,9 +236,10 @@ class ModelSync:
         """Return True if a hook fired in a forward pass since `account` was called, or could not show that it ran."""
         if self.watches_calls:
             return False
-        forward = [hook for hook in self._installer.hooks.values() if hook.hook.point.side == "forward"]
-        if any(site.order >= self._accounted[1] for hook in forward for site in hook.sites):
-            return True
+        hooks = [hook for hook in self._installer.hooks.values() if hook.hook.point.side == "forward"]
+        sites = [site for hook in hooks for site in hook.sites if site.dormant is None]
+        if sites:
+            return any(site.order >= self._accounted[1] for site in sites)
         return self._root_called != self._installer.environment.clock.step and self._a_pass_may_have_run()
 
     def _acted(self, hook: AttachedHook, names: Mapping[tuple[Kind, str], int]) -> dict[Site, int]:
