@@ -7,9 +7,7 @@ import pytest
 from tests.support.ranks.launch import ROOT
 from tests.support.ranks.table import cells, row
 
-TWO = (
-    "DDP, bucket views, no_sync", "FSDP2, sync off and on", "torch.compile(DDP(model))", "PP, 1F1B",
-)  # fmt: skip
+TWO = ("DDP, bucket views, no_sync", "FSDP2, sync off and on")
 
 
 @pytest.mark.ranks
