@@ -48,7 +48,8 @@ class StepFinalizer:
         self._installer = installer
         self._recorder = recorder
         self._change_schedule = change_schedule
-        self._digest = digest_of(plan)
+        self._plan = plan
+        self._known_digest: Tensor | None = None
         self._closed = False
         #: id of the backward pass that ends the step
         self._backward_task = -1
@@ -60,7 +61,14 @@ class StepFinalizer:
         return StepSource.OPTIMIZER if self._installer.environment.model.has_optimizers else StepSource.BACKWARD
 
     def set_plan(self, plan: Plan) -> None:
-        self._digest = digest_of(plan)
+        self._plan, self._known_digest = plan, None
+
+    @property
+    def _digest(self) -> Tensor:
+        """Return the digest of the plan. Only runs on several ranks need it."""
+        if self._known_digest is None:
+            self._known_digest = digest_of(self._plan)
+        return self._known_digest
 
     def set_program_steps(self, on: bool) -> None:
         """Set whether the program ends steps. If `on` is False, an optimizer step or a backward pass ends each step."""
