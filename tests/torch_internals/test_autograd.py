@@ -196,3 +196,16 @@ def test_a_marked_tensor_can_be_swapped_and_converted():
     assert mark.is_of(one)
     sparse = torch.zeros(3).to_sparse()
     assert private.TensorMark(sparse).is_of(sparse)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_checkpoint_is_the_same_object_in_its_call_and_in_its_recomputation(use_reentrant):
+    seen: list[object] = []
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        seen.extend(private.checkpoints_around())
+        return (x * 2).sin()
+
+    checkpoint(run, leaf(), use_reentrant=use_reentrant).sum().backward()
+    first, second = seen
+    assert first is second

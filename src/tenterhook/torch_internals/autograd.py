@@ -88,7 +88,7 @@ def checkpointed(made: Tensor) -> tuple[int, str] | None:
 def checkpoints_around() -> list[object]:
     """Return an object for each activation checkpoint around the current call, the innermost one first.
 
-    In the recomputation of a checkpoint, its object is the same as in its call. Tested with torch 2.13.
+    In the recomputation of a checkpoint, its object is the same as in its call. Tested with torch 2.13 and 2.15.
     """
     found: list[object] = []
     frame: FrameType | None = sys._getframe(1)
@@ -99,7 +99,7 @@ def checkpoints_around() -> list[object]:
                 found.append(values["ctx"])
             elif name == "unpack_hook" and "frame" in values:  # the recomputation of a non-reentrant checkpoint
                 found.append(values["frame"])
-            elif name == "checkpoint" and isinstance(values.get("gen"), GeneratorType):
+            elif isinstance(values.get("gen"), GeneratorType):  # the call; its function has other names in torch 2.15
                 inner = values["gen"].gi_frame
                 if inner is not None and "new_frame" in inner.f_locals:
                     found.append(inner.f_locals["new_frame"])
