@@ -675,3 +675,13 @@ def test_passes_of_reentrant_checkpoints_belong_to_one_backward_pass(use_reentra
     optimizer.step()
     assert rig.ledger["stats"].skipped == {}
     assert rig.ledger["stats"]["dec.weight"].fired == 2
+
+
+@pytest.mark.parametrize("change", [lambda rig: rig.mute("h"), lambda rig: rig.remove("h")])
+def test_a_pass_without_a_hook_is_reported_before_the_hook_is_muted_or_removed(change):
+    model = Blocks()
+    rig = stop(model, sgd(model), "input", on="blocks.*")
+    model.blocks.insert(0, nn.Linear(4, 4))
+    model.loss(X).backward()
+    with pytest.warns(RuntimeWarning, match="TH703"):
+        change(rig)

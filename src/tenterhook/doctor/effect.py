@@ -176,7 +176,7 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
         ('reaches the parameter', 'unchanged')
         >>> rig.detach()
     """
-    model = rig._attached_model()
+    model = rig._current_model()
     if not isinstance(loss, Tensor):
         raise RefusedError(
             f"effect needs the loss as a tensor, but was given a value of type {type(loss).__name__}",

@@ -36,7 +36,7 @@ _COUNTERS = (
 @contextmanager
 def rehearsal(rig: Rig, loss: Tensor, optimizers: Iterable[Optimizer]) -> Iterator[None]:
     """Restore the rig, the model, all gradients, the optimizers and the random state when the block ends."""
-    model, optimizers = rig._attached_model(), list(optimizers)
+    model, optimizers = rig._current_model(), list(optimizers)
     stepped = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     with ExitStack() as undo:
         undo.enter_context(torch.random.fork_rng())

@@ -414,7 +414,7 @@ class Rig:
             >>> list(rig.ledger["grads"])
             ['0.weight', '0.bias', '1.weight', '1.bias']
         """
-        self._attached_model()
+        self._current_model()
         self._calls.sync.follow()
 
     def mute(self, id: str) -> None:
@@ -438,7 +438,7 @@ class Rig:
             >>> rig.ledger["grads"].state
             'muted'
         """
-        self._attached_model()
+        self._current_model()
         same_on_all_ranks("mute", id)
         self._attached_hook(id).mute()
         self._apply_schedule()
@@ -464,7 +464,7 @@ class Rig:
             >>> rig.ledger["grads"].state
             'installed'
         """
-        self._attached_model()
+        self._current_model()
         same_on_all_ranks("unmute", id)
         self._attached_hook(id).unmute()
         self._apply_schedule()
@@ -492,7 +492,7 @@ class Rig:
             >>> list(rig.ledger)
             ['in']
         """
-        model = self._attached_model()
+        model = self._current_model()
         before = dict(self._installer.hooks)
         kept = {h.id: before[h.id] for h in plan if h.id in before and before[h.id].hook == h}
         fresh = tuple(h for h in plan if h.id not in kept)
@@ -677,7 +677,7 @@ class Rig:
             >>> print(rig.load_state_dict(saved))
             all of the state was loaded
         """
-        model = self._attached_model()
+        model = self._current_model()
         ranks.barrier("load_state_dict")
         self.loaded = report = LoadReport()
         saved = ranks.all_or_none(partial(read, state, self._size_limits(model)))
@@ -697,7 +697,7 @@ class Rig:
 
     def _take(self, saved: SavedState, kept: Mapping[str, HookSnapshot]) -> None:
         """Load the state of the hooks in `kept`, and reset all other hooks."""
-        model = self._attached_model()
+        model = self._current_model()
         place_clock(saved.header.clock, self._installer.environment)
         self._finalizer.set_program_steps(saved.header.clock.manual)
         for id, hook in self._installer.hooks.items():
@@ -776,10 +776,12 @@ class Rig:
     def _optimizer_names(self) -> list[str]:
         return self._installer.environment.model.optimizer_names
 
-    def _attached_model(self) -> nn.Module:
+    def _current_model(self) -> nn.Module:
+        """Return the model, and follow its changes before a method changes which hooks must act."""
         model = self._installer.environment.model.root()
         if model is None or not self.attached:
             raise AttachedError("the rig is no longer attached to a model", remedy="attach the plan again")
+        self._calls.look()
         return model
 
     def _attached_hook(self, id: str) -> AttachedHook:
