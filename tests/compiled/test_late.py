@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -212,14 +213,42 @@ def test_the_cost_of_hooks_is_reported_before_they_are_attached():
     assert not th.check(Stack(), th.Plan([th.Hook("final", on="**", at="grad", do=th.stats())]))
 
 
-def test_a_block_that_gets_the_name_of_a_deleted_one_keeps_its_hooks():
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+class Blocks(torch.nn.Sequential):
+    """Linear layers. torch 2.15 traces the root's own hooks into the graph if the root is a plain nn.Sequential."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self:
+            x = block(x)
+        return x
+
+
+def blocks_in(container: type[torch.nn.Sequential]) -> tuple[torch.nn.Sequential, th.Rig]:
+    """Return a compiled model that was called once, and its rig."""
+    model = container(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
     model.compile(backend="aot_eager")
     rig = th.attach(model, th.Hook("look", on="*", at="input", do=th.stats()))
     model(batch(0)[..., :4]).sum().backward()
+    return model, rig
+
+
+def test_a_block_that_gets_the_name_of_a_deleted_one_keeps_its_hooks():
+    model, rig = blocks_in(Blocks)
     del model[0]
     for seed in (1, 2):
         x = batch(seed)[..., :4]
         model(x).sum().backward()
         assert rig.values("look")["0"]["norm"] == pytest.approx(x.norm().item())
     assert rig.ledger["look"]["0"].fired == 3
+
+
+def test_a_pass_is_exact_or_reported_if_the_root_is_a_container():
+    model, rig = blocks_in(torch.nn.Sequential)
+    del model[0]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model(batch(1)[..., :4]).sum().backward()
+    reported = any("this forward pass was compiled without its hooks" in str(one.message) for one in caught)
+    assert reported == (rig.ledger["look"]["0"].fired == 1)
+    x = batch(2)[..., :4]
+    model(x).sum().backward()
+    assert rig.values("look")["0"]["norm"] == pytest.approx(x.norm().item())
