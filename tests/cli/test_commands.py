@@ -152,11 +152,36 @@ def test_a_plan_of_ones_own_and_the_one_that_overrides_it(tmp_path: Path, plan: 
     assert "no parameter is named 'nowhere.weight'" in done.stderr
 
 
-def test_a_script_that_trains_nothing_is_said(tmp_path: Path):
-    (tmp_path / "idle.py").write_text("print('x')")
-    done = run(tmp_path, "idle.py")
-    assert (done.returncode, done.stdout) == (0, "x\n")
-    assert done.stderr.startswith("tenterhook: no optimizer stepped in this process")
+NOTHING = {
+    "no step": ("print('x')", "tenterhook: no optimizer stepped in this process, so nothing was recorded\n"),
+    "no module": (
+        "w = torch.ones(2, requires_grad=True); o = torch.optim.Adam([w])\nw.sum().backward(); o.step()",
+        "tenterhook: Adam stepped, but nothing was recorded: no nn.Module holds the parameters of this optimizer\n",
+    ),
+    "one of two optimizers": (
+        "m = torch.nn.Linear(2, 2); o, idle = torch.optim.SGD([m.weight]), torch.optim.Adam([m.bias])\n"
+        "m(torch.ones(2)).sum().backward(); o.step()",
+        "tenterhook: SGD stepped, but nothing was recorded: it took only one step, and Linear has another optimizer, "
+        "which took none\n",
+    ),
+    "no gradient": (
+        "m = torch.nn.Linear(2, 2); o = torch.optim.SGD(m.parameters())\nfor _ in range(3): o.step()",
+        "  recorded nothing: hook 'norms' at grad_final: it was skipped: no gradient at the optimizer's step\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("script, said", NOTHING.values(), ids=NOTHING)
+def test_a_run_that_recorded_nothing_reports_the_reason(tmp_path: Path, plan: Path, script: str, said: str):
+    (tmp_path / "idle.py").write_text(f"import torch\n{script}")
+    done = run(tmp_path, "--plan", str(plan), "idle.py")
+    assert done.returncode == 0
+    assert said in done.stderr
+
+
+def test_a_run_that_is_turned_off_reports_that_it_recorded_nothing(tmp_path: Path):
+    done = run(tmp_path, "train.py", TENTERHOOK="0")
+    assert "  recorded nothing: TENTERHOOK=0 is set\n" in done.stderr
 
 
 ACTION = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,8 @@ from tenterhook.plan import Hook, Plan, When
 from tenterhook.record import FINDINGS, Flight, Store, last_step
 from tenterhook.resolve.targets import class_name, unwrapped
 from tenterhook.rig import Rig, attach
+from tenterhook.rig.display import why_nothing
+from tenterhook.switch import is_off
 
 #: environment variable with the path of a plan file that overrides the given plan, for example in a resumed script
 PLAN_VARIABLE = "TENTERHOOK_PLAN"
@@ -60,6 +63,8 @@ class ModelRun:
     #: for each hook that could not be attached, the reason
     refused: dict[str, str] = field(default_factory=dict)
     steps: int = 0
+    #: if no hook recorded anything, the reason for each hook
+    silence: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=lambda: Findings([]))
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -67,6 +72,7 @@ class ModelRun:
         if self.rig is None:
             return
         self.steps, self.findings = self.rig.step_count, check(self.rig)
+        self.silence = _why_nothing(self.rig)
         for sink in self.sinks:
             if isinstance(sink, Store) and ranks.launch_ranks()[0] == 0:
                 sink.keep(FINDINGS, self.findings.to_json())
@@ -164,11 +170,32 @@ class AutoAttach:
 
     def __str__(self) -> str:
         if not self.models:
-            return (
-                "tenterhook: no optimizer stepped in this process, so there was nothing to attach to\n"
-                "  torchrun ... -m tenterhook run script.py  # if the script starts its own processes"
-            )
+            return _nothing_to_attach_to(self._discovery.unreported)
         return "\n".join(line for model in self.models for line in _summary(model))
+
+
+def _why_nothing(rig: Rig) -> list[str]:
+    """Return the reason for each hook if none of them fired, otherwise an empty list."""
+    if any(account.fired for account in rig.ledger.values()):
+        return []
+    if is_off():
+        return ["TENTERHOOK=0 is set"]
+    return [
+        f"hook {id!r} at {account.hook.at}: {why_nothing(account, rig.step_count)}"
+        for id, account in rig.ledger.items()
+    ]
+
+
+def _nothing_to_attach_to(unreported: Mapping[str, str]) -> str:
+    """Explain why no model was found. `unreported` has the reason for each optimizer that stepped."""
+    if unreported:
+        return "\n".join(
+            f"tenterhook: {name} stepped, but nothing was recorded: {why}" for name, why in unreported.items()
+        )
+    return (
+        "tenterhook: no optimizer stepped in this process, so nothing was recorded\n"
+        "  torchrun ... -m tenterhook run script.py  # if the script starts its own processes"
+    )
 
 
 def _summary(model: ModelRun) -> list[str]:
@@ -177,6 +204,7 @@ def _summary(model: ModelRun) -> list[str]:
         return [f"tenterhook: {model.name} ({by}) is not watched", *(f"  {why}" for why in model.refused.values())]
     lines = [f"tenterhook: {model.name} ({by}), {model.steps} steps -> {model.path}"]
     lines += [f"  left out: {why}" for why in model.refused.values()]
+    lines += [f"  recorded nothing: {why}" for why in model.silence]
     lines += [f"  {line}" for report in model.rig.reports for line in str(report).split("\n")]
     lines += [f"  {line}" for finding in model.findings.grave for line in str(finding).split("\n")]
     return lines

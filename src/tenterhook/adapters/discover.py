@@ -33,6 +33,8 @@ class Discovery:
         self._models: weakref.WeakKeyDictionary[nn.Module, list[weakref.ref[Optimizer]]] = weakref.WeakKeyDictionary()
         #: models with an optimizer that has not stepped yet
         self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        #: for each optimizer that stepped, why its model was not reported
+        self.unreported: dict[str, str] = {}
 
     def __enter__(self) -> Discovery:
         self._handle = register_optimizer_step_pre_hook(self._step)
@@ -51,7 +53,11 @@ class Discovery:
     def _first_step(self, optimizer: Optimizer) -> None:
         self._stepped.add(optimizer)
         modules, optimizers = _modules_and_optimizers()
-        for model in roots(modules, optimizer):
+        models = list(roots(modules, optimizer))
+        name = type(optimizer).__name__
+        if not models:
+            self.unreported[name] = "no nn.Module holds the parameters of this optimizer"
+        for model in models:
             known = model in self._models
             mine = self._models.setdefault(model, [])
             mine.append(weakref.ref(optimizer))
@@ -60,6 +66,9 @@ class Discovery:
                 self._report(model)
             else:
                 self._waiting.add(model)
+                self.unreported[name] = (
+                    f"it took only one step, and {type(model).__name__} has another optimizer, which took none"
+                )
 
     def _stepping(self, model: nn.Module) -> list[Optimizer]:
         """Return a model's optimizers that have stepped, in the order of their first steps."""

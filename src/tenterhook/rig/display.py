@@ -73,13 +73,14 @@ def warn_of_nothing(account: Account, what: str, *, steps: int) -> None:
     """Warn that a hook has recorded nothing, and say why."""
     hook = account.hook
     warnings.warn(
-        f"tenterhook: {what} is empty: hook {hook.id!r} at {hook.at}: {_why_nothing(account, steps)}",
+        f"tenterhook: {what} is empty: hook {hook.id!r} at {hook.at}: {why_nothing(account, steps)}",
         RuntimeWarning,
         stacklevel=3,
     )
 
 
-def _why_nothing(account: Account, steps: int) -> str:
+def why_nothing(account: Account, steps: int) -> str:
+    """Return the reason why a hook has recorded nothing in this number of finished steps."""
     if account.state == "muted":
         return "the hook is muted (call rig.unmute)"
     if not account:
