@@ -171,12 +171,12 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("script, said", NOTHING.values(), ids=NOTHING)
-def test_a_run_that_recorded_nothing_reports_the_reason(tmp_path: Path, plan: Path, script: str, said: str):
+@pytest.mark.parametrize("script, reason", NOTHING.values(), ids=NOTHING)
+def test_a_run_that_recorded_nothing_reports_the_reason(tmp_path: Path, plan: Path, script: str, reason: str):
     (tmp_path / "idle.py").write_text(f"import torch\n{script}")
     done = run(tmp_path, "--plan", str(plan), "idle.py")
     assert done.returncode == 0
-    assert said in done.stderr
+    assert reason in done.stderr
 
 
 def test_a_run_that_is_turned_off_reports_that_it_recorded_nothing(tmp_path: Path):

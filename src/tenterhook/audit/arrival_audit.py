@@ -32,9 +32,8 @@ class ArrivalAudit:
         if model is None:
             return
         self._seen = {hook: {site: _settled(hook, site) for site in hook.sites} for hook in self._hooks()}
-        if self._seen:
-            grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-            self._marks = {id(grad): private.TensorMark(grad) for grad in grads}
+        grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        self._marks = {id(grad): private.TensorMark(grad) for grad in grads}
 
     def missed(self) -> Iterator[Imbalance]:
         """Yield the hooks that did not fire, although a gradient arrived since `mark`."""
@@ -44,7 +43,7 @@ class ArrivalAudit:
         if model is None or not hooks:
             return
         everything = named_parameters(model).items()
-        arrived = [(parameter, named) for parameter, named in everything if self._has_arrived(parameter.grad)]
+        arrived = [(parameter, named) for parameter, named in everything if self.has_arrived(parameter.grad)]
         for hook in hooks:
             sites = sites_by_name(hook)
             for parameter, named in arrived:
@@ -52,7 +51,7 @@ class ArrivalAudit:
                 cause = _why_not(hook, site, seen[hook])
                 if cause is None or _acted_under_old_name(hook, parameter, seen[hook]):
                     continue
-                if named.selected_by(hook.hook) and _is_nonzero(parameter.grad):
+                if named.selected_by(hook.hook) and is_nonzero(parameter.grad):
                     yield Imbalance(
                         "TH702",
                         cause,
@@ -62,7 +61,7 @@ class ArrivalAudit:
                         target=named.names[0],
                     )
 
-    def _has_arrived(self, grad: Tensor | None) -> bool:
+    def has_arrived(self, grad: Tensor | None) -> bool:
         """Return True if a gradient is new or was written to since the gradients were marked."""
         if grad is None:
             return False
@@ -95,7 +94,7 @@ def _acted_under_old_name(hook: HookData, parameter: Tensor, before: dict[SiteDa
     )
 
 
-def _is_nonzero(grad: Tensor | None) -> bool:
+def is_nonzero(grad: Tensor | None) -> bool:
     """Return True if a gradient is not zero. `zero_grad(set_to_none=False)` writes to gradients too."""
     local: Any = grad
     if hasattr(local, "to_local"):

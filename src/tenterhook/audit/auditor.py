@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from tenterhook import torch_internals as private
 from tenterhook.audit import every_step
 from tenterhook.audit.arrival_audit import ArrivalAudit
+from tenterhook.audit.call_audit import CallAudit
 from tenterhook.audit.imbalance import Imbalance, Imbalances, Key, key_of
 from tenterhook.audit.ledger_data import LedgerData
 from tenterhook.audit.registration_audit import audit_registrations, is_certain
@@ -55,6 +56,7 @@ class Auditor:
         self.found = found
         self._steps = StepAudit(model, ledger, self._optimizers)
         self._arrivals = ArrivalAudit(model, ledger)
+        self._calls = CallAudit(model, ledger)
         self._values = ValueAudit(model, ledger)
         #: number of steps of optimizers that train the model
         self._count = 0
@@ -75,7 +77,7 @@ class Auditor:
         """Begin to audit. The rig has registered its hooks, so those of the auditor run after them."""
         self._handles = [one.register_step_pre_hook(self._gradients_handled) for one in self._optimizers()]
         self._note_parameters()
-        self._arrivals.mark()
+        self._mark()
         self._values.begin()
         every_step.watch(self)
 
@@ -96,9 +98,10 @@ class Auditor:
         self._handles.clear()
 
     def findings(self) -> list[Imbalance]:
-        """Look now, and return all differences that were found so far."""
+        """Look now, and return all differences that were found so far, and hooks that have been idle so far."""
         self.look()
-        return list(self.found)
+        known = {one.hook for one in self.found}
+        return [*self.found, *(one for one in self._calls.idle() if one.hook not in known)]
 
     # -- every step --------------------------------------------------------------------------------------------------
 
@@ -109,6 +112,8 @@ class Auditor:
         given = any(optimizer is one for one in self._optimizers())
         if is_sampled(self._count + 1) and not closure and private.graph_task_id() == -1:
             self.found.add(list(self._arrivals.missed()))
+            if self._count:  # the rig may have been attached in the middle of the first step
+                self.found.add(list(self._calls.missed(self._arrivals.has_arrived)))
         self._steps.begin(optimizer)
         late = closure or (not given and self._is_wrapper(optimizer))
         self._stepping = None if late else weakref.ref(optimizer)
@@ -134,7 +139,11 @@ class Auditor:
         if is_sampled(self._count) or self._suspected:
             self.look()
         if is_sampled(self._count + 1):
-            self._arrivals.mark()
+            self._mark()
+
+    def _mark(self) -> None:
+        self._arrivals.mark()
+        self._calls.mark()
 
     def _is_mine(self, optimizer: Optimizer) -> bool:
         """Return True if an optimizer trains a parameter of the model, or one that was replaced since."""

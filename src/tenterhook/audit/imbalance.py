@@ -9,6 +9,9 @@ from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
 
+#: code of a hook on a module that was not called
+UNCALLED = "TH708"
+
 #: the codes of imbalances, with their titles and severities
 TITLES: dict[str, tuple[str, Severity]] = {
     "TH701": ("an optimizer steps a parameter without the hook that selects it", "error"),
@@ -18,6 +21,7 @@ TITLES: dict[str, tuple[str, Severity]] = {
     "TH705": ("no tap with this name has run", "warning"),
     "TH706": ("an optimizer steps, but the step is not counted", "warning"),
     "TH707": ("a parameter changed, but no optimizer step was seen for it", "note"),
+    UNCALLED: ("a module that the hook selects was not called", "warning"),
 }
 
 #: remedy for a difference that only a fault in tenterhook, or code that removes hooks of others, can cause

@@ -9,6 +9,7 @@ from typing import overload
 from torch import nn
 
 from tenterhook.actions import DEFAULT, Registry
+from tenterhook.audit.imbalance import UNCALLED
 from tenterhook.doctor.findings import Finding, Findings
 from tenterhook.doctor.observe.source import read
 from tenterhook.doctor.rules.compiled import cost_of_a_hook
@@ -91,13 +92,18 @@ def check(
 
 def check_rig(rig: Rig) -> Iterator[Finding]:
     """Yield the faults that a rig's ledger shows."""
-    yield from map(imbalance, rig.imbalances)
+    seen = [finding for id, account in rig.ledger.items() for finding in _check_hook(rig, id, account)]
+    explained = {finding.hook for finding in seen if finding.code == used_without_a_call.code}
+    yield from (imbalance(one) for one in rig.imbalances if one.code != UNCALLED or one.hook not in explained)
     dropped = rig.ledger.graphs.dropped
     if dropped:
         yield from found(cost_of_a_hook(Subject(), dropped=dropped))
-    for id, account in rig.ledger.items():
-        yield from _check_targets(rig, id, account)
-        yield from _check_firings(rig, id, account)
+    yield from seen
+
+
+def _check_hook(rig: Rig, id: str, account: Account) -> Iterator[Finding]:
+    yield from _check_targets(rig, id, account)
+    yield from _check_firings(rig, id, account)
 
 
 def _check_targets(rig: Rig, id: str, account: Account) -> Iterator[Finding]:

@@ -214,7 +214,6 @@ class Rig:
             >>> rig.values("in")["."]["norm"]
             5.0
         """
-        self._attached_hook(id)
         return self._explained(last_values(self._recorder, id), id, "values")
 
     def vectors(self, id: str) -> dict[str, dict[str, list[float]]]:
@@ -238,7 +237,6 @@ class Rig:
             >>> sum(rig.vectors("sizes")["."]["bins"])
             2.0
         """
-        self._attached_hook(id)
         return self._explained(last_vectors(self._recorder, id), id, "vectors")
 
     def rows(self, id: str) -> list[Row]:

@@ -248,6 +248,11 @@ class AttachedHook:
         return self._names
 
     @property
+    def modifies(self) -> bool:
+        """Return True if the action may change values."""
+        return self.definition.modifies
+
+    @property
     def modifies_forward(self) -> bool:
         """Return True if the hook may change a value in the forward pass. A recomputation must repeat the change."""
         return self.definition.modifies and self.hook.point.side == "forward"
