@@ -36,7 +36,7 @@ def test_nothing_has_run(model):
     )
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace:FutureWarning")
 def test_code_that_was_compiled_ahead_of_time_calls_no_hooks(model):
     ahead = torch.jit.trace(model, torch.ones(1, 2))
     rig = attached(model, at="output", do=th.capture())

@@ -685,3 +685,12 @@ def test_a_pass_without_a_hook_is_reported_before_the_hook_is_muted_or_removed(c
     model.loss(X).backward()
     with pytest.warns(RuntimeWarning, match="TH703"):
         change(rig)
+
+
+def test_a_pass_that_missed_a_block_is_reported_although_another_part_is_replaced_after_it():
+    model = Blocks()
+    stop(model, sgd(model), "grad", on="blocks.0.*")
+    model.blocks._modules = {str(i): one for i, one in enumerate([nn.Linear(4, 4), *model.blocks])}  # not reported
+    model.loss(X).backward()
+    with pytest.warns(RuntimeWarning, match="TH703"):
+        model.blocks[1] = nn.Linear(4, 4)  # had the hook in the pass

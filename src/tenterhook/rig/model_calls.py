@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from tenterhook import torch_internals as private
 from tenterhook.audit import Imbalance, Imbalances
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.model_sync import ModelSync
@@ -90,11 +89,6 @@ class ModelCalls:
         self._rootless.disarm()
         self._installer.environment.clock.passes.under_way = self.root.end_handle is not None
         return self.sync.resolved != before
-
-    def look(self) -> None:
-        """Follow changes now, because a pass may have run after the model changed, but not while a pass is running."""
-        if not self._installer.forward_is_running and private.graph_task_id() == -1:
-            self.sync.follow()
 
     def end_step(self) -> None:
         """Watch the modules below the root in the next step if the root was not called in this one."""

@@ -76,7 +76,7 @@ class ModelSync:
         installer, environment = self._installer, self._installer.environment
         environment.gradients.begin_forward()
         self._report_freed_optimizers()
-        self.follow()
+        self._follow_for_hooks()
         self._root_called = environment.clock.step
         self.root_is_called = True
         installer.settle_retired()
@@ -87,9 +87,21 @@ class ModelSync:
     def begin_step(self, *, optimizer_changed: bool) -> None:
         """Follow changes of the model before an optimizer's step."""
         self.root_is_called = self._root_called == self._installer.environment.clock.step
-        self.follow(quickly=self.root_is_called and not self.watches_calls)
+        self._follow_for_hooks(quickly=self.root_is_called and not self.watches_calls)
         if optimizer_changed:
             self._update_dormant_sites()
+
+    def look(self) -> None:
+        """Follow changes now, because a pass may have run after the model changed, but not while a pass is running."""
+        if not self._installer.forward_is_running and private.graph_task_id() == -1:
+            self.follow()
+
+    def _follow_for_hooks(self, *, quickly: bool = False) -> None:
+        """Follow changes, unless no hook is due. They are followed when a hook is due again."""
+        if self._installer.schedule.active:
+            self.follow(quickly=quickly)
+        else:
+            self.account()
 
     def follow(self, *, quickly: bool = False) -> None:
         """Update the registrations if the model has changed since the last call.

@@ -326,7 +326,7 @@ class Rig:
         """
         if not self.attached:
             return list(self._auditor.found)
-        self._calls.look()
+        self._calls.sync.look()
         return self._auditor.findings()
 
     def __repr__(self) -> str:
@@ -779,7 +779,7 @@ class Rig:
         model = self._installer.environment.model.root()
         if model is None or not self.attached:
             raise AttachedError("the rig is no longer attached to a model", remedy="attach the plan again")
-        self._calls.look()
+        self._calls.sync.look()
         return model
 
     def _attached_hook(self, id: str) -> AttachedHook:

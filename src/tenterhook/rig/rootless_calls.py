@@ -106,6 +106,8 @@ class RootlessCalls:
     def assigned(self, parent: nn.Module, new: object) -> None:
         """Watch the next call, because the program assigns a part of the model."""
         if parent in self._parents():
+            if not self._sync.watches_calls:
+                self._sync.look()  # a pass may have run after an earlier change that PyTorch did not report
             self.arm()
             if isinstance(new, nn.Module):
                 self._watch(_entrances_of(new))
