@@ -22,7 +22,7 @@ DATA = {"Action", "Hook", "Plan", "When"}
 RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch"}
 DOCTOR = {"Exam", "Finding", "Findings", "check", "effect", "examine"}
 KEEP = {"DcpState", "restore"}
-RECORD = {"Flight", "Run", "Store", "open_run"}
+RECORD = {"Flight", "ReadLimits", "Run", "Store", "open_run"}
 OWN = {"Context", "Partial", "Registry", "action"}
 
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from tenterhook.record.flight import Flight as Flight
     from tenterhook.record.run import Run as Run
     from tenterhook.record.run import open_run as open_run
+    from tenterhook.record.run_folder.part import ReadLimits as ReadLimits
     from tenterhook.record.store import Store as Store
     from tenterhook.rig import Handle as Handle
     from tenterhook.rig import Rig as Rig
@@ -104,7 +105,7 @@ _ACTIONS = (
 )
 _RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch")
 _KEEP = ("DcpState", "restore")
-_RECORD = ("Flight", "Run", "Store", "open_run")
+_RECORD = ("Flight", "ReadLimits", "Run", "Store", "open_run")
 _DOCTOR = ("Exam", "Finding", "Findings", "check", "effect", "examine")
 
 __all__ = [

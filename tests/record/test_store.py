@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.record import Batch, Row
-from tenterhook.record.folder import Folder, Part, merge_parts
+from tenterhook.record.run_folder.folder import Folder, merge_parts
+from tenterhook.record.run_folder.part import Part
 from tenterhook.record.store import Store
 from tests.support.needs import needs
 from tests.support.warm_python import warm_python
@@ -283,19 +285,26 @@ def test_an_open_run_can_be_read_after_its_parts_are_merged(tmp_path: Path):
     assert run.curve("h", "t", "n").steps == [0, 1, 2]
 
 
-def test_a_plan_that_cannot_be_written_is_reported_and_the_rig_works(tmp_path: Path):
-    model = nn.Linear(2, 1)
-    store = Store(tmp_path / "run")
-    (tmp_path / "run").rmdir()
+def test_a_folder_that_cannot_be_written_to_is_reported_and_the_rig_works(tmp_path: Path):
+    model, hook = nn.Linear(2, 1), th.Hook("s", on="weight", at="grad", do=th.stats())
+    rig = th.attach(model, hook, sinks=Store(tmp_path / "run"))
+    shutil.rmtree(tmp_path / "run")
     (tmp_path / "run").write_text("")
     with pytest.warns(UserWarning, match=r"plan\.json could not be written"):
-        rig = th.attach(model, [th.Hook("s", on="weight", at="grad", do=th.stats())], sinks=store)
-    assert rig.attached
+        rig.add(th.Hook("t", on="bias", at="grad", do=th.stats()))
     with pytest.warns(UserWarning, match="the sink Store raised"):
         model(torch.ones(1, 2)).sum().backward()
         rig.flush()
     with pytest.warns(UserWarning, match=r"ledger\.json could not be written"):
         rig.detach()
+
+
+def test_attach_refuses_a_folder_that_cannot_be_written_to(tmp_path: Path):
+    store = Store(tmp_path / "run")
+    (tmp_path / "run").rmdir()
+    (tmp_path / "run").write_text("")
+    with pytest.raises(th.StoreError, match="cannot be written to"):
+        th.attach(nn.Linear(2, 1), th.Hook("s", on="weight", at="grad", do=th.stats()), sinks=store)
 
 
 def test_several_steps_in_one_part_keep_their_own_numbers(tmp_path: Path):

@@ -5,16 +5,21 @@ This package does not access the model.
 
 from tenterhook.record.flight import Flight as Flight
 from tenterhook.record.flight import FlightReport as FlightReport
-from tenterhook.record.folder import FINDINGS as FINDINGS
-from tenterhook.record.folder import LEDGER as LEDGER
-from tenterhook.record.folder import PLAN as PLAN
-from tenterhook.record.folder import last_step as last_step
 from tenterhook.record.recorder import Recorder as Recorder
 from tenterhook.record.rows import Batch as Batch
 from tenterhook.record.rows import Row as Row
 from tenterhook.record.rows import StepTable as StepTable
 from tenterhook.record.run import Run as Run
 from tenterhook.record.run import open_run as open_run
+from tenterhook.record.run_folder.atomic_file import write_file as write_file
+from tenterhook.record.run_folder.folder import FINDINGS as FINDINGS
+from tenterhook.record.run_folder.folder import LEDGER as LEDGER
+from tenterhook.record.run_folder.folder import PLAN as PLAN
+from tenterhook.record.run_folder.folder import Folder as Folder
+from tenterhook.record.run_folder.folder import last_step as last_step
+from tenterhook.record.run_folder.part import ReadLimits as ReadLimits
+from tenterhook.record.run_folder.sidecars import FlightFile as FlightFile
+from tenterhook.record.run_folder.sidecars import read_json as read_json
 from tenterhook.record.sink_worker import Sink as Sink
 from tenterhook.record.sink_worker import Sinks as Sinks
 from tenterhook.record.sink_worker import SinkWorker as SinkWorker

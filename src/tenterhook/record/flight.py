@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any
 
-from tenterhook.record.folder import Folder
 from tenterhook.record.rows import Batch
+from tenterhook.record.run_folder.folder import Folder
 from tenterhook.record.store import Store
 from tenterhook.record.suspects import ModelSnapshot, Suspect, rank_suspects
 

@@ -27,6 +27,9 @@ class Recorder:
     """A recorder that collects tables and emitted numbers for the sinks. Each sink has its own thread."""
 
     def __init__(self, sinks: Sequence[Sink | Flight], rank: int) -> None:
+        for sink in sinks:
+            if isinstance(sink, Store):
+                sink.begin(rank)
         self.flights = [sink for sink in sinks if isinstance(sink, Flight)]
         self.workers = [SinkWorker(sink) for sink in sinks if not isinstance(sink, Flight)]
         weakref.finalize(self, _finish, self.workers)

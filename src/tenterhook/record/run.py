@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenterhook.errors import StoreError, nearest
-from tenterhook.record.folder import FINDINGS, LEDGER, PLAN, Folder, merge_parts, superseded_from
+from tenterhook.record.run_folder.folder import FINDINGS, LEDGER, PLAN, Folder, merge_parts
+from tenterhook.record.run_folder.part import DEFAULT_LIMITS, ReadLimits, superseded_from
+from tenterhook.record.run_folder.sidecars import FindingsFile, LedgerFile, read_json
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,9 +29,11 @@ class Run:
 
     Args:
         *paths: Run folders, as paths or as URIs that Arrow supports.
+        limits: The largest folder that is read. A folder may come from an untrusted source.
 
     Raises:
-        StoreError: DuckDB or pyarrow is not installed, a folder contains no recorded run, or a part cannot be read.
+        StoreError: DuckDB or pyarrow is not installed, a folder contains no recorded run, a file in it cannot be read,
+            or the folder exceeds a limit.
 
     Example:
         >>> import tempfile
@@ -46,36 +49,82 @@ class Run:
         [('norm', 1.0)]
     """
 
-    def __init__(self, *paths: str | os.PathLike[str]) -> None:
+    def __init__(self, *paths: str | os.PathLike[str], limits: ReadLimits = DEFAULT_LIMITS) -> None:
         try:
             import duckdb
         except ImportError as error:
             raise StoreError(
                 "reading a run needs duckdb, which is not installed", remedy="run pip install 'tenterhook[record]'"
             ) from error
-        self._folders = [Folder(path) for path in paths]
+        self.limits = limits
+        self._folders = [Folder(path, limits) for path in paths]
         self._connection = duckdb.connect()
+        #: the parts of remote folders, which DuckDB reads through Arrow
+        self._remote: list[Any] = []
+        self._confine()
         self._refresh()
+
+    def _confine(self) -> None:
+        """Let queries read the run folders only, and load no extensions."""
+        local = [folder.full("") for folder in self._folders if folder.local]
+        self._connection.execute("set autoinstall_known_extensions = false")
+        self._connection.execute("set autoload_known_extensions = false")
+        # DuckDB compares patterns with the list before it expands them, so the list needs the paths in both forms.
+        self._connection.execute("set allowed_directories = ?", [[*local, *map(_as_pattern, local)]])
+        self._connection.execute("set enable_external_access = false")
+        self._connection.execute("set lock_configuration = true")
 
     def _refresh(self) -> None:
         """List the parts again."""
         self._retry(lambda: self._connection.execute(f"create or replace view rows as {self._rows_query()}"))
 
-    def _query(self, query: str, parameters: list[Any]) -> duckdb.DuckDBPyConnection:
-        return self._retry(lambda: self._connection.execute(query, parameters), before=self._refresh)
+    def fetch(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run an SQL query on `rows` and return the rows of its result.
+
+        Args:
+            query: Query in DuckDB SQL. Use `?` as the placeholder for each parameter.
+            *parameters: Values for the placeholders, in order.
+
+        Raises:
+            StoreError: The parts cannot be read.
+        """
+        found: list[tuple[Any, ...]] = self._retry(
+            lambda: self._connection.execute(query, parameters).fetchall(), before=self._refresh
+        )
+        return found
+
+    def fetch_table(self, query: str, *parameters: Any) -> pa.Table:
+        """Run an SQL query on `rows` and return its result as an Arrow table.
+
+        Args:
+            query: Query in DuckDB SQL. Use `?` as the placeholder for each parameter.
+            *parameters: Values for the placeholders, in order.
+
+        Raises:
+            StoreError: The parts cannot be read.
+        """
+        return self._retry(lambda: self.sql(query, *parameters).to_arrow_table(), before=self._refresh)
 
     @staticmethod
     def _retry(act: Callable[[], Any], before: Callable[[], None] | None = None) -> Any:
         """Retry after I/O errors, because parts may be merged after they are listed and before they are read."""
         import duckdb
 
+        failed: Exception | None = None
         for _ in range(8):
             try:
                 return act()
-            except duckdb.IOException:
+            except duckdb.IOException as error:
+                failed = error
                 if before is not None:
                     before()
-        return act()
+            except duckdb.Error as error:
+                failed = error
+                break
+        raise StoreError(
+            f"the rows of the run cannot be read: {str(failed).splitlines()[0][:200]}",
+            remedy="call run.verify(), which names the part that is damaged",
+        ) from failed
 
     def _rows_query(self) -> str:
         """Return the query for the rows of all runs, except the rows that a later attempt recorded again."""
@@ -88,11 +137,20 @@ class Run:
                 raise StoreError(f"there is no recorded run in {folder.path}", remedy=remedy)
             limits = superseded_from(parts)
             for limit in set(limits.values()):
-                files = ", ".join(_quoted(folder.full(p.name)) for p in parts if limits[p.name] == limit)
+                files = [folder.full(part.name) for part in parts if limits[part.name] == limit]
                 where = "" if limit is None else f" where step < {limit}"
-                source = f"read_parquet([{files}], hive_partitioning = false)"
-                selects.append(f"select {_quoted(folder.path)} as run, * from {source}{where}")
+                selects.append(f"select {_quoted(folder.path)} as run, * from {self._source(folder, files)}{where}")
         return " union all ".join(selects)
+
+    def _source(self, folder: Folder, files: list[str]) -> str:
+        """Return the SQL expression for the rows of some files."""
+        if folder.local:
+            listed = ", ".join(_quoted(_as_pattern(file)) for file in files)
+            return f"read_parquet([{listed}], hive_partitioning = false)"
+        name = f"remote_{len(self._remote)}"
+        self._remote.append(folder.dataset(files))
+        self._connection.register(name, self._remote[-1])
+        return name
 
     def sql(self, query: str, *parameters: Any) -> duckdb.DuckDBPyRelation:
         """Run an SQL query.
@@ -130,7 +188,7 @@ class Run:
             "select step, last(value) from rows where hook = ? and target = ? and name = ? and rank = ? "
             "group by step order by step"
         )
-        found = self._query(query, [hook, target, name, rank]).fetchall()
+        found = self.fetch(query, hook, target, name, rank)
         if not found:
             raise self._nothing_recorded(hook, target, name)
         return Curve([step for step, _ in found], [value for _, value in found])
@@ -163,32 +221,29 @@ class Run:
         where = [f"{column} glob ?" for column, word in asked.items() if word is not None]
         query = "select * from rows" + (f" where {' and '.join(where)}" if where else "") + " order by run, step"
         parameters = [word for word in asked.values() if word is not None]
-        return self._retry(lambda: self.sql(query, *parameters).to_arrow_table(), before=self._refresh)
+        return self.fetch_table(query, *parameters)
 
     @property
     def plan(self) -> str | None:
         """Return the plan of the first run as JSON text, or None if the folder does not contain a plan."""
-        return self._sidecar(PLAN)
+        text = self._sidecar(PLAN)
+        return None if text is None else text.decode(errors="replace")
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
         """Return the counters of each hook in the first run. The list is empty until the rig is detached."""
-        return self._listed(LEDGER, "ledger")
+        text = self._sidecar(LEDGER)
+        return read_json(LEDGER, text, LedgerFile).ledger if text else []
 
     @property
     def findings(self) -> list[dict[str, Any]]:
         """Return the doctor's findings for the first run. The list is empty if the doctor did not check the run."""
-        return self._listed(FINDINGS, "findings")
+        text = self._sidecar(FINDINGS)
+        return read_json(FINDINGS, text, FindingsFile).findings if text else []
 
-    def _listed(self, name: str, key: str) -> list[dict[str, Any]]:
-        """Read a list from a JSON file in the run folder. Return an empty list if the file does not exist."""
-        text = self._sidecar(name)
-        listed: list[dict[str, Any]] = json.loads(text)[key] if text else []
-        return listed
-
-    def _sidecar(self, name: str) -> str | None:
+    def _sidecar(self, name: str) -> bytes | None:
         folder = self._folders[0]
-        return folder.read(name).decode() if name in folder.names() else None
+        return folder.read(name) if name in folder.names() else None
 
     def verify(self) -> int:
         """Read all parts and verify their checksums.
@@ -201,14 +256,7 @@ class Run:
         """
         count = 0
         for folder in self._folders:
-            for part in folder.parts():
-                try:
-                    count += len(folder.table(part.name))
-                except (OSError, ValueError) as error:
-                    raise StoreError(
-                        f"the part {part.name} is damaged: {error}",
-                        remedy="restore the file, or move it out of the folder",
-                    ) from error
+            count += sum(folder.count(part.name) for part in folder.parts())
         return count
 
     def merge(self) -> None:
@@ -218,7 +266,7 @@ class Run:
         self._refresh()
 
     def _nothing_recorded(self, hook: str, target: str, name: str) -> StoreError:
-        there = self._query("select distinct hook, target, name from rows", []).fetchall()
+        there = self.fetch("select distinct hook, target, name from rows limit 100000")
         for place, word in enumerate((hook, target, name)):
             there = [row for row in there if row[place] == word] or there
         keys = ["/".join(row) for row in there]
@@ -233,19 +281,26 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("'", "''") + "'"
 
 
-def open_run(*paths: str | os.PathLike[str]) -> Run:
+def _as_pattern(path: str) -> str:
+    """Return a pattern that matches only this path, because DuckDB expands wildcards in paths."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+
+
+def open_run(*paths: str | os.PathLike[str], limits: ReadLimits = DEFAULT_LIMITS) -> Run:
     """Open one or more run folders that a `th.Store` wrote.
 
     A run can be opened while it is still being recorded.
 
     Args:
         *paths: Run folders, as paths or as URIs that Arrow supports.
+        limits: The largest folder that is read. A folder may come from an untrusted source.
 
     Returns:
         A `Run` that reads all the folders.
 
     Raises:
-        StoreError: DuckDB or pyarrow is not installed, a folder contains no recorded run, or a part cannot be read.
+        StoreError: DuckDB or pyarrow is not installed, a folder contains no recorded run, a file in it cannot be read,
+            or the folder exceeds a limit.
 
     Example:
         >>> import tempfile
@@ -261,4 +316,4 @@ def open_run(*paths: str | os.PathLike[str]) -> Run:
         >>> th.open_run(folder).curve("grads", "weight", "norm")
         Curve(steps=[0, 1], values=[1.0, 2.0])
     """
-    return Run(*paths)
+    return Run(*paths, limits=limits)

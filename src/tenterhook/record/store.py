@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from tenterhook.errors import StoreError
 from tenterhook.record.arrow_tables import as_arrow
-from tenterhook.record.folder import PART_NAME, Folder, Part, merge_parts
 from tenterhook.record.rows import Batch
+from tenterhook.record.run_folder import writer_lock
+from tenterhook.record.run_folder.folder import Folder, merge_parts
+from tenterhook.record.run_folder.part import PART_NAME, Part
 
 #: number of rows that can be merged within the time limit for closing
 MERGED_ROWS = 2**20
@@ -19,7 +21,8 @@ class Store:
     """A sink that writes the rows of a run into a folder of Parquet files.
 
     If the folder already contains a run, that run is resumed. Steps that are recorded again replace the earlier
-    records. `th.open_run` reads the folder. Any Parquet reader can read the files.
+    records. `th.open_run` reads the folder. Any Parquet reader can read the files. Only one process at a time can write
+    the rows of a rank into a folder.
 
     Args:
         path: Run folder. The path may be a URI that Arrow supports, such as `s3://...`.
@@ -27,7 +30,7 @@ class Store:
             files.
 
     Raises:
-        StoreError: pyarrow is not installed.
+        StoreError: pyarrow is not installed, or the folder cannot be created.
 
     Example:
         >>> import tempfile
@@ -55,6 +58,8 @@ class Store:
         #: two rigs may write to the same store
         self._lock = threading.Lock()
         self._superseded = not names
+        #: for each rank that this store writes, the lock on the folder
+        self._locks: dict[int, str] = {}
 
     @property
     def path(self) -> str:
@@ -78,6 +83,18 @@ class Store:
         """
         self._folder.write(name, text.encode())
 
+    def begin(self, rank: int) -> None:
+        """Lock the folder, so that no other process writes the rows of this rank. The rig calls this method.
+
+        Args:
+            rank: The rank whose rows will be written.
+
+        Raises:
+            StoreError: Another process writes to the folder.
+        """
+        if self._folder.local and rank not in self._locks:
+            self._locks[rank] = writer_lock.acquire(self._folder.full(""), rank)
+
     def write(self, batches: Sequence[Batch]) -> None:
         """Write the rows of one or more steps as new parts. The sink's thread calls this method.
 
@@ -85,7 +102,7 @@ class Store:
             batches: The rows of each step.
 
         Raises:
-            StoreError: The store was opened before this process was forked.
+            StoreError: The store was opened before this process was forked, or another process writes to the folder.
         """
         if os.getpid() != self._process:
             raise StoreError(
@@ -102,6 +119,7 @@ class Store:
         for batch in batches:
             by_rank.setdefault(batch.rank, []).append(batch)
         for rank, mine in by_rank.items():
+            self.begin(rank)
             if not self._superseded:
                 self._supersede(rank, min(batch.step for batch in mine))
             table = as_arrow(mine)
@@ -119,8 +137,13 @@ class Store:
     def close(self) -> None:
         """Merge the parts of this store into one part, unless they have too many rows to merge quickly."""
         with self._lock:
-            if self._number > 1 and self._rows <= MERGED_ROWS and os.getpid() == self._process:
-                merge_parts(self._folder, self._attempt, self._ranks)
+            try:
+                if self._number > 1 and self._rows <= MERGED_ROWS and os.getpid() == self._process:
+                    merge_parts(self._folder, self._attempt, self._ranks)
+            finally:
+                for path in self._locks.values():
+                    writer_lock.release(path)
+                self._locks.clear()
 
     def _supersede(self, rank: int, step: int) -> None:
         """Remove the steps that are about to be recorded again from the parts of earlier attempts."""

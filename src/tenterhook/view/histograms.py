@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 from tenterhook.record import Run
@@ -31,13 +32,13 @@ def histograms(run: Run, contents: Contents) -> list[dict[str, Any]]:
 
 def _by_block(run: Run, hook: str, targets: list[str]) -> dict[str, Any]:
     depth = max((d for d in range(1, 8) if len({_block(t, d) for t in targets}) <= MAX_BLOCKS), default=1)
-    found = run.sql(_QUERY, depth, hook).fetchall()
+    found = run.fetch(_QUERY, depth, hook)
     blocks: dict[str, dict[str, list[Any]]] = {}
     for name, step, counts in found:
         for key in {name, "all"}:
             one = blocks.setdefault(key, {"steps": [], "counts": []})
             if one["steps"][-1:] == [step]:
-                one["counts"][-1] = [a + b for a, b in zip(one["counts"][-1], counts, strict=True)]
+                one["counts"][-1] = [a + b for a, b in zip_longest(one["counts"][-1], counts, fillvalue=0)]
             else:
                 one["steps"].append(step)
                 one["counts"].append(list(counts))

@@ -20,6 +20,9 @@ const number = value => value.toLocaleString("en");
 const brief = value => value === 0 ? "0" : Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5
   ? String(Number(value.toPrecision(3))) : value.toExponential(1);
 
+// Plotly reads labels as markup, with links and styles.
+const plain = text => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
 // -- numbers over targets and steps
 
 function decoded(matrix) {
@@ -107,7 +110,7 @@ function heatmap(run, title, why, matrices) {
     const low = flat.length ? flat[Math.floor(flat.length * 0.01)] : 0;
     const high = flat.length ? flat[Math.min(flat.length - 1, Math.ceil(flat.length * 0.995))] : 1;
     const at = ticks(low, high === low ? low + 1 : high);
-    const labels = rows.map(row => row.below.size ? `${row.path} (${number(row.leaves.length)})` : row.path);
+    const labels = rows.map(row => plain(row.below.size ? `${row.path} (${number(row.leaves.length)})` : row.path));
     const text = made.map(row => row.values.map((value, i) => value === null ? (row.zero[i] ? "0" : "") : brief(10 ** value)));
     const rowHeight = rows.length > 60 ? 13 : 18, left = Math.min(330, 34 + 6.6 * Math.max(...labels.map(l => l.length)));
     const traces = [{
@@ -139,7 +142,7 @@ function heatmap(run, title, why, matrices) {
     Plotly.react(curve, [{ type: "scatter", mode: "lines", x, y: values.map(value => value === null ? null : 10 ** value),
                            line: { color: "#3538cd", width: 1.6 }, hovertemplate: "step %{x}: %{y:.3g}<extra></extra>" }], {
       height: 230, margin: { l: 70, r: 20, t: 30, b: 36 }, font: FONT, yaxis: { type: "log", exponentformat: "e" },
-      title: { text: `${matrix.hook} · ${matrix.name} of ${row.path}`, font: { size: 13 }, x: 0.01 }, xaxis: { title: { text: "step" } },
+      title: { text: plain(`${matrix.hook} · ${matrix.name} of ${row.path}`), font: { size: 13 }, x: 0.01 }, xaxis: { title: { text: "step" } },
     }, CALM);
   }
 

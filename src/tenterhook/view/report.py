@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import os
@@ -9,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tenterhook.errors import StoreError
-from tenterhook.record import Run, open_run
+from tenterhook.record import FlightFile, Folder, Run, open_run, read_json, write_file
 from tenterhook.view.histograms import histograms
 from tenterhook.view.series import MAX_CELLS, choose_bins, matrices, read_contents
 
@@ -45,19 +49,30 @@ def report(
         runs.append(_run_data(folder, MAX_CELLS // len(folders), progress))
     page = _asset("report.html")
     title = ", ".join(str(run["title"]) for run in runs)
+    # A browser reads every line ending as "\n", so the digests are those of scripts with these line endings.
+    script, plotly = (text.replace("\r\n", "\n").replace("\r", "\n") for text in (_asset("report.js"), get_plotlyjs()))
     inserts = {
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+        f"form-action 'none'; script-src {_digest(script)} {_digest(plotly)}",
         "title": html.escape(title),
         "style": _asset("report.css"),
-        "plotly": get_plotlyjs(),
-        "script": _asset("report.js"),
+        "plotly": plotly,
+        "script": script,
         "data": json.dumps(runs, allow_nan=False).replace("<", "\\u003c"),
     }
     for name, text in inserts.items():
         before, _, after = page.partition("{{" + name + "}}")
         page = before + text + after
     progress(f"writing {out}")
-    with open(out, "w", encoding="utf-8") as file:
-        file.write(page)
+    try:
+        write_file(out, page.encode(errors="replace"))
+    except OSError as error:
+        raise StoreError(f"the report {out} cannot be written: {error}", remedy="choose another file") from error
+
+
+def _digest(script: str) -> str:
+    """Return the source of a script in a content security policy, which allows this script and no other one."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _asset(name: str) -> str:
@@ -67,14 +82,22 @@ def _asset(name: str) -> str:
 def _run_folders(path: Path) -> Iterator[Path]:
     """Yield the folder itself if it is a run folder. Otherwise, yield the run folders inside it.
 
-    Flight recorder folders are left out, because the report shows them with their run.
+    Flight recorder folders are left out, because the report shows them with their run. Links are not followed.
     """
-    if any(path.glob("part-*.parquet")):
+    if Folder(path).has_parts():
         yield path
         return
-    for below in sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else ():
-        if any(below.glob("part-*.parquet")):
+    for below in _folders_in(path):
+        if Folder(below).has_parts():
             yield below
+
+
+def _folders_in(path: Path) -> list[Path]:
+    """Return the folders inside a folder, except links."""
+    try:
+        return sorted(path / one.name for one in os.scandir(path) if one.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
 
 
 def _run_data(folder: Path, max_cells: int, progress: Progress) -> dict[str, Any]:
@@ -115,5 +138,8 @@ def _plan(run: Run) -> dict[str, Any] | None:
 
 
 def _flights(folder: Path) -> Iterator[dict[str, Any]]:
-    for found in sorted(folder.glob("flights/*/flight.json")):
-        yield json.loads(found.read_text())
+    name = "flight.json"
+    for below in _folders_in(folder / "flights") if not (folder / "flights").is_symlink() else ():
+        inside = Folder(below)
+        if name in inside.names():
+            yield msgspec.structs.asdict(read_json(name, inside.read(name), FlightFile))

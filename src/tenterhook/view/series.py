@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tenterhook.errors import StoreError
 from tenterhook.record import Run
 
 #: maximum total number of cells in all matrices; a cell takes two bytes
@@ -89,13 +90,19 @@ class Contents:
 def read_contents(run: Run) -> Contents:
     """Find the hooks, names, targets and steps of a run, in one pass."""
     query = "select hook, name, target, min(step), max(step), count(value) > 0, sum(value) from rows group by all"
-    found = run.sql(query).fetchall()
+    different = run.fetch("select approx_count_distinct(hash(hook, name, target)) from rows")[0][0]
+    if different > 1.1 * run.limits.series:  # the number is approximate
+        raise StoreError(
+            f"the run has about {different:,} different curves; the limit is {run.limits.series:,}",
+            remedy="read it with th.open_run instead of a report",
+        )
+    found = run.fetch(query)
     single: dict[tuple[str, str], list[str]] = {}
     lists: dict[str, list[str]] = {}
     dropped = 0
     for hook, name, target, _, _, has_value, total in found:
         if hook == "tenterhook":
-            dropped += int(total)
+            dropped += int(total) if total is not None and math.isfinite(total) else 0
         elif has_value:
             single.setdefault((hook, name), []).append(target)
         else:
@@ -138,7 +145,7 @@ group by target, (step - $2) // $3
 
 def _matrix(run: Run, bins: StepBins, hook: str, name: str, targets: list[str]) -> Matrix:
     asked = (targets, bins.first, bins.steps_per_column, hook, name, bins.columns)
-    found = run.sql(_QUERY, *asked).to_arrow_table()
+    found = run.fetch_table(_QUERY, *asked)
     cell, value, bad = (torch.tensor(found[c].to_numpy(zero_copy_only=False)) for c in ("cell", "value", "bad"))
     value = torch.where(bad, 0.0, value)
     there = value[value > 0]
@@ -151,5 +158,9 @@ def _matrix(run: Run, bins: StepBins, hook: str, name: str, targets: list[str]) 
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts `blocks.10` after `blocks.9`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    """Return a key that sorts `blocks.10` after `blocks.9`. A number is compared by its length, then by its digits."""
+    parts = re.split(r"([0-9]+)", name)
+    numbers = ((part.lstrip("0"), place % 2) for place, part in enumerate(parts))
+    return [
+        (len(digits), digits) if is_number else (-1, parts[place]) for place, (digits, is_number) in enumerate(numbers)
+    ]

@@ -1,0 +1,247 @@
+"""Read and write the files of a run folder.
+
+A run folder contains Parquet files, which are called parts, and a few JSON files. Each file is written completely or
+not at all. Any Parquet reader can open the parts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from tenterhook.errors import StoreError
+from tenterhook.record.arrow_tables import sort_rows
+from tenterhook.record.run_folder.atomic_file import write_file
+from tenterhook.record.run_folder.part import (
+    DEFAULT_LIMITS,
+    GROUP_NUMBERS,
+    GROUP_ROWS,
+    PART_NAME,
+    Part,
+    ReadLimits,
+    count_rows,
+    describe,
+    read_part,
+    read_table,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+#: JSON files in a run folder
+PLAN = "plan.json"
+LEDGER = "ledger.json"
+FINDINGS = "findings.json"
+_SIDECARS = frozenset((PLAN, LEDGER, FINDINGS))
+
+
+class Folder:
+    """A run folder on a filesystem that Arrow supports. Each file in the folder is complete or does not exist.
+
+    A folder may come from an untrusted source. Only regular files are read, links are not followed, and sizes are
+    compared with the limits first.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], limits: ReadLimits = DEFAULT_LIMITS) -> None:
+        try:
+            from pyarrow import fs
+        except ImportError as error:
+            raise StoreError(
+                "a store needs pyarrow, which is not installed", remedy="run pip install 'tenterhook[record]'"
+            ) from error
+        self.path = os.fspath(path)
+        self.limits = limits
+        remote = "://" in self.path
+        here = (fs.LocalFileSystem(), os.path.abspath(self.path))
+        found: tuple[Any, str] = fs.FileSystem.from_uri(self.path) if remote else here
+        self._fs, self._at = found
+        self.local = isinstance(self._fs, fs.LocalFileSystem)
+
+    def make(self) -> None:
+        try:
+            self._fs.create_dir(self._at, recursive=True)
+        except OSError as error:
+            raise StoreError(
+                f"the run folder {self.path} cannot be created: {error}", remedy="choose another folder"
+            ) from error
+
+    def names(self) -> list[str]:
+        """Return the names of the regular files. Raise a StoreError if a file of the run is something else."""
+        found = [name for name, _ in zip(self._listed(), range(self.limits.files + 1), strict=False)]
+        if len(found) > self.limits.files:
+            raise StoreError(
+                f"the folder {self.path} has more than {self.limits.files:,} files",
+                remedy="if you trust the folder, pass limits=th.ReadLimits(files=...) to th.open_run",
+            )
+        return sorted(found)
+
+    def _listed(self) -> Iterator[str]:
+        from pyarrow import fs
+
+        if not self.local:
+            found = self._fs.get_file_info(fs.FileSelector(self._at, allow_not_found=True))
+            yield from (info.base_name for info in found if info.is_file)
+            return
+        try:
+            entries = os.scandir(self._at)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(f"{self.path} is not a run folder: {error}", remedy="pass a folder") from error
+        with entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry.name
+                elif entry.name in _SIDECARS or PART_NAME.fullmatch(entry.name):
+                    raise _not_regular(entry.name)
+
+    def has_parts(self) -> bool:
+        """Return True if the folder contains a part, which may be damaged."""
+        return any(PART_NAME.fullmatch(name) for name in self.names())
+
+    def full(self, name: str) -> str:
+        return str(PurePosixPath(self._at) / name)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file. Raise a StoreError if it is too large."""
+        return self._opened(name, self._content)
+
+    def _content(self, name: str, file: BinaryIO, size: int, limits: ReadLimits) -> bytes:
+        if size > limits.text_bytes:
+            raise StoreError(
+                f"the file {name} has {size:,} bytes; the limit is {limits.text_bytes:,}",
+                remedy="if you trust the folder, pass limits=th.ReadLimits(text_bytes=...) to th.open_run",
+            )
+        return bytes(file.read(size))
+
+    def table(self, name: str) -> pa.Table:
+        """Return the rows of a part, and verify its checksums."""
+        return self._opened(name, read_table)
+
+    def dataset(self, files: list[str]) -> Any:
+        """Return the rows of some files as an Arrow dataset."""
+        import pyarrow.dataset as ds
+
+        return ds.dataset(files, filesystem=self._fs, format="parquet")
+
+    def count(self, name: str) -> int:
+        """Read a part, verify its checksums, and return the number of rows."""
+        return self._opened(name, count_rows)
+
+    def _opened(self, name: str, act: Callable[[str, BinaryIO, int, ReadLimits], T]) -> T:
+        """Call a function with a file that is open for reading, and its size."""
+        if not self.local:
+            with self._fs.open_input_file(self.full(name)) as remote:
+                return act(name, remote, remote.size(), self.limits)
+        # Opening a FIFO waits for a writer, unless O_NONBLOCK is set.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(self.full(name), flags)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise _not_regular(name) from error
+            raise StoreError(f"the file {name} cannot be opened: {error}", remedy="check its permissions") from error
+        with open(descriptor, "rb") as file:
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode):
+                raise _not_regular(name)
+            return act(name, file, about.st_size, self.limits)
+
+    def write(self, name: str, data: bytes, *, new: bool = False) -> None:
+        """Write a file completely or not at all. If `new` is True, raise an error instead of replacing a local file."""
+        if self.local:
+            write_file(self.full(name), data, new=new)
+            return
+        with self._fs.open_output_stream(self.full(name)) as stream:  # an object is visible only when it is complete
+            stream.write(data)
+
+    def delete(self, name: str) -> None:
+        if name in self.names():  # another rank may have deleted the file
+            self._fs.delete_file(self.full(name))
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def parts(self) -> list[Part]:
+        """Return the parts in the order in which they were written, except those that a merged part replaces."""
+        found = self._all_parts()
+        replaced = {name for part in found for name in part.replaces}
+        return sorted((p for p in found if p.name not in replaced), key=lambda p: (p.attempt, p.number))
+
+    def _all_parts(self) -> list[Part]:
+        for _ in range(8):
+            try:
+                names = [name for name in self.names() if PART_NAME.fullmatch(name)]
+                return [part for name in names if (part := self._opened(name, read_part)).rows]
+            except FileNotFoundError:  # another process merged the part in the meantime
+                continue
+        raise StoreError(f"the parts in {self.path} changed while they were being listed", remedy="try again later")
+
+    def sweep(self) -> None:
+        """Delete the replaced parts that an interrupted merge left behind."""
+        there = self._all_parts()
+        for name in sorted({old for part in there for old in part.replaces} & {part.name for part in there}):
+            self.delete(name)
+
+    def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
+        """Sort and write a part. Its metadata contains the format, the first and last steps, and the replaced parts."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        table = sort_rows(table)
+        steps = pc.min_max(table["step"]).as_py()
+        table = table.replace_schema_metadata(describe(steps, replaces))
+        longest = pc.max(pc.list_value_length(table["values"])).as_py() or 1
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            table,
+            sink,
+            compression="zstd",
+            row_group_size=max(1, min(GROUP_ROWS, GROUP_NUMBERS // longest)),
+            write_page_checksum=True,
+            version="2.6",
+            use_dictionary=["hook", "target", "name", "rank"],
+            column_encoding={"value": "BYTE_STREAM_SPLIT", "step": "DELTA_BINARY_PACKED"},
+        )
+        self.write(name, sink.getvalue().to_pybytes(), new=new)
+
+
+def _not_regular(name: str) -> StoreError:
+    return StoreError(
+        f"{name} is a link, a folder or a device; only regular files are read", remedy="move it out of the folder"
+    )
+
+
+def last_step(path: str | os.PathLike[str]) -> int:
+    """Return the last recorded step in a run folder, or -1 if the folder has no parts."""
+    return max((part.last for part in Folder(path).parts()), default=-1)
+
+
+def merge_parts(folder: Folder, attempt: int | None = None, ranks: Iterable[int] | None = None) -> None:
+    """Merge the parts into one part for each attempt and rank.
+
+    The new part lists the parts that it replaces, so a reader always sees each row exactly once.
+    """
+    import pyarrow as pa
+
+    folder.sweep()
+    groups: dict[tuple[int, int], list[Part]] = {}
+    for part in folder.parts():
+        if attempt in (None, part.attempt) and (ranks is None or part.rank in ranks):
+            groups.setdefault((part.attempt, part.rank), []).append(part)
+    for (number, rank), parts in groups.items():
+        if len(parts) > 1:
+            table = pa.concat_tables([folder.table(p.name) for p in parts]).unify_dictionaries()
+            old = [p.name for p in parts]
+            first, last = min(p.number for p in parts), max(p.last_number for p in parts)
+            name = Part.file_name(number, rank, first, last)
+            folder.write_part(name, table, replaces=old)
+            for name in old:
+                folder.delete(name)

@@ -1,0 +1,45 @@
+"""Read the JSON files of a run folder, and check that they have the shape that a run writes."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from tenterhook.errors import StoreError
+
+T = TypeVar("T")
+#: text, numbers and counts by reason
+Entry = dict[str, str | int | float | bool | dict[str, int] | None]
+
+
+class LedgerFile(msgspec.Struct):
+    """Holds the counters of each hook."""
+
+    ledger: list[Entry]
+
+
+class FindingsFile(msgspec.Struct):
+    """Holds the findings of the doctor."""
+
+    findings: list[Entry]
+
+
+class FlightFile(msgspec.Struct):
+    """Holds the report of a flight recorder."""
+
+    path: str
+    step: int
+    reason: str
+    suspects: list[Entry]
+
+
+def read_json(name: str, text: bytes, kind: type[T]) -> T:
+    """Decode a JSON file. Raise a StoreError if it has another shape."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise StoreError(
+            f"the file {name} does not have the content that a run writes: {str(error)[:200]}",
+            remedy="restore the file, or move it out of the folder",
+        ) from error
