@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -70,7 +69,7 @@ def _locked(path: str) -> int:
             break
         os.close(descriptor)  # the holder before us has deleted the file since we opened it
     os.ftruncate(descriptor, 0)
-    os.write(descriptor, json.dumps({"host": platform.node(), "process": os.getpid()}).encode())
+    os.write(descriptor, json.dumps({"host": os.uname().nodename, "process": os.getpid()}).encode())
     return descriptor
 
 
