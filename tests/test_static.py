@@ -21,11 +21,9 @@ FILES = sorted(
 #: every top-level package that any file imports, at the top or inside a function
 IMPORTS = {
     "__future__", "argparse", "atexit", "base64", "collections", "contextlib", "copy", "dataclasses", "datetime",
-    "difflib", "duckdb", "enum", "errno", "fcntl",
-    "functools", "gc", "hashlib", "html", "inspect", "itertools", "json", "math", "mlflow", "msgspec", "os", "pathlib",
-    "plotly", "pyarrow", "re", "secrets", "signal", "stat", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch",
-    "types",
-    "typing", "warnings", "weakref",
+    "difflib", "duckdb", "enum", "errno", "fcntl", "functools", "gc", "hashlib", "html", "inspect", "itertools", "json",
+    "math", "mlflow", "msgspec", "os", "pathlib", "plotly", "pyarrow", "re", "secrets", "signal", "stat", "sys",
+    "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing", "warnings", "weakref",
 }  # fmt: skip
 
 #: builtins that compile text to code or look objects up by name; they must not even be passed as arguments
