@@ -85,6 +85,9 @@ class Run:
             query: Query in DuckDB SQL. Use `?` as the placeholder for each parameter.
             *parameters: Values for the placeholders, in order.
 
+        Returns:
+            The rows of the result, each as a tuple.
+
         Raises:
             StoreError: The parts cannot be read.
         """
@@ -99,6 +102,9 @@ class Run:
         Args:
             query: Query in DuckDB SQL. Use `?` as the placeholder for each parameter.
             *parameters: Values for the placeholders, in order.
+
+        Returns:
+            The result as an Arrow table.
 
         Raises:
             StoreError: The parts cannot be read.
