@@ -275,7 +275,7 @@ class Run:
         there = self.fetch("select distinct hook, target, name from rows limit 100000")
         for place, word in enumerate((hook, target, name)):
             there = [row for row in there if row[place] == word] or there
-        keys = ["/".join(row) for row in there]
+        keys = ["/".join(map(str, row)) for row in there]  # a damaged part may have no names
         close = nearest("/".join((hook, target, name)), keys)
         return StoreError(
             f"nothing is recorded under {hook}/{target}/{name}",

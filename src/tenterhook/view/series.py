@@ -97,6 +97,8 @@ def read_contents(run: Run) -> Contents:
             remedy="read it with th.open_run instead of a report",
         )
     found = run.fetch(query)
+    if any(None in row[:3] for row in found):
+        raise StoreError("some rows of the run have no hook, target or name", remedy="move the damaged part away")
     single: dict[tuple[str, str], list[str]] = {}
     lists: dict[str, list[str]] = {}
     dropped = 0
