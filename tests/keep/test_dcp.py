@@ -241,6 +241,17 @@ def test_a_checkpoint_without_hooks(run: Run, tmp_path: Path):
     assert str(error.value) == 'the checkpoint holds no hooks\n  remedy: save them: dcp.save({..., "hooks": rig})'
 
 
+def test_a_checkpoint_of_too_many_entries_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    save(tmp_path, hooks=run.rig)
+    entries = len(FileSystemReader(tmp_path).read_metadata().state_dict_metadata)
+    monkeypatch.setattr("tenterhook.keep.dcp.MAX_KEYS", entries)
+    th.DcpState(tmp_path)
+    monkeypatch.setattr("tenterhook.keep.dcp.MAX_KEYS", entries - 1)
+    with pytest.raises(th.StateError) as error:
+        th.DcpState(tmp_path)
+    assert str(error.value) == f"the checkpoint has {entries} entries, but the limit is {entries - 1}"
+
+
 @pytest.mark.parametrize(
     ("key", "make"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -373,6 +374,12 @@ def put(key: str, make: Callable[[Tensor], Any]) -> Callable[[dict[str, Tensor]]
     return lambda state: state.update({key: make(state.get(key))})
 
 
+def nested(tensor: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch recommends another layout
+        return torch.nested.nested_tensor([tensor[:2], tensor[2:]])
+
+
 def sealed_with(change: Callable[..., object]) -> Callable[[dict[str, Tensor]], object]:
     """Return a change of a state after which all digests are valid."""
     return lambda state: [made := resealed(state, change), state.clear(), state.update(made)]
@@ -426,6 +433,8 @@ DAMAGE = {
     "an entry of another shape": (put(N, lambda t: t.reshape(2, 2)),
         f"the entry '{N}' is float64[2, 2], not float64[4]"),
     "an entry of strides": (put(N, lambda t: t[:1].expand(4)), f"the entry '{N}' is not a plain, contiguous tensor"),
+    "a nested entry": (put(N, nested),
+        f"the entry '{N}' is not a plain, contiguous tensor"),
     "an entry that is not a tensor": (put(N, Tensor.tolist), f"the entry '{N}' must be a tensor, but its type is list"),
     "a ledger more": (sealed_with(lambda _, entries: entries.update({"tenterhook/rank0/ledger/n/more": torch.ones(1)})),
         "the entry 'ledger/n/more' is unknown"),

@@ -606,6 +606,11 @@ def test_toml_has_the_depth_of_json(value):
         Plan.from_toml(toml_with(f"do.s.k = {value}"))
 
 
+def test_toml_that_is_too_deep_is_refused_before_it_is_parsed():
+    deep = toml_with("do.s.k = " + "[" * 20 + "]" * 20)
+    assert refusal(Plan.from_toml, deep) == "the text is nested deeper than 16 levels"
+
+
 @pytest.mark.parametrize("depth", [20, 100, 2000])
 def test_dotted_keys_are_depth(depth):
     with pytest.raises(PlanFileError):
@@ -678,7 +683,12 @@ def test_other_encodings_are_refused(encoding):
         Plan.from_json(CANONICAL.encode(encoding))
 
 
-FORBIDDEN = [*(chr(c) for c in range(32) if chr(c) not in "\t\n\r"), "\x7f", "\ud800", "\udfff"]
+FORBIDDEN = [
+    *(chr(c) for c in range(32) if chr(c) not in "\t\n\r"),
+    *("\x7f", "\x80", "\x9b", "\x9f"),
+    *("\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202e", "\u2066", "\u2069"),  # direction, lines
+    *("\ud800", "\udfff"),
+]
 
 
 @pytest.mark.parametrize("read", [Plan.from_json, Plan.from_toml])
@@ -695,6 +705,13 @@ def test_a_raw_control_character_is_refused(read, character):
 def test_an_escaped_control_character_is_refused(place, character):
     text = with_param("1").replace('{"s":{"k":1}}', place % f"\\u{ord(character):04x}")
     assert refusal(Plan.from_json, text).startswith("the text contains an escaped control character at position ")
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "1" + "0" * 4000, str(2**53 + 1)])
+def test_a_format_that_is_too_long_to_print_is_refused(number):
+    assert refusal(Plan.from_toml, f"tenterhook = {number}") == (
+        "the plan has format a number with too many digits, but this version of tenterhook reads format 1"
+    )
 
 
 @pytest.mark.parametrize("escape", [r"\b", r"\f", r"a\\\b"])

@@ -294,7 +294,7 @@ def test_a_sink_that_raises_is_reported_and_training_continues(mlp, sgd, train):
         optimizer=sgd,
         sinks=[full, lambda entries, step: steps.append(step)],
     )
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(RuntimeWarning) as warned:
         train(mlp, sgd, 3)
         assert rig.flush()
     assert len(warned) == 1

@@ -44,7 +44,10 @@ _TOML_TOKEN = re.compile(
 )
 #: escape sequences that may produce a forbidden character
 _ESCAPED = re.compile(r"\\[ubf]")
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+#: control characters, marks that change the direction of text, line separators and surrogates
+_FORBIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class _When(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -229,7 +232,8 @@ def _value(value: Any, hook: str, depth: int = 1) -> Any:
 
 
 def _other_format(version: int) -> PlanFileError:
-    return PlanFileError(f"the plan has format {version}, but this version of tenterhook reads format {FORMAT}")
+    shown = version if abs(version) <= MAX_INTEGER else "a number with too many digits"  # Python refuses to print it
+    return PlanFileError(f"the plan has format {shown}, but this version of tenterhook reads format {FORMAT}")
 
 
 def _other_format_of(text: str) -> PlanFileError | None:

@@ -43,12 +43,15 @@ class Glob:
         "steps",
         "suffix",
         "text",
+        "work",
     )
 
     def __init__(self, text: str) -> None:
         self.text = text
         #: number of characters that the last match examined
         self.steps = 0
+        #: number of characters that all matches examined
+        self.work = 0
         self.prefix = text[: text.index("*")]
         self.suffix = text[text.rindex("*") + 1 :].lstrip(SEPARATORS)
         #: state after each cached prefix, which ends in a dot; names in the same module share a prefix
@@ -106,6 +109,7 @@ class Glob:
         literals, across, within, parts = self._literals, self._across, self._within, self._parts
         stays = across | within
         self.steps = len(name) - at
+        self.work += self.steps
         for i in range(at, len(name)):
             char = name[i]
             if char in SEPARATORS:
@@ -171,6 +175,11 @@ class Selector:
     def exact(self) -> tuple[str, ...]:
         """Return the patterns that are exact names."""
         return tuple(p for p in self._take if isinstance(p, str) and not p.startswith("type:"))
+
+    @property
+    def work(self) -> int:
+        """Return the number of characters of names that the globs have examined so far."""
+        return sum(glob.work for glob in (*self._take, *self._leave) if isinstance(glob, Glob))
 
     def matches(self, name: str, types: Sequence[str] = ()) -> bool:
         """Return True if the target is selected.

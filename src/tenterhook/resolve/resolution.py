@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tenterhook.actions import Definition, Registry, plain_definition
-from tenterhook.errors import ActionError, DormantError, ExpectError, NoMatchError, TenterhookError, nearest
+from tenterhook.errors import ActionError, DormantError, ExpectError, NoMatchError, PlanError, TenterhookError, nearest
 from tenterhook.plan import TRAINING, Action, Hook
 from tenterhook.plan.hook import OnError, Phase
 from tenterhook.plan.select import Selector
@@ -72,7 +72,29 @@ class Resolution:
 
 def resolve(hooks: Iterable[Hook], view: ModelView, *, actions: Registry, tensors: Mapping[str, Tensor]) -> Resolution:
     """Find the code and the targets of each hook, and check that the model supports the hook."""
-    return Resolution(tuple(_resolve_hook(hook, view, actions, tensors) for hook in hooks), view)
+    resolved: list[ResolvedHook] = []
+    work = 0
+    for hook in hooks:
+        before = hook.selector.work
+        resolved.append(_resolve_hook(hook, view, actions, tensors))
+        work += hook.selector.work - before
+        _check_work(work, view)
+    return Resolution(tuple(resolved), view)
+
+
+def _check_work(work: int, view: ModelView) -> None:
+    """Raise an error if globs have examined too many characters. A small plan file could keep a program busy for long.
+
+    Globs share the work for names with a common beginning, so a usual plan needs a small part of this limit.
+    """
+    if work <= MIN_WORK:
+        return
+    limit = max(MIN_WORK, MAX_READINGS * sum(map(len, view.targets.of_kinds(("module", "parameter")))))
+    if work > limit:
+        raise PlanError(
+            f"the patterns of the plan examine more than {limit:,} characters of the model's names",
+            remedy='use fewer patterns with stars, or begin each with a name, as in "decoder.layers.*.weight"',
+        )
 
 
 def _resolve_hook(hook: Hook, view: ModelView, actions: Registry, tensors: Mapping[str, Tensor]) -> ResolvedHook:
@@ -133,7 +155,10 @@ def find_targets(hook: Hook, view: ModelView, *, strict: bool = True) -> tuple[T
     selector = hook.selector
     typed = any("type:" in p for p in selector.patterns)
     found = []
-    for name, target in candidates.items():
+    before = selector.work
+    for number, (name, target) in enumerate(candidates.items()):
+        if number % 64 == 63:
+            _check_work(selector.work - before, view)
         owner = target.owner() if typed else None
         types = type_names(owner) if isinstance(owner, nn.Module) else ()
         if selector.matches(name, types) or any(selector.matches(a, types) for a in target.aliases):
@@ -204,6 +229,9 @@ def _counted(count: int, kind: str) -> str:
     return f"{count} {kind}{'s' * (count != 1)}"
 
 
+#: number of characters of names that the globs of a plan may examine, and how often they may read all names of a
+#: larger model; a million characters take about a second
+MIN_WORK, MAX_READINGS = 1 << 22, 64
 #: characters of regular expressions that no pattern has
 _REGULAR = frozenset("\\^$|+?()[]")
 

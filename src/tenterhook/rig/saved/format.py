@@ -304,7 +304,7 @@ def _check_plain(key: str, tensor: Any) -> None:
 
 def is_plain(tensor: Tensor) -> bool:
     """Return True if a tensor is dense and strided, and its type is `Tensor` or `Parameter`."""
-    strided = tensor.layout is torch.strided and not tensor.is_quantized
+    strided = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
     return strided and tensor.device.type != "meta" and type(tensor) in (Tensor, nn.Parameter)
 
 
