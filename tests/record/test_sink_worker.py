@@ -50,11 +50,18 @@ def test_a_hung_sink_delays_nothing_and_its_dropped_rows_are_counted(monkeypatch
     assert (one.emitted, one.written, one.dropped, one.waiting) == (10**6, 0, 10**6 - 1000, 1000)
     monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.5)
     start = time.monotonic()
-    with pytest.warns(RuntimeWarning, match=r"accepted nothing for 0.5 seconds, so the last 1000 rows are lost"):
+    with pytest.warns(RuntimeWarning) as told:
         one.close()
     assert time.monotonic() - start < 2.5
-    assert (one.written, one.dropped, one.waiting) == (0, 10**6, 0)
-    go.set()
+    assert (one.written, one.dropped, one.waiting) == (0, 10**6 - 100, 100)
+    assert str(told[0].message) == f"tenterhook: {one.losses()}"
+    assert one.losses().endswith(
+        "wrote 0 of 1000000 rows; 999000 were dropped because more than 1,000 rows waited for the sink, "
+        "900 were dropped because the sink accepted nothing for 0.5 seconds, 100 are still being written"
+    )
+    go.set()  # the rows that the sink writes in the end are not counted as dropped
+    one._thread.join(5)
+    assert (one.written, one.dropped, one.waiting) == (100, 10**6 - 100, 0)
 
 
 def test_the_number_of_dropped_rows_is_recorded_with_the_next_rows(monkeypatch: pytest.MonkeyPatch):
@@ -75,7 +82,8 @@ def test_the_number_of_dropped_rows_is_recorded_with_the_next_rows(monkeypatch: 
     assert one.catch_up(5.0)
     assert [step for step, _ in told] == [0, 1, 5, 6]
     assert sum(dropped or 0 for _, dropped in told) == one.dropped == 30
-    one.close()
+    with pytest.warns(RuntimeWarning, match="wrote 40 of 70 rows; 30 were dropped because more than 20 rows waited"):
+        one.close()
 
 
 def test_a_sink_that_raises_now_and_then_gets_the_rest():
@@ -87,14 +95,15 @@ def test_a_sink_that_raises_now_and_then_gets_the_rest():
         taken.append(step)
 
     one = SinkWorker(log)
-    with pytest.warns(UserWarning, match="no space left"):
+    with pytest.warns(RuntimeWarning, match="no space left"):
         for step in range(10):
             one.enqueue(batch(step, 2))
         assert one.catch_up(5.0)
     assert taken == [0, 2, 4, 6, 8]
     assert (one.written, one.dropped) == (10, 10)
     assert isinstance(one.error, OSError)
-    one.close()
+    with pytest.warns(RuntimeWarning, match="wrote 10 of 20 rows; 10 were dropped because the sink raised OSError"):
+        one.close()
 
 
 def test_a_slow_sink_that_accepts_rows_loses_none(monkeypatch: pytest.MonkeyPatch):
@@ -115,19 +124,20 @@ def test_a_hung_sink_does_not_use_up_the_time_of_another_one(monkeypatch: pytest
         slow.enqueue(batch(step, 2))
     hung.finish()
     slow.finish()
-    with pytest.warns(RuntimeWarning, match="the last 16 rows are lost"):
+    with pytest.warns(RuntimeWarning, match="14 were dropped because the sink accepted nothing for 0.5 seconds, 2 are"):
         hung.close()
     slow.close()
     assert (slow.written, slow.dropped) == (16, 0)
     go.set()
 
 
-def test_a_slow_store_is_waited_for_longer_than_a_tracker(monkeypatch: pytest.MonkeyPatch):
+def test_a_sink_sets_its_own_time_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.05)
     wrote: list[int] = []
 
     class Slow:
         linger = 0.0
+        close_timeout = 5.0
 
         def write(self, batches: Sequence[Batch]) -> None:
             time.sleep(0.3)
@@ -139,10 +149,79 @@ def test_a_slow_store_is_waited_for_longer_than_a_tracker(monkeypatch: pytest.Mo
     store.enqueue(batch(0, 2))
     store.close()
     tracker.enqueue(batch(0, 2))
-    with pytest.warns(RuntimeWarning, match="the last 2 rows are lost"):
+    tracker.enqueue(batch(1, 2))
+    with pytest.warns(RuntimeWarning, match="2 were dropped because the sink accepted nothing for 0.05 seconds"):
         tracker.close()
     assert wrote == [0]
-    assert (store.written, store.dropped) == (2, 0) and (tracker.written, tracker.dropped) == (0, 2)
+    assert (store.written, store.dropped) == (2, 0) and tracker.dropped == 2
+    assert th.Store.__init__.__kwdefaults__["close_timeout"] == 30.0
+
+
+def test_a_wait_of_more_than_a_second_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sink_worker, "FIRST_REPORT", 0.1)
+    one = SinkWorker(lambda entries, step: time.sleep(0.3))
+    one.enqueue(batch(0, 2))
+    one.close()
+    assert capsys.readouterr().err == f"tenterhook: writing the last 2 rows to {one.name}\n"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), GeneratorExit()])
+def test_a_sink_that_ends_its_thread_is_reported(error: BaseException):
+    def log(entries: dict[str, Any], step: int) -> None:
+        raise error
+
+    one = SinkWorker(log)
+    with pytest.warns(RuntimeWarning) as told:
+        one.enqueue(batch(0, 2))
+        assert one.catch_up(5.0)
+        one.enqueue(batch(1, 2))
+        one.close()
+    assert [f"raised {error!r}, so its rows are dropped" in str(w.message) for w in told] == [True, False]
+    assert one.losses().endswith(f"wrote 0 of 4 rows; 4 were dropped because the sink raised {error!r}")
+
+
+def test_a_fault_in_the_worker_itself_loses_no_count(monkeypatch: pytest.MonkeyPatch):
+    def broken(worker: SinkWorker) -> list[Batch]:
+        raise MemoryError
+
+    monkeypatch.setattr(SinkWorker, "_take", broken)
+    one = SinkWorker(lambda entries, step: None)
+    with pytest.warns(RuntimeWarning, match=r"MemoryError|wrote 0 of 4 rows"):
+        one.enqueue(batch(0, 2))
+        one._thread.join(5)
+        one.enqueue(batch(1, 2))
+        one.close()
+    assert (one.emitted, one.dropped, one.waiting) == (4, 4, 0)
+    assert one.losses().endswith("wrote 0 of 4 rows; 4 were dropped because the sink raised MemoryError()")
+
+
+def test_a_sink_that_closes_its_own_worker_gets_all_rows():
+    told: list[int] = []
+
+    def log(entries: dict[str, Any], step: int) -> None:
+        told.append(step)
+        one.close()
+
+    one = SinkWorker(log)
+    with one._changed:  # so that both batches are queued
+        one.enqueue(batch(0, 2))
+        one.enqueue(batch(1, 2))
+    one._thread.join(5)
+    one.close()
+    assert told == [0, 1] and (one.written, one.dropped) == (4, 0)
+
+
+def test_rows_are_written_even_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch):
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    told: list[int] = []
+    one = SinkWorker(lambda entries, step: told.append(step))
+    one.enqueue(batch(0, 2))
+    one.enqueue(batch(1, 2))
+    one.close()
+    assert told == [0, 1] and (one.written, one.dropped) == (4, 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -247,10 +326,41 @@ def test_drops_are_reported_again_if_the_write_that_reported_them_failed(monkeyp
     go.set()
     assert one.catch_up(5)
     one.enqueue(batch(3, 3))
-    with pytest.warns(UserWarning, match="once"):
+    with pytest.warns(RuntimeWarning, match="once"):
         assert one.catch_up(5)
     one.enqueue(batch(4, 3))
     assert one.catch_up(5)
-    one.close()
+    with pytest.warns(RuntimeWarning, match="wrote 6 of 15 rows"):
+        one.close()
     assert told == [0, 6, 6 + 3]
     assert (one.emitted, one.written, one.dropped) == (15, 6, 9)
+
+
+def test_reasons_do_not_accumulate():
+    def log(entries: dict[str, Any], step: int) -> None:
+        raise OSError(f"step {step}")
+
+    one = SinkWorker(log)
+    with pytest.warns(RuntimeWarning):
+        for step in range(100):
+            one.enqueue(batch(step, 1))
+        one.close()
+    assert one.dropped == 100 and len(one.lost) == sink_worker.MAX_REASONS + 1
+    assert one.lost["of other errors"] == 100 - sink_worker.MAX_REASONS
+
+
+def test_a_sink_that_cannot_be_closed_is_reported_and_has_its_rows():
+    class Sink:
+        linger = 0.0
+
+        def write(self, batches: Sequence[Batch]) -> None: ...
+
+        def close(self) -> None:
+            raise OSError("gone")
+
+    one = SinkWorker(Sink())
+    one.enqueue(batch(0, 2))
+    with pytest.warns(RuntimeWarning) as told:
+        one.close()
+    assert [str(w.message) for w in told] == ["tenterhook: the sink Sink raised OSError('gone'), when it was closed"]
+    assert (one.written, one.dropped) == (2, 0)

@@ -16,6 +16,7 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.record import Batch, Row
+from tenterhook.record.run_folder import atomic_file
 from tenterhook.record.run_folder.folder import Folder, merge_parts
 from tenterhook.record.run_folder.part import Part
 from tenterhook.record.store import Store
@@ -95,8 +96,8 @@ def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path: Path):
     wanted = [s["2.bias"]["norm"] for s in (*first[:4], *again)]
     run = th.open_run(tmp_path / "run")
     assert run.curve("norms", "2.bias", "norm") == ([0, 1, 2, 3, 4, 5, 6], wanted)
-    plain = duckdb.sql(f"select count(*) from '{tmp_path / 'run' / '*.parquet'}' where step = 5 and hook = 'norms'")
-    assert plain.fetchall() == [(24,)]
+    plain = duckdb.sql(f"select count(*) from '{tmp_path / 'run' / '*.parquet'}' where step >= 4 and hook = 'norms'")
+    assert plain.fetchall() == [(3 * 24,)]
 
 
 def rows(step: int, *, value: float = 0.0, rank: int = 0) -> Batch:
@@ -112,6 +113,15 @@ def test_a_reader_leaves_out_superseded_rows_that_still_exist(tmp_path: Path):
     assert len(folder.parts()) == 3
     curve = th.open_run(tmp_path).curve("h", "t", "n")
     assert curve == ([0, 1, 2, 3, 4, 5, 6], [10.0, 11.0, 12.0, 23.0, 24.0, 35.0, 36.0])
+
+
+def test_an_attempt_that_begins_earlier_supersedes_all_attempts_before_it(tmp_path: Path):
+    for attempt, steps in ((1, range(6)), (2, range(4, 6)), (3, range(2, 4))):
+        store = Store(tmp_path)
+        store._attempt, store._superseded = attempt, True
+        store.write([rows(step, value=10.0 * attempt + step) for step in steps])
+    found = th.open_run(tmp_path).fetch("select step, value from rows order by step")
+    assert found == [(0, 10.0), (1, 11.0), (2, 32.0), (3, 33.0)]
 
 
 def test_ranks_supersede_only_their_own_steps(tmp_path: Path):
@@ -213,6 +223,7 @@ def train(*sinks):
 
 bare, _ = train()
 store = th.Store(sys.argv[1], linger=0.0)
+sys.dont_write_bytecode = True  # otherwise Python would cache truncated modules, which every later process would load
 resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))  # no file may be larger, so every write of a part fails
 losses, (worker,) = train(store)
 print(losses == bare, worker.emitted == 200 * 24, worker.emitted == worker.written + worker.dropped, worker.dropped > 0)
@@ -263,6 +274,19 @@ def test_a_closing_rank_and_a_merge_do_not_affect_later_parts(tmp_path: Path):
     assert run.curve("h", "t", "n", rank=1).steps == [0, 1, 2, 3, 4]
 
 
+def test_a_closed_store_merges_only_its_own_ranks(tmp_path: Path):
+    stores = [Store(tmp_path), Store(tmp_path)]
+    for step in range(2):
+        for rank in (0, 1):
+            stores[rank].write([rows(step, rank=rank)])
+    stores[0].close()
+    assert [(part.rank, part.number, part.last_number) for part in Folder(tmp_path).parts()] == [
+        (0, 1, 2),
+        (1, 1, 1),
+        (1, 2, 2),
+    ]
+
+
 def test_two_stores_in_one_folder_do_not_replace_each_other(tmp_path: Path):
     stores = [Store(tmp_path), Store(tmp_path)]
     for step in range(4):
@@ -290,13 +314,16 @@ def test_a_folder_that_cannot_be_written_to_is_reported_and_the_rig_works(tmp_pa
     rig = th.attach(model, hook, sinks=Store(tmp_path / "run"))
     shutil.rmtree(tmp_path / "run")
     (tmp_path / "run").write_text("")
-    with pytest.warns(UserWarning, match=r"plan\.json could not be written"):
+    with pytest.warns(RuntimeWarning, match=r"writing plan\.json into the run folder failed, and training goes on"):
         rig.add(th.Hook("t", on="bias", at="grad", do=th.stats()))
-    with pytest.warns(UserWarning, match="the sink Store raised"):
+    with pytest.warns(RuntimeWarning, match=r"the sink Store .*run raised"):
         model(torch.ones(1, 2)).sum().backward()
         rig.flush()
-    with pytest.warns(UserWarning, match=r"ledger\.json could not be written"):
+    with pytest.warns(RuntimeWarning) as told:
         rig.detach()
+    assert "writing ledger.json into the run folder failed" in str(told[0].message)
+    assert "wrote 0 of 12 rows; 12 were dropped because the sink raised" in str(told[1].message)
+    assert th.check(rig).codes == ["TH519"] * 3
 
 
 def test_attach_refuses_a_folder_that_cannot_be_written_to(tmp_path: Path):
@@ -345,3 +372,16 @@ def test_a_folder_of_runs_names_the_runs(tmp_path: Path):
     with pytest.raises(th.StoreError) as error:
         _ = th.open_run(tmp_path / "runs").frame("norms", "*")
     assert error.value.remedy == f"pass one of {tmp_path / 'runs' / 'model'}"
+
+
+def test_a_part_whose_name_may_not_be_on_the_disk_is_not_counted_and_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(path: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = Store(tmp_path)
+    monkeypatch.setattr(atomic_file, "_sync_folder", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        store.write([rows(0, value=1.0)])
+    assert [path.name for path in tmp_path.iterdir()] == [".writer-0"]

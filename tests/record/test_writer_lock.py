@@ -13,6 +13,7 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.record import Batch, Row
+from tenterhook.record.run_folder import writer_lock
 
 ROWS = [Batch(0, 0, {}, [Row(0, 0, "h", "t", "x", 1.0)])]
 OTHER = """
@@ -52,6 +53,62 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: Path, other: subpr
 def test_other_ranks_write_to_the_same_folder(tmp_path: Path, other: subprocess.Popen[str]):
     th.Store(tmp_path).write([Batch(0, 1, {}, [Row(0, 1, "h", "t", "x", 2.0)])])
     assert th.open_run(tmp_path).sql("select rank, value from rows order by rank").fetchall() == [(0, 1.0), (1, 2.0)]
+
+
+@pytest.fixture
+def forked(tmp_path: Path):
+    """Fork a process that writes to the folder with a store of its own, and waits."""
+    told, go_on = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            th.Store(tmp_path).write(ROWS)
+            os.write(told[1], b"1")
+            os.read(go_on[0], 1)
+        finally:
+            os._exit(0)
+    os.close(told[1])
+    assert os.read(told[0], 1) == b"1"
+    yield child
+    os.write(go_on[1], b"1")
+    os.waitpid(child, 0)
+
+
+def test_a_forked_process_is_another_writer(tmp_path: Path, forked: int):
+    with pytest.raises(th.StoreError, match=f'another process writes to the run folder .*"process": {forked}'):
+        th.Store(tmp_path).write(ROWS)
+
+
+def test_a_forked_process_does_not_have_the_lock_of_its_parent(tmp_path: Path):
+    store = th.Store(tmp_path)
+    store.begin(0)
+    child = os.fork()
+    if not child:
+        try:
+            th.Store(tmp_path).begin(0)
+        except th.StoreError as error:
+            os._exit(0 if "another process" in error.fact else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    store.close()
+
+
+def test_a_lock_on_a_file_that_its_last_holder_deleted_is_not_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, opened, real = tmp_path / ".writer-0", [], os.open
+
+    def deleting(name: str, *args: int) -> int:
+        descriptor = real(name, *args)
+        if not opened:
+            os.unlink(path)  # as the last holder does between our opening and our locking
+        opened.append(descriptor)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", deleting)
+    held = writer_lock.acquire(str(tmp_path), 0)
+    assert len(opened) == 2 and os.path.samestat(os.stat(path), os.fstat(opened[-1]))
+    writer_lock.release(held)
+    assert not path.exists()
 
 
 def test_stores_of_one_process_share_the_lock_and_the_last_one_gives_it_up(tmp_path: Path):

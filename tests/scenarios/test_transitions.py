@@ -393,7 +393,7 @@ def test_an_optimizer_in_a_wrapper():
     assert rig.step_count == 1
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # since torch 2.15
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is (deprecated|not supported)")  # since torch 2.15
 def test_a_scripted_child_has_parameters_but_no_module_hooks():
     model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.Linear(4, 2)))
     optimizer = sgd(model)

@@ -14,7 +14,7 @@ from tenterhook.doctor.findings import Finding, Findings
 from tenterhook.doctor.observe.source import read
 from tenterhook.doctor.rules.compiled import cost_of_a_hook
 from tenterhook.doctor.rules.errors import of_ours
-from tenterhook.doctor.rules.hazards import muted_itself
+from tenterhook.doctor.rules.hazards import muted_itself, values_lost
 from tenterhook.doctor.rules.imbalances import imbalance
 from tenterhook.doctor.rules.never_fired import (
     another_model_ran,
@@ -98,6 +98,8 @@ def check_rig(rig: Rig) -> Iterator[Finding]:
     dropped = rig.ledger.graphs.dropped
     if dropped:
         yield from found(cost_of_a_hook(Subject(), dropped=dropped))
+    for loss in rig._recorder.losses():
+        yield from found(values_lost(Subject(), loss))
     yield from seen
 
 

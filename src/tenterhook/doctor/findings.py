@@ -115,6 +115,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH516", "the hook breaks the graph of the compiled model", "warning"),
     ("TH517", "the hook causes the recompilation limit to be reached, which is an error with fullgraph=True", "error"),
     ("TH518", "the hook on a compiled module is compiled separately, and recompiled at each call", "warning"),
+    ("TH519", "recorded values were lost", "warning"),
     ("TH601", "the legacy module backward hook receives the gradients of the wrong tensors", "error"),
     ("TH602", "a hook is registered on every module in the process", "note"),
     ("TH603", "the program evaluates text as code to choose what to hook", "error"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import signal
 import sys
 import threading
 import warnings
@@ -13,15 +12,18 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from types import FrameType
-from typing import Any
+from functools import partial
+from itertools import count
 
+from tenterhook.record.containment import run_on_thread
 from tenterhook.record.rows import Batch
 from tenterhook.record.run_folder.folder import Folder
 from tenterhook.record.store import Store
 from tenterhook.record.suspects import ModelSnapshot, Suspect, rank_suspects
 
 REPORT = "flight.json"
+#: what fails if a report cannot be written
+WRITING = "writing a flight report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,6 @@ class Flight:
         self._batches.clear()
         self._written = -1
         _flights.add(self)
-        _install_handler()
-        weakref.finalize(self, _restore_handler_if_unused)
 
     def record(self, batch: Batch) -> None:
         """Keep the rows of a step, and drop the oldest step if the limit is exceeded. The rig calls this method.
@@ -120,10 +120,10 @@ class Flight:
         if self._written >= 0 and step < self._written + self.steps:
             return
         self._written = step
-        evidence = self._evidence(reason)
-        thread = threading.Thread(target=self._write, args=evidence, name="tenterhook: flight")
-        self._writing.append(thread)
+        write = partial(self._write, *self._evidence(reason))
+        thread = threading.Thread(target=run_on_thread, args=(WRITING, write), name="tenterhook: flight")
         thread.start()
+        self._writing.append(thread)
 
     def fail(self, reason: str) -> None:
         """Write a report before returning, because the process may end soon.
@@ -151,18 +151,16 @@ class Flight:
         return not self._writing
 
     def close(self) -> None:
-        """Wait up to thirty seconds for each unfinished report, and stop watching for SIGTERM."""
+        """Wait up to thirty seconds for each unfinished report."""
         self.catch_up(30.0)  # a report is the reason to have a recorder; on a busy machine, writing it takes seconds
         _flights.discard(self)
-        if not _flights:
-            _restore_handler()
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def _evidence(self, reason: str) -> tuple[str, list[Batch], ModelSnapshot]:
         try:
             snapshot = self._snapshot()
-        except Exception as error:  # an error in the recorder must not stop training
+        except Exception as error:  # a report without suspects is better than no report
             warnings.warn(
                 f"tenterhook: the flight recorder could not read the model, so suspects may be missing: {error!r}",
                 stacklevel=2,
@@ -171,66 +169,33 @@ class Flight:
         return reason, list(self._batches), snapshot or ModelSnapshot()
 
     def _write(self, reason: str, batches: list[Batch], snapshot: ModelSnapshot) -> None:
-        try:
-            step = batches[-1].step if batches else 0
-            path = self._unused(f"{self.path}/step-{step:08}")
-            report = FlightReport(path, step, reason, tuple(rank_suspects(batches, snapshot)))
-            store = Store(path)
-            store.write(batches)
-            Folder(path).write(REPORT, json.dumps(asdict(report), indent=1).encode())
-        except Exception as error:  # an error in the recorder must not stop training
-            warnings.warn(f"tenterhook: the flight recorder could not write its report: {error!r}", stacklevel=2)
-            return
+        step = batches[-1].step if batches else 0
+        path = _make_folder(f"{self.path}/step-{step:08}")
+        report = FlightReport(path, step, reason, tuple(rank_suspects(batches, snapshot)))
+        store = Store(path)
+        store.write(batches)
+        store.close()
+        Folder(path).write(REPORT, json.dumps(asdict(report), indent=1).encode())
         self.reports.append(report)
 
-    @staticmethod
-    def _unused(path: str) -> str:
-        """Return an unused folder path, so that reports from earlier runs are not overwritten."""
-        number, free = 1, path
-        while Folder(free).names():
-            number += 1
-            free = f"{path}-{number}"
-        return free
+
+def _make_folder(path: str) -> str:
+    """Create a new folder, so that nothing that is already there is written into, and return its path."""
+    for number in count(1):
+        new = path if number == 1 else f"{path}-{number}"
+        if Folder(new).make_new():
+            return new
+    raise AssertionError
 
 
 _flights: weakref.WeakSet[Flight] = weakref.WeakSet()
-#: the SIGTERM handler that our handler replaced; empty if our handler is not installed
-_before: list[Any] = []
-
-
-def _install_handler() -> None:
-    if not _before and threading.current_thread() is threading.main_thread():
-        _before.append(signal.signal(signal.SIGTERM, _on_sigterm))
-
-
-def _restore_handler() -> None:
-    if _before and threading.current_thread() is threading.main_thread():
-        before = _before.pop()
-        if signal.getsignal(signal.SIGTERM) is _on_sigterm:
-            signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
-
-
-def _restore_handler_if_unused() -> None:
-    if not list(_flights):  # list() skips garbage-collected recorders; bool(_flights) may still count them
-        _restore_handler()
-
-
-def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    for flight in list(_flights):
-        flight.fail("the process received SIGTERM")
-    before = _before[-1] if _before else signal.SIG_DFL
-    if callable(before):
-        before(number, frame)
-    elif before != signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _at_exit() -> None:
     """Write a report if an uncaught error ended the program. Python stores an uncaught error in `sys.last_value`."""
     error = getattr(sys, "last_value", None)
     for flight in list(_flights) if error is not None else ():
-        flight.fail(f"the program ended with {type(error).__name__}: {error}")
+        run_on_thread(WRITING, flight.fail, f"the program ended with {type(error).__name__}: {error}")
 
 
 atexit.register(_at_exit)

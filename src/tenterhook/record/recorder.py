@@ -6,7 +6,6 @@ The numbers stay on their device until the step ends.
 from __future__ import annotations
 
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -14,7 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tenterhook.record.flight import Flight
+from tenterhook.record import sigterm
+from tenterhook.record.containment import ContainedErrors
+from tenterhook.record.flight import WRITING, Flight
 from tenterhook.record.rows import Batch, Row, StepTable, copy_to_host
 from tenterhook.record.sink_worker import Sink, SinkWorker
 from tenterhook.record.store import Store
@@ -24,7 +25,10 @@ MAX_EMITTED = 65_536
 
 
 class Recorder:
-    """A recorder that collects tables and emitted numbers for the sinks. Each sink has its own thread."""
+    """A recorder that collects tables and emitted numbers for the sinks. Each sink has its own thread.
+
+    The rig calls the recorder during training only through `errors.contain`.
+    """
 
     def __init__(self, sinks: Sequence[Sink | Flight], rank: int) -> None:
         for sink in sinks:
@@ -32,8 +36,11 @@ class Recorder:
                 sink.begin(rank)
         self.flights = [sink for sink in sinks if isinstance(sink, Flight)]
         self.workers = [SinkWorker(sink) for sink in sinks if not isinstance(sink, Flight)]
+        self.has_sinks = bool(self.workers or self.flights)
         weakref.finalize(self, _finish, self.workers)
         self.rank = rank
+        self.errors = ContainedErrors()
+        #: number of emitted rows and captures that exceeded a limit
         self.dropped = 0
         self._tables: dict[str, StepTable] = {}
         self._emitted: list[tuple[str, str, str, int, int, Tensor]] = []
@@ -46,10 +53,8 @@ class Recorder:
         self._copies_from: set[torch.device] = set()
         #: for each hook, the number of captured tensors
         self._captures: dict[str, int] = {}
-
-    @property
-    def has_sinks(self) -> bool:
-        return bool(self.workers or self.flights)
+        if self.has_sinks:
+            sigterm.watch(self)
 
     def add_table(self, hook: str, table: StepTable, *, shared: bool = False) -> None:
         """Add a hook's numbers for this step.
@@ -107,48 +112,77 @@ class Recorder:
 
         This method reads only the emitted numbers. The sinks read the tables on their own threads.
         """
-        rows: list[Row] = []
-        if self._emitted:
-            numbers = torch.stack([e[5].to(self._emitted[0][5].device) for e in self._emitted]).tolist()
-            for (hook, target, name, call, leaf, _), number in zip(self._emitted, numbers, strict=True):
-                rows.append(Row(step, self.rank, hook, target, name, number, call, leaf))
-            by_hook: dict[str, list[Row]] = {}
-            for row in rows:
-                by_hook.setdefault(row.hook, []).append(row)
-            self.last_emitted.update(by_hook)
-            self._emitted.clear()
-        if self.has_sinks and (self._tables or rows):
-            copy_to_host(list(self._tables.values()))
+        tables, self._tables = self._tables, {}
+        emitted, self._emitted = self._emitted, []
+        rows = self._read(step, emitted)
+        if self.has_sinks and (tables or rows):
+            copy_to_host(list(tables.values()))
+            batch = Batch(step, self.rank, tables, rows)
             for flight in self.flights:
-                flight.record(Batch(step, self.rank, self._tables, rows))
+                self.errors.contain("keeping a step for a flight report", flight.record, batch)
             for worker in self.workers:
-                worker.enqueue(Batch(step, self.rank, self._tables, rows))
-        self._tables = {}
+                self.errors.contain("passing rows to a sink", worker.enqueue, batch)
+
+    def _read(self, step: int, emitted: list[tuple[str, str, str, int, int, Tensor]]) -> list[Row]:
+        """Return the numbers that actions emitted in a step as rows."""
+        if not emitted:
+            return []
+        numbers = torch.stack([e[5].to(emitted[0][5].device) for e in emitted]).tolist()
+        by_hook: dict[str, list[Row]] = {}
+        rows = []
+        for (hook, target, name, call, leaf, _), number in zip(emitted, numbers, strict=True):
+            rows.append(Row(step, self.rank, hook, target, name, number, call, leaf))
+            by_hook.setdefault(hook, []).append(rows[-1])
+        self.last_emitted.update(by_hook)
+        return rows
+
+    def trip(self, reason: str) -> None:
+        """Let the flight recorders write a report, because a trigger tripped."""
+        for flight in self.flights:
+            self.errors.contain(WRITING, flight.trip, reason)
+
+    def fail(self, reason: str) -> None:
+        """Let the flight recorders write a report before this method returns, because the program may end."""
+        for flight in self.flights:
+            self.errors.contain(WRITING, flight.fail, reason)
+
+    def on_sigterm(self) -> None:
+        """Write everything before the process ends. The recorder still works if the process goes on."""
+        self.fail("the process received SIGTERM")
+        for worker in self.workers:
+            self.errors.contain("writing the rows of a sink", worker.flush)
 
     def write_sidecar(self, name: str, text: Callable[[], str]) -> None:
         """Write a text file into the run folder of each Store."""
         for worker in self.workers:
             if isinstance(worker.sink, Store):
-                try:
-                    worker.sink.keep(name, text())
-                except Exception as error:  # an error in a sink must not stop training
-                    warnings.warn(f"tenterhook: {name} could not be written: {error!r}", stacklevel=2)
+                self.errors.contain(f"writing {name} into the run folder", worker.sink.keep, name, text())
 
     def catch_up(self, timeout: float) -> bool:
         """Wait until all rows and flight reports are written. Return False if the timeout expires first."""
         until = time.monotonic() + timeout
         waits = [*(flight.catch_up for flight in self.flights), *(worker.catch_up for worker in self.workers)]
         # Call `catch_up` for every sink, even after a timeout, because the call makes the sink write immediately.
-        caught_up = [wait(max(0.0, until - time.monotonic())) for wait in waits]
+        caught_up = [
+            self.errors.contain("waiting for a sink", wait, max(0.0, until - time.monotonic())) for wait in waits
+        ]
         return all(caught_up)
 
     def close(self) -> None:
-        for flight in self.flights:
-            flight.close()
+        """Write everything and close the sinks."""
         for worker in self.workers:
-            worker.finish()
-        for worker in self.workers:
-            worker.close()
+            self.errors.contain("closing a sink", worker.finish)
+        for close in [*(flight.close for flight in self.flights), *(worker.close for worker in self.workers)]:
+            self.errors.contain("closing a sink", close)
+        sigterm.unwatch(self)
+
+    def losses(self) -> list[str]:
+        """Describe what was recorded but not written, with numbers."""
+        found = [worker.losses() for worker in self.workers if worker.dropped]
+        if self.dropped:
+            found.append(f"{self.dropped} rows or captures exceeded the limit per step and were dropped")
+        failed = self.errors.counts.items()
+        return found + [f"{what} failed{f' {times} times' if times > 1 else ''}" for what, times in failed]
 
 
 def _finish(workers: list[SinkWorker]) -> None:

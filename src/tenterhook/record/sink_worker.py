@@ -7,34 +7,41 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import warnings
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from tenterhook.errors import StoreError
+from tenterhook.record.containment import run_on_thread, warn_from_thread
 from tenterhook.record.flight import Flight
 from tenterhook.record.rows import Batch
 from tenterhook.record.sinks import adapt_tracker
 
 #: maximum number of rows that can wait for a sink; a step that exceeds this limit is dropped and counted
 MAX_WAITING = 2**20
-#: time limit in seconds for a tracker that is being closed: for the first rows, and then for each further progress
-CLOSE_TIMEOUT = 10.0
-#: the same for a Writer; on a slow machine, the first write alone can take several seconds
-WRITER_CLOSE_TIMEOUT = 30.0
+#: seconds for which a sink may accept nothing before its remaining rows are dropped; a sink with an attribute
+#: `close_timeout` sets its own time
+CLOSE_TIMEOUT = 30.0
+#: maximum number of reasons that are counted separately; the text of an error may be different each time
+MAX_REASONS = 8
+#: seconds after which the wait for a sink is reported, and seconds between the next reports
+FIRST_REPORT, NEXT_REPORTS = 1.0, 10.0
 
 
 @runtime_checkable
 class Writer(Protocol):
     """The interface of a sink that accepts batches.
 
-    `write` returns only after the batches are stored. The methods are called on a separate thread.
+    `write` returns only after the batches are stored. The methods are called on a separate thread. A sink may have an
+    attribute `close_timeout`: the seconds for which it may accept nothing while it is closed.
     """
 
     @property
@@ -68,19 +75,26 @@ def as_sinks(given: Sinks) -> list[Sink | Flight]:
     return sinks
 
 
+class WorkerState(Enum):
+    """The states of a worker. A worker goes through them in this order."""
+
+    #: it accepts rows
+    OPEN = auto()
+    #: it accepts no rows, and writes those that are queued
+    FINISHING = auto()
+    #: its thread has ended, or never existed
+    ENDED = auto()
+
+
 class SinkWorker:
     """A queue of batches for one sink, with a thread that passes the batches to the sink.
 
-    At any time, `emitted` equals `written` + `dropped` + `waiting`. After `close`, `waiting` is 0.
+    At any time, `emitted` equals `written` + `dropped` + `waiting`. After `close`, only rows that the sink is still
+    writing are waiting. If it writes them in the end, they count as written.
     """
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self.emitted = 0
-        self.written = 0
-        self.dropped = 0
-        self.error: BaseException | None = None
-        self.closed = False
         #: number of dropped rows already reported to the sink
         self._reported = 0
         self._reset()
@@ -91,17 +105,40 @@ class SinkWorker:
 
         A forked process also calls this method, because the thread and the queued batches belong to the parent.
         """
+        self.state = WorkerState.OPEN
+        self.emitted = 0
+        self.written = 0
+        #: number of dropped rows by reason
+        self.lost: Counter[str] = Counter()
+        self.error: BaseException | None = None
         self._queue: deque[Batch] = deque()
-        self.waiting = 0
-        self._changed = threading.Condition()
+        #: a handler of SIGTERM may run while this thread holds the lock, so the lock must be reentrant
+        self._changed = threading.Condition(threading.RLock())
         self._thread: threading.Thread | None = None
-        self._finishing = self._flushing = False
-        #: when the sink last accepted rows, or was asked to finish
+        self._flushing = False
+        #: when the sink last accepted rows, or was asked to write
         self._progress = 0.0
 
     @property
     def name(self) -> str:
-        return getattr(self.sink, "__qualname__", None) or type(self.sink).__name__
+        name = getattr(self.sink, "__qualname__", None) or type(self.sink).__name__
+        path = getattr(self.sink, "path", None)
+        return f"{name} {path}" if isinstance(path, str) else name
+
+    @property
+    def dropped(self) -> int:
+        """Return the number of rows that the sink did not get, or did not accept."""
+        return self.lost.total()
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of rows that are queued or being written."""
+        return self.emitted - self.written - self.dropped
+
+    @property
+    def close_timeout(self) -> float:
+        """Return the seconds for which the sink may accept nothing before its remaining rows are dropped."""
+        return float(getattr(self.sink, "close_timeout", CLOSE_TIMEOUT))
 
     # -- on the training thread --------------------------------------------------------------------------------------
 
@@ -109,104 +146,151 @@ class SinkWorker:
         """Queue the rows of a step for the sink, or drop them if too many rows are waiting."""
         rows = len(batch)
         with self._changed:
+            waiting = self.waiting
             self.emitted += rows
-            if self.closed or (self.waiting and self.waiting + rows > MAX_WAITING):
-                self.dropped += rows
+            if self.state is not WorkerState.OPEN:
+                self._lose(rows, "the sink was closed" if self.error is None else self._raised())
+                return
+            if waiting and waiting + rows > MAX_WAITING:
+                self._lose(rows, f"more than {MAX_WAITING:,} rows waited for the sink")
                 return
             self._queue.append(batch)
-            self.waiting += rows
             if self._thread is None:
                 self._start()
             self._changed.notify_all()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"tenterhook: {self.name}", daemon=True)
+        task = (f"the thread of the sink {self.name}", self._run)
+        thread = threading.Thread(target=run_on_thread, args=task, name=f"tenterhook: {self.name}", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the process may have reached its thread limit
+        except RuntimeError as error:  # the process has reached its limit of threads, or the interpreter is ending
             self.error = error
             return
         self._thread = thread
 
     def catch_up(self, timeout: float) -> bool:
         """Wait until no rows are queued. Return False if the timeout expires first."""
+        self._ask_to_write()
         with self._changed:
-            self._flushing = True
-            self._changed.notify_all()
             return self._changed.wait_for(lambda: not self.waiting, timeout)
 
-    def finish(self) -> None:
-        """Stop accepting batches. Queued batches are still written."""
-        with self._changed:
-            self.closed = self._finishing = True
-            self._progress = time.monotonic()
-            self._changed.notify_all()
-
-    @property
-    def _timeout(self) -> float:
-        return WRITER_CLOSE_TIMEOUT if isinstance(self.sink, Writer) else CLOSE_TIMEOUT
-
-    def close(self) -> None:
-        """Close the sink, and wait as long as it accepts rows. Report the rows that it does not accept as lost."""
-        if not self._finishing:
-            self.finish()
-        if self._thread is None and isinstance(self.sink, Writer) and self in _open:
-            self._start()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            self._wait_for(thread)
-        with self._changed:
-            lost = self.waiting
-            self.dropped += lost
-            self.waiting = 0
-            self._queue.clear()
-        _open.discard(self)
-        if lost:
+    def flush(self) -> None:
+        """Wait until no rows are queued, as long as the sink accepts rows. Warn if it does not."""
+        self._ask_to_write()
+        self._wait_until(lambda: not self.waiting)
+        if self.waiting:
             warnings.warn(
-                f"tenterhook: the sink {self.name} accepted nothing for {self._timeout:g} seconds, so the last {lost} "
-                "rows are lost",
+                f"tenterhook: the sink {self.name} accepted nothing for {self.close_timeout:g} seconds; {self.waiting} "
+                "rows are still waiting",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
-    def _wait_for(self, thread: threading.Thread) -> None:
-        """Wait until the thread ends, or until the sink has accepted no rows for the length of its timeout."""
-        while thread.is_alive() and (left := self._progress + self._timeout - time.monotonic()) > 0:
-            thread.join(left)
+    def _ask_to_write(self) -> None:
+        with self._changed:
+            self._flushing = True
+            self._progress = time.monotonic()
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Stop accepting batches. Queued batches are still written."""
+        with self._changed:
+            if self.state is WorkerState.OPEN:
+                self.state = WorkerState.FINISHING
+                self._progress = time.monotonic()
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Close the sink, and wait as long as it accepts rows. Report the rows that are dropped."""
+        self.finish()
+        if self._thread is threading.current_thread():
+            return  # the sink itself detaches the rig; the thread writes the rest afterwards
+        if self._thread is None and self in _open and (self._queue or isinstance(self.sink, Writer)):
+            self._start()
+            if self._thread is None:
+                self._run()
+        self._wait_until(lambda: self.state is WorkerState.ENDED)
+        with self._changed:
+            self._lose(sum(map(len, self._queue)), f"the sink accepted nothing for {self.close_timeout:g} seconds")
+            self._queue.clear()
+        if self in _open:
+            _open.discard(self)
+            self._report_losses()
+
+    def _lose(self, rows: int, why: str) -> None:
+        if rows:
+            self.lost[why if why in self.lost or len(self.lost) < MAX_REASONS else "of other errors"] += rows
+
+    def _raised(self) -> str:
+        return f"the sink raised {self.error!r}"
+
+    def _report_losses(self) -> None:
+        if self.dropped or self.waiting:
+            warnings.warn(f"tenterhook: {self.losses()}", RuntimeWarning, stacklevel=3)
+
+    def losses(self) -> str:
+        """Describe in numbers which rows the sink did not write, and why."""
+        reasons = [f"{rows} were dropped because {why}" for why, rows in self.lost.items()]
+        reasons += [f"{self.waiting} are still being written"] if self.waiting else []
+        return f"the sink {self.name} wrote {self.written} of {self.emitted} rows; {', '.join(reasons)}"
+
+    def _wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until the sink is done, or has accepted nothing for too long. Show the progress on standard error."""
+        report = time.monotonic() + FIRST_REPORT
+        with self._changed:
+            while not done() and (self._thread is not None and self._thread.is_alive()):
+                now = time.monotonic()
+                left = self._progress + self.close_timeout - now
+                if left <= 0:
+                    return
+                if now >= report:
+                    doing = f"writing the last {self.waiting} rows to" if self.waiting else "closing"
+                    print(f"tenterhook: {doing} {self.name}", file=sys.stderr)
+                    report = now + NEXT_REPORTS
+                self._changed.wait(min(left, report - now))
 
     # -- on the worker's thread --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._finishing)
-                if linger and not self._finishing:
-                    self._changed.wait_for(self._must_write, linger)
-                self._flushing = False
-                if not self._queue:
-                    break
-                taken = [self._queue.popleft() for _ in range(len(self._queue) if linger else 1)]
-                before = self.dropped
-            rows = sum(map(len, taken))
+        self._guard(self._work)
+        if isinstance(self.sink, Writer):
+            self._guard(self.sink.close, "when it was closed")
+        with self._changed:
+            if left := self.waiting:  # the loop has ended with an error
+                self._lose(left, self._raised())
+                self._queue.clear()
+            self.state = WorkerState.ENDED
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        """Pass batches to the sink until the worker is finished."""
+        while taken := self._take():
+            rows, before = sum(map(len, taken)), self.dropped
             wrote = self._guard(partial(self._write, taken, before - self._reported))
             taken.clear()  # otherwise the step's numbers would stay in memory until the next step
-            linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
             with self._changed:
-                if self.waiting < rows:
-                    return  # the worker was closed in the meantime, and these rows were counted as dropped
-                self.waiting -= rows
                 self._progress = time.monotonic()
-                self.written += rows if wrote else 0
-                self.dropped += 0 if wrote else rows
-                self._reported = before if wrote else self._reported
+                if wrote:
+                    self.written += rows
+                    self._reported = before
+                else:
+                    self._lose(rows, self._raised())
                 self._changed.notify_all()
-        if isinstance(self.sink, Writer):
-            self._guard(self.sink.close)
+
+    def _take(self) -> list[Batch]:
+        """Wait for batches, and return those that shall be written together. Return none if the worker has finished."""
+        linger = self.sink.linger if isinstance(self.sink, Writer) else 0.0
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self.state is WorkerState.FINISHING)
+            if linger:
+                self._changed.wait_for(self._must_write, linger)
+            self._flushing = False
+            return [self._queue.popleft() for _ in range(len(self._queue) if linger else min(1, len(self._queue)))]
 
     def _must_write(self) -> bool:
         """Return True if the collected batches must be written now."""
-        return self._finishing or self._flushing or self.waiting > MAX_WAITING // 2
+        return self.state is WorkerState.FINISHING or self._flushing or self.waiting > MAX_WAITING // 2
 
     def _write(self, batches: list[Batch], dropped: int) -> None:
         if dropped:
@@ -217,16 +301,14 @@ class SinkWorker:
         for batch in batches:
             self.sink(batch.entries(), batch.step)
 
-    def _guard(self, act: Callable[[], None]) -> bool:
-        """Call a function, and return True if it does not raise an error."""
+    def _guard(self, act: Callable[[], None], so: str = "so its rows are dropped") -> bool:
+        """Call a function of the sink, and return True if it does not raise an error, SystemExit included."""
         try:
             act()
-        except Exception as error:  # an error in a sink must not stop training
-            if self.error is None:
-                warnings.warn(
-                    f"tenterhook: the sink {self.name} raised {error!r}, so its rows are dropped", stacklevel=2
-                )
-            self.error = error
+        except BaseException as error:
+            first, self.error = self.error is None, error
+            if first:
+                warn_from_thread(f"tenterhook: the sink {self.name} raised {error!r}, {so}")
             return False
         return True
 
@@ -236,7 +318,7 @@ _open: weakref.WeakSet[SinkWorker] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for worker in list(_open):
-        worker.emitted = worker.written = worker.dropped = worker._reported = 0
+        worker._reported = 0
         worker._reset()
 
 

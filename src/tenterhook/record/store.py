@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 from tenterhook.errors import StoreError
 from tenterhook.record.arrow_tables import as_arrow
-from tenterhook.record.rows import Batch
+from tenterhook.record.rows import Batch, Row
 from tenterhook.record.run_folder import writer_lock
-from tenterhook.record.run_folder.folder import Folder, merge_parts
+from tenterhook.record.run_folder.folder import Folder, encode_part, merge_parts
 from tenterhook.record.run_folder.part import PART_NAME, Part
 
+#: the last attempt that the name of a part can contain
+MAX_ATTEMPT = 10**9 - 1
 #: number of rows that can be merged within the time limit for closing
 MERGED_ROWS = 2**20
 
@@ -28,6 +30,8 @@ class Store:
         path: Run folder. The path may be a URI that Arrow supports, such as `s3://...`.
         linger: Seconds for which rows are collected before a file is written. This time increases with the number of
             files.
+        close_timeout: Seconds for which the store may write nothing while it is closed. If it writes nothing for so
+            long, the remaining rows are dropped with a warning. As long as it writes, it is waited for.
 
     Raises:
         StoreError: pyarrow is not installed, or the folder cannot be created.
@@ -45,12 +49,15 @@ class Store:
         Curve(steps=[0], values=[1.0])
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, linger: float = 1.0) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, linger: float = 1.0, close_timeout: float = 30.0) -> None:
         self._folder = Folder(path)
         self._folder.make()
         self._linger = linger
+        self.close_timeout = close_timeout
         names = [m for name in self._folder.names() if (m := PART_NAME.fullmatch(name))]
         self._attempt = max((int(m[1]) for m in names), default=0) + 1
+        if self._attempt > MAX_ATTEMPT:
+            raise StoreError(f"the run folder {path} has parts of too many attempts", remedy="choose another folder")
         self._number = 0
         self._rows = 0
         self._process = os.getpid()
@@ -60,6 +67,8 @@ class Store:
         self._superseded = not names
         #: for each rank that this store writes, the lock on the folder
         self._locks: dict[int, str] = {}
+        # The first part is slow, because pyarrow is imported. Do this now, and not when the program is about to end.
+        encode_part(as_arrow([Batch(0, 0, emitted=[Row(0, 0, "", "", "", 0.0)])]))
 
     @property
     def path(self) -> str:
@@ -80,8 +89,14 @@ class Store:
         Args:
             name: Name of the file. An existing file with this name is replaced.
             text: Content of the file.
+
+        Raises:
+            StoreError: The file cannot be written.
         """
-        self._folder.write(name, text.encode())
+        try:
+            self._folder.write(name, text.encode())
+        except OSError as error:
+            raise StoreError(f"{name} cannot be written: {error}", remedy="choose another folder") from error
 
     def begin(self, rank: int) -> None:
         """Lock the folder, so that no other process writes the rows of this rank. The rig calls this method.

@@ -37,8 +37,7 @@ def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool
     counted = "1 step" if steps == 1 else f"{steps} steps"
     state = counted if attached else f"detached after {counted}"
     state += f"; graphs: {ledger.graphs}" if ledger.graphs else ""
-    if recorder.dropped:
-        state += f"; {recorder.dropped} rows or captures exceeded the limit per step and were dropped"
+    state += "".join(f"; {loss}" for loss in recorder.losses())
     return [TextTable(f"rig: {state}", head, rows, _never_fired(ledger)), *_value_tables(ledger, recorder)]
 
 

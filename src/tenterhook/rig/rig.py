@@ -20,7 +20,7 @@ from tenterhook.actions import BUILTIN, Registry
 from tenterhook.audit import Auditor, Imbalance, Imbalances
 from tenterhook.errors import AttachedError, RefusedError, UnknownHookError
 from tenterhook.plan import Action, Hook, Plan
-from tenterhook.record import LEDGER, PLAN, FlightReport, Recorder, Row, Sinks, as_sinks
+from tenterhook.record import FlightReport, Recorder, Row, Sinks, as_sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
 from tenterhook.resolve.model_view import ModelView, sharing
 from tenterhook.resolve.resolution import Resolution, resolve
@@ -31,7 +31,7 @@ from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.model_calls import ModelCalls
 from tenterhook.rig.registrations import Registrations
 from tenterhook.rig.root_hooks import RootEvents, roots_on
-from tenterhook.rig.run_files import ledger_json, model_snapshot, plan_json
+from tenterhook.rig.run_files import model_snapshot, write_ledger, write_plan
 from tenterhook.rig.runtime.attached_hook import AttachedHook
 from tenterhook.rig.runtime.environment import Environment
 from tenterhook.rig.runtime.step_clock import StepClock
@@ -156,7 +156,7 @@ class Rig:
             self._auditor.begin()
             self._calls.listen()
             undo.pop_all()
-        self._recorder.write_sidecar(PLAN, partial(plan_json, plan))
+        write_plan(self._recorder, plan)
         for flight in self._recorder.flights:
             flight.begin(partial(model_snapshot, weakref.ref(self._installer)))
 
@@ -510,7 +510,7 @@ class Rig:
             self._auditor.forget(id)
         self.plan = plan
         self._finalizer.set_plan(plan)
-        self._recorder.write_sidecar(PLAN, partial(plan_json, plan))
+        write_plan(self._recorder, plan)
         self._apply_schedule()
 
     def detach(self) -> None:
@@ -538,8 +538,6 @@ class Rig:
         self._status = RigStatus.DETACHED
         self._calls.close()
         self._finalizer.close()
-        self._recorder.write_sidecar(LEDGER, partial(ledger_json, self.ledger))
-        self._recorder.close()
         self._installer.leave(self._calls.taps)
         self._calls.root.watch_end(False)
         if any(step.running for step in self._steps):
@@ -548,6 +546,8 @@ class Rig:
                 step.silence()
         else:
             self._leave()
+        write_ledger(self._recorder, self.ledger)
+        self._recorder.errors.contain("closing the sinks", self._recorder.close)
 
     def flush(self, timeout: float = 2.0) -> bool:
         """Wait until every sink has received the values recorded so far.
@@ -568,7 +568,7 @@ class Rig:
             >>> rig.flush(), seen
             (True, [0])
         """
-        return self._recorder.catch_up(timeout)
+        return bool(self._recorder.errors.contain("waiting for the sinks", self._recorder.catch_up, timeout))
 
     def _leave(self) -> None:
         for step in self._steps:
@@ -580,8 +580,9 @@ class Rig:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        for flight in self._recorder.flights if error is not None and not isinstance(error, SystemExit) else ():
-            flight.fail(f"{type(error).__name__}: {error}")
+        if error is not None and not isinstance(error, SystemExit):
+            reason = f"{type(error).__name__}: {error}"
+            self._recorder.errors.contain("writing a flight report", self._recorder.fail, reason)
         self.detach()
 
     @contextmanager

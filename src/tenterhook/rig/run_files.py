@@ -1,17 +1,18 @@
-"""Convert a rig's plan and ledger to JSON for a run folder, and take a snapshot of the model for a flight report."""
+"""Write a rig's plan and ledger into the run folders, and take a snapshot of the model for a flight report."""
 
 from __future__ import annotations
 
 import json
 import weakref
 from collections import Counter
+from functools import partial
 
 import torch
 
 from tenterhook import torch_internals as private
 from tenterhook.errors import TenterhookError
 from tenterhook.plan import Plan
-from tenterhook.record import ModelSnapshot
+from tenterhook.record import LEDGER, PLAN, ModelSnapshot, Recorder
 from tenterhook.resolve.targets import targets_of
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.ledger import Ledger
@@ -36,6 +37,16 @@ def model_snapshot(ref: weakref.ref[Installer]) -> ModelSnapshot | None:
         {id: {site.name: site.order for site in hook.sites} for id, hook in hooks.items()},
         dict(zip(parameters, norms, strict=True)),
     )
+
+
+def write_plan(recorder: Recorder, plan: Plan) -> None:
+    """Write the plan into the run folders."""
+    recorder.errors.contain("writing the plan", recorder.write_sidecar, PLAN, partial(plan_json, plan))
+
+
+def write_ledger(recorder: Recorder, ledger: Ledger) -> None:
+    """Write the ledger into the run folders."""
+    recorder.errors.contain("writing the ledger", recorder.write_sidecar, LEDGER, partial(ledger_json, ledger))
 
 
 def ledger_json(ledger: Ledger) -> str:

@@ -20,7 +20,10 @@ with flat as (
   from rows where hook = ? and values is not null
 )
 select block, step, list(total order by bin)
-from (select block, step, bin, sum(count) as total from flat group by all)
+from (
+  select block, step, bin, least(coalesce(sum(count) filter (isfinite(count)), 0), 1e300) as total
+  from flat group by all
+)
 group by all order by step
 """
 

@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,8 @@ def report(
         "script": script,
         "data": json.dumps(runs, allow_nan=False).replace("<", "\\u003c"),
     }
-    for name, text in inserts.items():
-        before, _, after = page.partition("{{" + name + "}}")
-        page = before + text + after
+    # One pass, so that a place in an inserted text, such as the name of a folder, is not filled in.
+    page = re.sub(r"\{\{(\w+)\}\}", lambda place: inserts[place[1]], page)
     progress(f"writing {out}")
     try:
         write_file(out, page.encode(errors="replace"))

@@ -97,8 +97,8 @@ def read_contents(run: Run) -> Contents:
             remedy="read it with th.open_run instead of a report",
         )
     found = run.fetch(query)
-    if any(None in row[:3] for row in found):
-        raise StoreError("some rows of the run have no hook, target or name", remedy="move the damaged part away")
+    if any(None in row[:5] for row in found):
+        raise StoreError("some rows of the run have no hook, target, name or step", remedy="move the damaged part away")
     single: dict[tuple[str, str], list[str]] = {}
     lists: dict[str, list[str]] = {}
     dropped = 0
@@ -140,7 +140,7 @@ with places as (
 select (any_value(place) * $6 + (step - $2) // $3)::bigint as cell, max(abs(value)) as value,
   bool_or(not isfinite(value)) as bad
 from rows join places using (target)
-where hook = $4 and name = $5
+where hook = $4 and name = $5 and value is not null
 group by target, (step - $2) // $3
 """
 

@@ -109,6 +109,15 @@ def muted_itself(about: Subject, muted: int, targets: int, why: str) -> Words:
     )
 
 
+@rule("TH519")
+def values_lost(about: Subject, what: str) -> Words:
+    return Words(
+        what,
+        "repair a sink that raised an error; give a slow one more time, as in th.Store(path, close_timeout=300), or "
+        "record less, as in when=th.When(every=10)",
+    )
+
+
 @rule("TH601")
 def legacy_hook(hook: HookRecord) -> Words | None:
     if hook.kind != "register_backward_hook":

@@ -28,7 +28,12 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, new: bool = False) 
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
-    _sync_folder(folder or ".")
+    try:
+        _sync_folder(folder or ".")
+    except OSError:
+        if new:  # the caller counts the file as not written
+            os.unlink(path)
+        raise
 
 
 def _sync_folder(path: str) -> None:

@@ -70,6 +70,20 @@ class Folder:
                 f"the run folder {self.path} cannot be created: {error}", remedy="choose another folder"
             ) from error
 
+    def make_new(self) -> bool:
+        """Create the folder. Return False if the path already exists, whatever it is."""
+        if not self.local:
+            if self.names():
+                return False
+            self.make()
+            return True
+        os.makedirs(os.path.dirname(self._at), exist_ok=True)
+        try:
+            os.mkdir(self._at)
+        except FileExistsError:
+            return False
+        return True
+
     def names(self) -> list[str]:
         """Return the names of the regular files. Raise a StoreError if a file of the run is something else."""
         found = [name for name, _ in zip(self._listed(), range(self.limits.files + 1), strict=False)]
@@ -190,27 +204,33 @@ class Folder:
             self.delete(name)
 
     def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
-        """Sort and write a part. Its metadata contains the format, the first and last steps, and the replaced parts."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
+        """Sort and write a part."""
+        self.write(name, encode_part(table, replaces), new=new)
 
-        table = sort_rows(table)
-        steps = pc.min_max(table["step"]).as_py()
-        table = table.replace_schema_metadata(describe(steps, replaces))
-        longest = pc.max(pc.list_value_length(table["values"])).as_py() or 1
-        sink = pa.BufferOutputStream()
-        pq.write_table(
-            table,
-            sink,
-            compression="zstd",
-            row_group_size=max(1, min(GROUP_ROWS, GROUP_NUMBERS // longest)),
-            write_page_checksum=True,
-            version="2.6",
-            use_dictionary=["hook", "target", "name", "rank"],
-            column_encoding={"value": "BYTE_STREAM_SPLIT", "step": "DELTA_BINARY_PACKED"},
-        )
-        self.write(name, sink.getvalue().to_pybytes(), new=new)
+
+def encode_part(table: pa.Table, replaces: Iterable[str] = ()) -> bytes:
+    """Return the content of a part. Its metadata contains the format, the first and last steps and replaced parts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = sort_rows(table)
+    steps = pc.min_max(table["step"]).as_py()
+    table = table.replace_schema_metadata(describe(steps, replaces))
+    longest = pc.max(pc.list_value_length(table["values"])).as_py() or 1
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        row_group_size=max(1, min(GROUP_ROWS, GROUP_NUMBERS // longest)),
+        write_page_checksum=True,
+        version="2.6",
+        use_dictionary=["hook", "target", "name", "rank"],
+        column_encoding={"value": "BYTE_STREAM_SPLIT", "step": "DELTA_BINARY_PACKED"},
+    )
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 def _not_regular(name: str) -> StoreError:

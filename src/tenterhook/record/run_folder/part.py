@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tenterhook.errors import StoreError
+from tenterhook.record.arrow_tables import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,9 +119,11 @@ def read_part(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Part:
 
 
 def read_table(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> pa.Table:
-    """Return the rows of a part, and verify its checksums."""
+    """Return the rows of a part with the columns that a store writes, and verify its checksums."""
     with _typed(name):
-        return _opened(name, file, size, limits).read()
+        columns = schema()
+        table: pa.Table = _opened(name, file, size, limits).read().select(columns.names).cast(columns)
+        return table
 
 
 def count_rows(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> int:

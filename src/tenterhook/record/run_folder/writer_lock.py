@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -52,6 +53,13 @@ def _locked(path: str) -> int:
     while True:
         with _typed(path):
             descriptor = os.open(path, flags, 0o666)
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+            os.close(descriptor)
+            raise StoreError(
+                f"{path} is not a regular file of its own, so it cannot be the lock of the run folder",
+                remedy="delete it, or choose another folder",
+            )
         try:
             if fcntl is not None:
                 # This kind of lock is not inherited by forked processes, such as the workers of a data loader.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tenterhook.actions import Context
 from tenterhook.errors import ContractError, InPlaceError, ReturnError
+from tenterhook.record import Recorder
 from tenterhook.resolve.sharding import is_counted_here, local
 from tenterhook.resolve.targets import is_sharded
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
@@ -316,18 +317,19 @@ def _accepted(site: Site, x: Tensor, out: Any) -> Tensor | None:
         return None
     site.changed += 1
     if attached.clock.step % SAMPLED == 1 and attached.samples(x):
-        _sample(site, x, out)
+        recorder = attached.environment.recorder
+        assert recorder is not None
+        recorder.errors.contain("measuring the size of a change", _sample, site, recorder, x, out)
     new: Tensor = out
     return new
 
 
 @torch.no_grad()
-def _sample(site: Site, x: Tensor, out: Tensor) -> None:
+def _sample(site: Site, recorder: Recorder, x: Tensor, out: Tensor) -> None:
     """Record the norm of the change, relative to the norm of the original value."""
     before = torch.linalg.vector_norm(x.detach().float())
     change = torch.linalg.vector_norm(out.detach().float() - x.detach().float())
-    recorder, ctx = site.attached.environment.recorder, site.ctx
-    assert recorder is not None
+    ctx = site.ctx
     call, leaf = (ctx.call, ctx.leaf) if ctx is not None else (0, 0)
     recorder.emit(site.hook, site.name, "change", call, leaf, torch.where(before == 0, 0.0, change / before))
 

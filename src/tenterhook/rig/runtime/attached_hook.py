@@ -432,12 +432,14 @@ class AttachedHook:
     def _emit(self, ctx: Context, name: str, value: Tensor) -> None:
         recorder = self.environment.recorder
         if recorder is not None:
-            recorder.emit(self.hook.id, ctx.target, name, ctx.call, ctx.leaf, value)
+            place = (self.hook.id, ctx.target, name, ctx.call, ctx.leaf)
+            recorder.errors.contain("recording an emitted number", recorder.emit, *place, value)
 
     def _keep(self, ctx: Context, tensor: Tensor, to: Literal["cpu"] | None, most: int) -> None:
         recorder = self.environment.recorder
         if recorder is not None:
-            recorder.capture(self.hook.id, ctx.target, self.clock.step, tensor, to=to, most=most)
+            capture = partial(recorder.capture, to=to, most=most)
+            recorder.errors.contain("capturing a tensor", capture, self.hook.id, ctx.target, self.clock.step, tensor)
 
     def _generator(self, seed: int, device: torch.device) -> torch.Generator:
         return self.state.generator(self._seed_owner, seed, device)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tenterhook import ranks
 from tenterhook import torch_internals as private
-from tenterhook.errors import RanksError
+from tenterhook.errors import RanksError, TenterhookError
 from tenterhook.plan import Plan
 from tenterhook.record import Recorder, StepTable
 from tenterhook.resolve.agreement import digest_of
@@ -19,6 +19,7 @@ from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import device_of
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.runtime.attached_hook import AttachedHook
+from tenterhook.rig.runtime.hook_state import Partials
 from tenterhook.torch_internals import compiler as dynamo
 
 
@@ -129,10 +130,9 @@ class StepFinalizer:
         for hook in list(installer.hooks.values()):
             hook.state.commit()
             if hook.partials is not None and 1 in hook.partials.fired:
-                fired = bytearray(hook.partials.fired)
-                trip = self._report(hook, fired, hook.partials.take())
+                trip = self._report_or_mute(hook, hook.partials)
                 trips += [(hook, trip)] if trip is not None else []
-        self._recorder.flush(clock.step)
+        self._recorder.errors.contain("recording the numbers of a step", self._recorder.flush, clock.step)
         if trips:
             self._look_for_trips(trips)
         clock.end_step()
@@ -160,6 +160,19 @@ class StepFinalizer:
             raise RanksError("the ranks now have different plans", remedy="make each change to the plan on every rank")
         for one, whole in zip(parts, merged, strict=True):
             one.take_whole(whole)
+
+    def _report_or_mute(self, hook: AttachedHook, partials: Partials) -> Tensor | None:
+        """Report an observer's numbers. If tenterhook itself fails, mute the observer and let training go on."""
+        try:
+            fired = bytearray(partials.fired)
+            return self._report(hook, fired, partials.take())
+        except TenterhookError:
+            raise  # the action failed, and the hook has on_error="raise"
+        except BaseException as error:
+            self._recorder.errors.add(f"computing the numbers of hook {hook.hook.id!r}, which is muted now,", error)
+            hook.mute()
+            self._installer.environment.outdated.add(hook)
+            return None
 
     @torch.no_grad()
     def _report(self, hook: AttachedHook, fired: bytearray, merged: dict[str, Tensor] | None) -> Tensor | None:
@@ -196,8 +209,7 @@ class StepFinalizer:
         )
         if trips and awaited and bool(torch.stack([t.any() for _, t in trips]).any()):
             environment.clock.tripped = environment.clock.step
-            for flight in flights:
-                flight.trip(trip_reason(trips))
+            self._recorder.errors.contain("writing a flight report", self._recorder.trip, trip_reason(trips))
 
 
 def trip_reason(trips: list[tuple[AttachedHook, Tensor]]) -> str:

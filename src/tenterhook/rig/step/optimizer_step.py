@@ -227,13 +227,13 @@ class OptimizerStep:
                 hook.fail(site, unmeasurable(tensor))
             else:
                 tensors[site.slot] = tensor
-        batch = hook.batch
-        if batch is None or not batch.fits(tensors):
-            batch = hook.make_batch(tensors)
         measured = [site for site in sites if tensors[site.slot] is not None]
         if hook.partials is None or not measured:
             return
         try:
+            batch = hook.batch
+            if batch is None or not batch.fits(tensors):
+                batch = hook.make_batch(tensors)
             columns = batch(tensors, self._values(hook, measured)) if batch is not None else None
         except Exception:  # measure the sites one by one below, so that the error names the site
             columns, hook.batch = None, None
@@ -241,7 +241,11 @@ class OptimizerStep:
             for site in measured:
                 self._fire(site)(tensors[site.slot])
             return
-        hook.partials.add_together([site.slot for site in measured], columns)
+        try:
+            hook.partials.add_together([site.slot for site in measured], columns)
+        except Exception as error:
+            hook.fail(measured[0], error)
+            return
         clock = hook.clock
         for site in measured:
             site.count(clock)
