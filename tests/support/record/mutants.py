@@ -1,0 +1,12 @@
+"""Collect the mutants of the source that `scripts/mutants` runs. Each breaks a promise that a test must notice."""
+
+from __future__ import annotations
+
+from tests.support.record import mutants_of_folders, mutants_of_reading, mutants_of_recording
+from tests.support.record.mutant import Mutant as Mutant
+
+MUTANTS: list[Mutant] = [
+    *mutants_of_folders.MUTANTS,
+    *mutants_of_recording.MUTANTS,
+    *mutants_of_reading.MUTANTS,
+]
