@@ -102,6 +102,26 @@ def test_sigterm_ends_the_process_after_the_rows_are_written(tmp_path: Path):
     assert th.open_run(tmp_path / "run").curve("s", "weight", "norm").steps == [0]
 
 
+class Hung(Collecting):
+    """Accept nothing."""
+
+    close_timeout = 0.2
+
+    def write(self, batches: Sequence[Batch]) -> None:
+        threading.Event().wait()
+
+
+def test_sigterm_ends_the_process_if_warnings_are_errors():
+    def train() -> bool:
+        _rig, _model = trained(Hung())
+        warnings.simplefilter("error")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+        return False
+
+    assert forked(train) == -signal.SIGTERM
+
+
 def test_an_ignored_sigterm_stays_ignored(tmp_path: Path):
     def train() -> bool:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -160,6 +180,19 @@ def test_the_end_of_the_interpreter_waits_for_the_sinks():
     assert forked(end) == 0
 
 
+def test_every_sink_is_closed_at_exit_if_warnings_are_errors():
+    def end() -> bool:
+        sinks = [Hung(), Collecting(), Hung()]
+        workers = [SinkWorker(sink) for sink in sinks]
+        for worker in workers:
+            worker.enqueue(batch(0))
+        warnings.simplefilter("error")
+        sink_worker._at_exit()
+        return sinks[1].steps == [0] and not any(worker in sink_worker._open for worker in workers)
+
+    assert forked(end) == 0
+
+
 # -- errors on threads ------------------------------------------------------------------------------------------------
 
 
@@ -169,14 +202,14 @@ def test_an_error_on_a_thread_is_reported(error: BaseException):
         raise error
 
     with pytest.warns(RuntimeWarning) as caught:
-        containment.run_on_thread("writing a report", fail)
+        containment.call_and_report("writing a report", fail)
     assert [str(one.message) for one in caught] == [f"tenterhook: writing a report failed: {error!r}"]
 
 
 def test_a_warning_that_is_an_error_is_printed_on_a_thread(capsys: pytest.CaptureFixture[str]):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        containment.warn_from_thread("tenterhook: lost")
+        containment.warn_or_print("tenterhook: lost")
     assert capsys.readouterr().err == "tenterhook: lost\n"
 
 

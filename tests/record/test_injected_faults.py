@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -67,11 +68,27 @@ def test_an_observer_whose_numbers_cannot_be_computed_is_muted(monkeypatch: pyte
 
     model, optimizer, rig = attached([])
     monkeypatch.setattr(Partials, "take", lambda partials: 1 / 0)
-    with pytest.warns(RuntimeWarning, match=r"computing the numbers of hook 's', which is muted now, failed"):
+    with pytest.warns(RuntimeWarning, match=r"computing the numbers of hook 's' failed"):
         for _ in range(2):
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()
     assert rig.ledger["s"].state == "muted"
+    rig.detach()
+
+
+def test_an_observer_that_merges_across_ranks_is_not_muted(monkeypatch: pytest.MonkeyPatch):
+    from tenterhook.rig.runtime.hook_state import Partials
+
+    model, optimizer, rig = attached([])
+    (hook,) = rig._installer.hooks.values()
+    hook.resolved = replace(hook.resolved, merges=True)  # muting it on this rank alone would make the others wait
+    monkeypatch.setattr(Partials, "take", lambda partials: 1 / 0)
+    with pytest.warns(RuntimeWarning, match="computing the numbers of hook 's' failed, and training goes on"):
+        for _ in range(2):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    assert rig.ledger["s"].state == "installed"
+    assert [f.evidence for f in th.check(rig)] == ["computing the numbers of hook 's' failed 2 times"]
     rig.detach()
 
 

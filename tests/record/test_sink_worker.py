@@ -362,5 +362,5 @@ def test_a_sink_that_cannot_be_closed_is_reported_and_has_its_rows():
     one.enqueue(batch(0, 2))
     with pytest.warns(RuntimeWarning) as told:
         one.close()
-    assert [str(w.message) for w in told] == ["tenterhook: the sink Sink raised OSError('gone'), when it was closed"]
+    assert [str(w.message) for w in told] == ["tenterhook: the sink Sink raised OSError('gone') while it was closed"]
     assert (one.written, one.dropped) == (2, 0)

@@ -70,16 +70,16 @@ def _code_of(handler: Any) -> Any:
     return getattr(function, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
 
 
-def run_on_thread(what: str, act: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Call a function on a thread of tenterhook, and report an error."""
+def call_and_report(what: str, act: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Call a function, and report its error instead of raising it: on a thread, in a signal handler or at exit."""
     try:
         act(*args, **kwargs)
     except BaseException as error:
-        warn_from_thread(f"tenterhook: {what} failed: {error!r}")
+        warn_or_print(f"tenterhook: {what} failed: {error!r}")
 
 
-def warn_from_thread(text: str) -> None:
-    """Warn on a thread of tenterhook. If warnings are errors, print the text instead."""
+def warn_or_print(text: str) -> None:
+    """Warn where an error cannot be raised. If warnings are errors, print the text instead."""
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     except Warning:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
 
-from tenterhook.record.containment import run_on_thread
+from tenterhook.record.containment import call_and_report
 from tenterhook.record.rows import Batch
 from tenterhook.record.run_folder.folder import Folder
 from tenterhook.record.store import Store
@@ -121,7 +121,7 @@ class Flight:
             return
         self._written = step
         write = partial(self._write, *self._evidence(reason))
-        thread = threading.Thread(target=run_on_thread, args=(WRITING, write), name="tenterhook: flight")
+        thread = threading.Thread(target=call_and_report, args=(WRITING, write), name="tenterhook: flight")
         thread.start()
         self._writing.append(thread)
 
@@ -195,7 +195,7 @@ def _at_exit() -> None:
     """Write a report if an uncaught error ended the program. Python stores an uncaught error in `sys.last_value`."""
     error = getattr(sys, "last_value", None)
     for flight in list(_flights) if error is not None else ():
-        run_on_thread(WRITING, flight.fail, f"the program ended with {type(error).__name__}: {error}")
+        call_and_report(WRITING, flight.fail, f"the program ended with {type(error).__name__}: {error}")
 
 
 atexit.register(_at_exit)

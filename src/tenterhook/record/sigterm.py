@@ -9,6 +9,8 @@ import weakref
 from types import FrameType
 from typing import Any, Protocol
 
+from tenterhook.record.containment import call_and_report
+
 
 class WritesOnSigterm(Protocol):
     """An object that writes what it has in memory when the process receives SIGTERM.
@@ -49,7 +51,7 @@ def _restore_if_unused() -> None:
 
 def _handle(number: int, frame: FrameType | None) -> None:
     for one in list(_watching):
-        one.on_sigterm()
+        call_and_report("writing at SIGTERM", one.on_sigterm)
     before = _before[-1] if _before else signal.SIG_DFL
     if callable(before):
         before(number, frame)

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from tenterhook.errors import StoreError
-from tenterhook.record.containment import run_on_thread, warn_from_thread
+from tenterhook.record.containment import call_and_report, warn_or_print
 from tenterhook.record.flight import Flight
 from tenterhook.record.rows import Batch
 from tenterhook.record.sinks import adapt_tracker
@@ -82,7 +82,7 @@ class WorkerState(Enum):
     OPEN = auto()
     #: it accepts no rows, and writes those that are queued
     FINISHING = auto()
-    #: its thread has ended, or never existed
+    #: its thread has ended
     ENDED = auto()
 
 
@@ -161,7 +161,7 @@ class SinkWorker:
 
     def _start(self) -> None:
         task = (f"the thread of the sink {self.name}", self._run)
-        thread = threading.Thread(target=run_on_thread, args=task, name=f"tenterhook: {self.name}", daemon=True)
+        thread = threading.Thread(target=call_and_report, args=task, name=f"tenterhook: {self.name}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # the process has reached its limit of threads, or the interpreter is ending
@@ -255,7 +255,7 @@ class SinkWorker:
     def _run(self) -> None:
         self._guard(self._work)
         if isinstance(self.sink, Writer):
-            self._guard(self.sink.close, "when it was closed")
+            self._guard(self.sink.close, " while it was closed")
         with self._changed:
             if left := self.waiting:  # the loop has ended with an error
                 self._lose(left, self._raised())
@@ -301,14 +301,14 @@ class SinkWorker:
         for batch in batches:
             self.sink(batch.entries(), batch.step)
 
-    def _guard(self, act: Callable[[], None], so: str = "so its rows are dropped") -> bool:
+    def _guard(self, act: Callable[[], None], then: str = ", so its rows are dropped") -> bool:
         """Call a function of the sink, and return True if it does not raise an error, SystemExit included."""
         try:
             act()
         except BaseException as error:
             first, self.error = self.error is None, error
             if first:
-                warn_from_thread(f"tenterhook: the sink {self.name} raised {error!r}, {so}")
+                warn_or_print(f"tenterhook: the sink {self.name} raised {error!r}{then}")
             return False
         return True
 
@@ -327,7 +327,7 @@ def _at_exit() -> None:
     for worker in workers:
         worker.finish()
     for worker in workers:
-        worker.close()
+        call_and_report(f"closing the sink {worker.name}", worker.close)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -8,7 +8,7 @@ ATOMIC, FOLDER = "record/run_folder/atomic_file.py", "record/run_folder/folder.p
 PART, LOCK = "record/run_folder/part.py", "record/run_folder/writer_lock.py"
 
 LAYER = ("tests/record/test_file_layer.py",)
-HOSTILE = "tests/record/test_hostile_folder.py"
+HOSTILE = "tests/record/test_untrusted_folder.py"
 LIMITS = (f"{HOSTILE}::test_a_folder_that_exceeds_a_limit_is_refused",)
 LOCKS, STORE = "tests/record/test_writer_lock.py", "tests/record/test_store.py"
 MERGE = (f"{STORE}::test_an_interrupted_merge_duplicates_no_row",)

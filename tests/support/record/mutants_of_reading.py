@@ -12,8 +12,9 @@ PLANS, SELECTORS, HOOKS = "tests/plan/test_files.py", "tests/plan/test_select.py
 NOT_A_PLAN = (f"{PLANS}::test_what_is_not_a_plan_says_so",)
 NOT_A_SELECTOR = (f"{SELECTORS}::test_what_cannot_be_a_selector_says_so",)
 CHECKPOINTS, RESTORED = "tests/keep/test_dcp.py", "tests/keep/test_restore.py"
+REFUSED = ("tests/keep/test_report.py::test_what_cannot_be_read_is_refused_and_nothing_is_loaded[a bit of the header]",)
 VOUCHED = (f"{CHECKPOINTS}::test_every_byte_of_a_large_tensor_is_vouched_for",)
-PAGES, HOSTILE = "tests/view/test_report.py", "tests/record/test_hostile_folder.py"
+PAGES, HOSTILE = "tests/view/test_report.py", "tests/record/test_untrusted_folder.py"
 
 OF_PLANS = [
     Mutant("unknown-key-of-a-hook", FILES, "class _Hook(msgspec.Struct, forbid_unknown_fields=True,",
@@ -77,8 +78,7 @@ OF_STATES = [
     Mutant("digest-not-checked", FORMAT, "if digest(own[key]) != entry.digest:", "if False:", VOUCHED,
            "a damaged tensor is restored"),
     Mutant("digest-of-the-header", FORMAT, "if digest(bytes(sealed.state)) != sealed.digest:", "if False:",
-           ("tests/keep/test_corruption.py::test_a_flipped_bit_of_every_entry_is_noticed",),
-           "a damaged header is read"),
+           REFUSED, "a damaged header is read"),
     Mutant("step-not-restored", RESTORE, "    rig._take(saved, kept)\n", "",
            (f"{RESTORED}::test_it_goes_on_bit_for_bit[3]",), "the steps and the state are not restored"),
     Mutant("strict-ignored", RESTORE, "        report.refuse()\n", "        pass\n",

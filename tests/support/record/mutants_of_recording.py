@@ -9,7 +9,7 @@ CONTAINMENT, SIGTERM = "record/containment.py", "record/sigterm.py"
 RECORDER, FLIGHT = "record/recorder.py", "record/flight.py"
 
 SINKS, ENDING = "tests/record/test_sink_worker.py", "tests/record/test_ending.py"
-HOSTILE, STORES = "tests/record/test_hostile_folder.py", "tests/record/test_store.py"
+HOSTILE, STORES = "tests/record/test_untrusted_folder.py", "tests/record/test_store.py"
 FAULTS, FLIGHTS = "tests/record/test_injected_faults.py", "tests/record/test_flight.py"
 LOCKS = "tests/record/test_writer_lock.py"
 CONFINED = (f"{HOSTILE}::test_a_query_cannot_loosen_the_settings",)
@@ -121,7 +121,7 @@ ENDINGS = [
         (f"{ENDING}::test_the_end_of_the_interpreter_waits_for_the_sinks",), "the last rows are lost at exit",
     ),
     Mutant(
-        "atexit-without-waiting", WORKER, "        worker.close()\n", "        pass\n",
+        "atexit-without-waiting", WORKER, 'call_and_report(f"closing the sink {worker.name}", worker.close)', "pass",
         (f"{ENDING}::test_the_end_of_the_interpreter_waits_for_the_sinks",), "exit does not wait for the sinks",
     ),
     Mutant(
@@ -151,6 +151,11 @@ ENDINGS = [
     Mutant(
         "sigterm-handler-stays", RECORDER, "        sigterm.unwatch(self)\n", "",
         (f"{FLIGHTS}::test_the_signal_handler_is_restored",), "our handler stays after the rig is detached",
+    ),
+    Mutant(
+        "sigterm-survives-a-warning", SIGTERM, 'call_and_report("writing at SIGTERM", one.on_sigterm)',
+        "one.on_sigterm()", (f"{ENDING}::test_sigterm_ends_the_process_if_warnings_are_errors",),
+        "a process whose warnings are errors ignores SIGTERM",
     ),
     Mutant(
         "sigterm-deadlock", WORKER, "threading.Condition(threading.RLock())", "threading.Condition(threading.Lock())",
@@ -184,7 +189,7 @@ CONTAINING = [
     ),
     Mutant(
         "exit-on-a-thread", CONTAINMENT,
-        '    except BaseException as error:\n        warn_from', '    except Exception as error:\n        warn_from',
+        'BaseException as error:\n        warn', 'Exception as error:\n        warn',
         (f"{ENDING}::test_an_error_on_a_thread_is_reported",), "sys.exit() on a thread is not reported",
     ),
     Mutant(

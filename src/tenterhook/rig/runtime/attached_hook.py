@@ -438,8 +438,8 @@ class AttachedHook:
     def _keep(self, ctx: Context, tensor: Tensor, to: Literal["cpu"] | None, most: int) -> None:
         recorder = self.environment.recorder
         if recorder is not None:
-            capture = partial(recorder.capture, to=to, most=most)
-            recorder.errors.contain("capturing a tensor", capture, self.hook.id, ctx.target, self.clock.step, tensor)
+            place = (self.hook.id, ctx.target, self.clock.step)
+            recorder.errors.contain("capturing a tensor", recorder.capture, *place, tensor, to=to, most=most)
 
     def _generator(self, seed: int, device: torch.device) -> torch.Generator:
         return self.state.generator(self._seed_owner, seed, device)

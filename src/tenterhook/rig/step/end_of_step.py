@@ -134,7 +134,7 @@ class StepFinalizer:
                 trips += [(hook, trip)] if trip is not None else []
         self._recorder.errors.contain("recording the numbers of a step", self._recorder.flush, clock.step)
         if trips:
-            self._look_for_trips(trips)
+            self._recorder.errors.contain("looking for tripped triggers", self._look_for_trips, trips)
         clock.end_step()
         environment.gradients.accumulated = False
         change = installer.schedule.next_change
@@ -162,16 +162,21 @@ class StepFinalizer:
             one.take_whole(whole)
 
     def _report_or_mute(self, hook: AttachedHook, partials: Partials) -> Tensor | None:
-        """Report an observer's numbers. If tenterhook itself fails, mute the observer and let training go on."""
+        """Report an observer's numbers. If tenterhook itself fails, mute the observer and let training go on.
+
+        An observer that merges across ranks is not muted, because the other ranks would wait for this one.
+        """
         try:
             fired = bytearray(partials.fired)
             return self._report(hook, fired, partials.take())
         except TenterhookError:
             raise  # the action failed, and the hook has on_error="raise"
         except BaseException as error:
-            self._recorder.errors.add(f"computing the numbers of hook {hook.hook.id!r}, which is muted now,", error)
-            hook.mute()
-            self._installer.environment.outdated.add(hook)
+            self._recorder.errors.add(f"computing the numbers of hook {hook.hook.id!r}", error)
+            partials.clear()
+            if not hook.resolved.merges:
+                hook.mute()
+                self._installer.environment.outdated.add(hook)
             return None
 
     @torch.no_grad()
