@@ -328,7 +328,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.ResolveError,
         lambda m, o: th.attach(o, []),
         "the model must be a module, but its type is SGD\n"
-        "  remedy: pass the model first: th.attach(model, plan, optimizer=...)",
+        "  remedy: pass the model first, as in th.attach(model, plan, optimizer=...)",
     ),
     "a path for a plan": (
         th.ResolveError,

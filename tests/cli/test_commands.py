@@ -85,7 +85,10 @@ def test_a_plan_on_a_model(
     assert main(["check", str(plan), "--model", "made_for_check:nothing", "--ignore", "TH105", "--exit-code", "9"]) == 0
     assert main(["check", str(plan), "--model", "made_for_check:nothing", "--exit-code", "9"]) == 9
     assert main(["check", str(plan), "--ignore", "nothing"]) == 2
-    assert capsys.readouterr().err == "tenterhook check: --ignore nothing: this code does not exist\n"
+    assert capsys.readouterr().err == (
+        "tenterhook check: --ignore nothing: this code does not exist\n"
+        "  remedy: write a code that a report shows, such as --ignore TH301\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,11 +96,18 @@ def test_a_plan_on_a_model(
     [
         (["check", "nowhere.toml"], "nowhere.toml"),
         (["check", "PLAN", "--model", "json"], "does not name a function"),
-        (["check", "PLAN", "--model", "json:nothing"], "json has no function nothing"),
+        (["check", "PLAN", "--model", "json:nothing"], "json has no function 'nothing'"),
         (["report", "nowhere"], "there is no recorded run in nowhere"),
         (["run", "nowhere.py"], "the file 'nowhere.py' does not exist"),
         (["doctor", "nowhere.py"], "the file 'nowhere.py' does not exist"),
         (["run", "--plan", "nowhere.toml", "PLAN"], "nowhere.toml"),
+        (["doctor", "-m", "nowhere"], "no module is named 'nowhere'"),
+        (["run", "-m", "nowhere.inside"], "no module is named 'nowhere.inside'"),
+        (["doctor", "tests"], "the file 'tests' is a folder, not a script"),
+        (["check", "PLAN", "--model", "json:detect_encodng"], "remedy: write json:detect_encoding"),
+        (["check", "PLAN", "--model", "json:dumps"], "cannot be called without arguments: missing a required argument"),
+        (["check", "PLAN", "--model", "made.py:build"], "remedy: write the module without .py: made"),
+        (["check", "PLAN", "--model", "gc:collect"], "the function returned an object of type int\n  remedy: return"),
     ],
 )
 def test_what_cannot_be_done_is_said(command: list[str], said: str, plan: Path, capsys: pytest.CaptureFixture[str]):

@@ -441,7 +441,7 @@ def test_a_rig_that_was_taken_off_can_be_saved_but_not_loaded(run: Run):
     same(run.rig.state_dict(), state)
     with pytest.raises(th.AttachedError) as error:
         run.rig.load_state_dict(state)
-    assert str(error.value) == "the rig is no longer attached to a model\n  remedy: attach the plan again"
+    assert str(error.value) == "the rig was detached\n  remedy: attach the plan again"
 
 
 def test_a_rig_whose_model_is_gone_is_not_saved_as_if_it_had_no_parameters():

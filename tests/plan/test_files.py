@@ -51,6 +51,7 @@ on_error = "mute"
 """
 
 NOT_A_PLAN = '\n  remedy: write {"tenterhook": 1, "hooks": [...]}'
+IN_HOOK = "hook 'a'"
 
 
 def with_param(literal: str) -> str:
@@ -365,52 +366,108 @@ def test_load_says_which_file_and_which_hook_is_wrong(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("", f"the text is not a plan: Input data was truncated{NOT_A_PLAN}"),
-        ("[]", f"the text is not a plan: Expected `object`, got `array`{NOT_A_PLAN}"),
-        ('{"hooks":[]}', f"the text is not a plan: Object missing required field `tenterhook`{NOT_A_PLAN}"),
-        ('{"tenterhook":1}', f"the text is not a plan: Object missing required field `hooks`{NOT_A_PLAN}"),
+        ("", f"the text is not a plan: it is empty{NOT_A_PLAN}"),
+        ("[]", f"the text is not a plan: the value must be an object, but it is a list{NOT_A_PLAN}"),
+        ('{"hooks":[]}', f"the text is not a plan: the field 'tenterhook' is missing{NOT_A_PLAN}"),
+        ('{"tenterhook":1}', f"the text is not a plan: the field 'hooks' is missing{NOT_A_PLAN}"),
         ('{"tenterhook":2,"hooks":[]}', "the plan has format 2, but this version of tenterhook reads format 1"),
         ('{"tenterhook":0,"hooks":[]}', "the plan has format 0, but this version of tenterhook reads format 1"),
         (
             '{"tenterhook":"1","hooks":[]}',
-            f"the text is not a plan: Expected `int`, got `str` - at `$.tenterhook`{NOT_A_PLAN}",
+            "the text is not a plan: tenterhook: the value must be a whole number, but it is text\n"
+            '  remedy: write a value such as "tenterhook": 1, without quotes',
         ),
         (
             '{"tenterhook":true,"hooks":[]}',
-            f"the text is not a plan: Expected `int`, got `bool` - at `$.tenterhook`{NOT_A_PLAN}",
+            "the text is not a plan: tenterhook: the value must be a whole number, but it is true or false\n"
+            '  remedy: write a value such as "tenterhook": 1',
+        ),
+        (
+            '{"tenterhook":1,"hooks":{}}',
+            f"the text is not a plan: hooks: the value must be a list, but it is an object{NOT_A_PLAN}",
+        ),
+        (
+            '{"tenterhook":1,"hooks":["a"]}',
+            f"the text is not a plan: hook 1 of the text: the value must be an object, but it is text{NOT_A_PLAN}",
         ),
         (
             '{"tenterhook":1,"hooks":[],"hook":[]}',
-            "the text is not a plan: Object contains unknown field `hook`; the nearest is 'hooks'\n"
-            "  remedy: write 'hooks'",
+            "the text is not a plan: a plan has no field 'hook'\n  remedy: write 'hooks'",
         ),
         (
-            with_field('"onn":"x"'),
-            "the text is not a plan: Object contains unknown field `onn` - at `$.hooks[0]`; the nearest is "
-            "'on'\n  remedy: write 'on'",
+            '{"tenterhook":1,"hooks":[],"color":1}',
+            "the text is not a plan: a plan has no field 'color'\n"
+            "  remedy: remove it; the fields are tenterhook, hooks",
         ),
+        (with_field('"onn":"x"'), f"{IN_HOOK}: a hook has no field 'onn'\n  remedy: write 'on'"),
         (
-            with_field('"when":{"evry":2}'),
-            "the text is not a plan: Object contains unknown field `evry` - at `$.hooks[0].when`; the nearest is "
-            "'every'\n  remedy: write 'every'",
+            with_field('"every":2'),
+            f'{IN_HOOK}: a hook has no field \'every\'\n  remedy: write "when": {{"every": 10}}',
+        ),
+        (with_field('"when":{"evry":2}'), f"{IN_HOOK}: `when` has no field 'evry'\n  remedy: write 'every'"),
+        (
+            with_field('"when":10'),
+            f"{IN_HOOK}: when: the value must be an object or null, but it is a whole number\n"
+            '  remedy: write a value such as "when": {"every": 10}',
         ),
         (
             with_field('"expect":"2"'),
-            f"the text is not a plan: Expected `int | null`, got `str` - at `$.hooks[0].expect`{NOT_A_PLAN}",
+            f"{IN_HOOK}: expect: the value must be a whole number or null, but it is text\n"
+            '  remedy: write a value such as "expect": 2, without quotes',
         ),
         (
             with_field('"expect":true'),
-            f"the text is not a plan: Expected `int | null`, got `bool` - at `$.hooks[0].expect`{NOT_A_PLAN}",
+            f"{IN_HOOK}: expect: the value must be a whole number or null, but it is true or false\n"
+            '  remedy: write a value such as "expect": 2',
         ),
         (
             with_field('"when":{"every":2.5}'),
-            f"the text is not a plan: Expected `int`, got `float` - at `$.hooks[0].when.every`{NOT_A_PLAN}",
+            f"{IN_HOOK}: when.every: the value must be a whole number, but it is a number with a fraction\n"
+            '  remedy: write a value such as "every": 10',
         ),
         (
             with_field('"on_error":"ignore"'),
-            f"the text is not a plan: Invalid enum value 'ignore' - at `$.hooks[0].on_error`{NOT_A_PLAN}",
+            f'{IN_HOOK}: on_error: unknown value \'ignore\'\n  remedy: write "on_error": "raise" or "on_error": "mute"',
         ),
-        (CANONICAL[:-1], f"the text is not a plan: Input data was truncated{NOT_A_PLAN}"),
+        (
+            CANONICAL[:-1],
+            "the text is not valid JSON at its end (input data was truncated)\n"
+            "  remedy: close every bracket and quotation mark",
+        ),
+        (
+            '{"tenterhook":1,\n"hooks":[],}',
+            'the text is not valid JSON at line 2: "hooks":[],} (trailing comma in object)\n'
+            "  remedy: remove the comma before the closing bracket",
+        ),
+        (
+            '{"tenterhook":"1","hooks":[],}',
+            'the text is not valid JSON at line 1: {"tenterhook":"1","hooks":[],} (trailing comma in object)\n'
+            "  remedy: remove the comma before the closing bracket",
+        ),
+        (
+            "{'tenterhook':1}",
+            "the text is not valid JSON at line 1: {'tenterhook':1} (object keys must be strings)\n"
+            '  remedy: write keys and text in double quotes, as in "on"',
+        ),
+        (
+            "plans/clip.json",
+            "the text is not a plan: it is the path 'plans/clip.json'\n"
+            "  remedy: read the file with th.Plan.load('plans/clip.json')",
+        ),
+        (
+            '{"tenterhook":1,"hooks":[{"on":"x","at":"grad","do":"stats"}]}',
+            'the text is not a plan: hook 1 of the text: the field \'id\' is missing\n  remedy: add "id": "clip"',
+        ),
+        (
+            '{"tenterhook":1,"hooks":[{"id":"a","on":"x","do":"stats"}]}',
+            "hook 'a': the field 'at' is missing\n"
+            '  remedy: add "at": "grad_final", or another point; `tenterhook points` lists them',
+        ),
+        (
+            '{"tenterhook":1,"hooks":[{"id":"a","on":"x","at":"grad","do":{"scale":2}}]}',
+            "hook 'a': the parameters in `do` have no names\n"
+            '  remedy: name each parameter of the action, as in "do": {"scale": {"by": 2}}',
+        ),
         (
             '{"tenterhook":1,"hooks":[{"id":"a","on":"x","at":"grad","do":{}}]}',
             "hook 'a': `do` names 0 actions\n  remedy: name exactly one action in each hook",
@@ -501,6 +558,27 @@ def test_toml_is_read_strictly(text):
     with pytest.raises(PlanFileError) as raised:
         Plan.from_toml(text)
     assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("do = stats", 'the text is not valid TOML at line 6: do = stats (invalid value)\n'
+                       '  remedy: write text in quotes: do = "stats"'),
+        ('do = "stats', "the text is not valid TOML at line 6: do = \"stats (illegal character '\\n')\n"
+                        "  remedy: correct this line"),
+        ('do = "stats"\nwhen = {every = "10"}',
+         "hook 'a': when.every: the value must be a whole number, but it is text\n"
+         "  remedy: write a value such as every = 10, without quotes"),
+        ("do = {clip_norm = 1.0}",
+         "hook 'a': the parameters in `do` have no names\n"
+         "  remedy: name each parameter of the action, as in do = {scale = {by = 2}}"),
+        ("", "hook 'a': the field 'do' is missing\n  remedy: add do = \"stats\""),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_of_toml_is_answered_with_what_to_write(line, message):
+    text = f'tenterhook = 1\n[[hook]]\nid = "a"\non = "**"\nat = "grad"\n{line}\n'
+    assert refusal(Plan.from_toml, text) == message
 
 
 # --- numbers

@@ -77,11 +77,15 @@ def test_what_is_not_an_id_is_refused(id):
             '  remedy: write at="grad_final", or run `tenterhook points` to list all points',
         ),
         ({"at": "zzz"}, f"hook 'a': the point 'zzz' does not exist{POINT_REMEDY}"),
-        ({"at": 5}, f"hook 'a': the point 5 does not exist{POINT_REMEDY}"),
         (
-            {"at": ["grad"]},
-            "hook 'a': the point ['grad'] does not exist; the nearest is 'grad'\n"
-            '  remedy: write at="grad", or run `tenterhook points` to list all points',
+            {"at": 5},
+            "hook 'a': at= is an object of type int, not the name of a point\n"
+            '  remedy: write at="grad"; for several points, write a hook for each',
+        ),
+        (
+            {"at": ["output", "grad"]},
+            "hook 'a': at= is an object of type list, not the name of a point\n"
+            '  remedy: write at="output"; for several points, write a hook for each',
         ),
         (
             {"at": "Gradients"},
@@ -164,8 +168,40 @@ def test_what_is_not_a_when_says_so(fields, text):
 
 
 def test_when_takes_its_fields_by_name_only():
-    with pytest.raises(TypeError):
+    with pytest.raises(PlanError) as raised:
         When(10)
+    assert str(raised.value) == "When received 10 without a name\n  remedy: write th.When(every=10)"
+
+
+HOOK_REMEDY = '\n  remedy: write th.Hook("id", on="**", at="grad", do=th.stats())'
+
+
+@pytest.mark.parametrize(
+    "make, text",
+    [
+        (lambda: When(evry=2), "When has no argument 'evry'\n  remedy: write every="),
+        (lambda: When(color=2),
+         "When has no argument 'color'\n  remedy: its arguments are every, start, stop, phase, after_trip"),
+        (lambda: Hook("a", onn="x"), "Hook has no argument 'onn'\n  remedy: write on="),
+        (lambda: Hook("a"), f"Hook needs on, at, do{HOOK_REMEDY}"),
+        (lambda: Hook("a", on="**", at="grad"), f"Hook needs do{HOOK_REMEDY}"),
+        (lambda: Hook(on="**", at="grad", do=print), f"Hook needs id{HOOK_REMEDY}"),
+        (lambda: Hook("a", "**", at="grad", do=print), f"Hook received '**' without a name{HOOK_REMEDY}"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_answered_with_what_to_write(make, text):
+    with pytest.raises(PlanError) as raised:
+        make()
+    assert str(raised.value) == text
+
+
+def test_a_type_error_inside_a_field_is_not_explained_away():
+    class Strange(list):
+        def __iter__(self):
+            raise TypeError("strange")
+
+    with pytest.raises(TypeError, match="strange"):
+        Hook("a", on=Strange(), at="grad", do=print)
 
 
 @pytest.mark.parametrize("phase", [None, "train", "eval", "any"])

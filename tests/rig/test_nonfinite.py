@@ -235,7 +235,8 @@ def test_watch_a_model_with_a_sparse_gradient_mutes_that_site_alone():
     assert [str(w.message) for w in warned] == [
         "tenterhook muted a hook at one target. hook 'grads' at grad_final on '0.weight': "
         "statistics do not support sparse tensors\n"
-        "  remedy: exclude the target, or use your own function as the action"
+        "  remedy: exclude the target, or use your own function as the action\n"
+        "  note: the same error at other targets is not reported again"
     ]
     assert rig.ledger["grads"].dormant == {"0.weight": "muted: statistics do not support sparse tensors"}
     assert {name: site.fired for name, site in rig.ledger["grads"].items()} == {

@@ -410,7 +410,7 @@ def test_a_rig_that_was_detached_takes_no_more_changes():
     for change in changes:
         with pytest.raises(th.AttachedError) as caught:
             change()
-        assert str(caught.value) == "the rig is no longer attached to a model\n  remedy: attach the plan again"
+        assert str(caught.value) == "the rig was detached\n  remedy: attach the plan again"
     assert len(th.inventory(model)) == 0
     value = torch.ones(1)
     assert th.tap(value, "p") is value

@@ -48,7 +48,19 @@ def test_no_step_has_finished(model):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     rig = th.attach(model, th.Hook("h", on="**", at="grad", do=th.stats()), optimizer=optimizer)
     train(model)
-    assert explained(rig).endswith("hook 'h' at grad: no step has finished yet")
+    assert explained(rig).endswith(
+        "hook 'h' at grad: no step has finished yet; optimizer.step() ends a step, or backward() if attach received no "
+        "optimizer"
+    )
+
+
+def test_the_optimizer_has_not_stepped(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, th.Hook("h", on="**", at="grad_final", do=th.stats()), optimizer=optimizer)
+    train(model)
+    assert explained(rig).endswith(
+        "hook 'h' at grad_final: no step was seen of an optimizer that attach received; call optimizer.step()"
+    )
 
 
 def test_the_hook_is_muted(model):

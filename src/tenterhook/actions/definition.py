@@ -235,6 +235,12 @@ class Definition(Generic[P]):
 
     def _wrong(self, error: msgspec.ValidationError, params: Mapping[str, Any]) -> str:
         """Describe a parameter that has the wrong type or value, with the values that it may have."""
+        absent = re.search(r"field `(\w+)`$", str(error))
+        if absent and "unknown" in str(error):
+            close = nearest(absent[1], self._params.__struct_fields__ if self._params else (), 1)
+            return f"it has no parameter {absent[1]!r}" + (f"; the nearest is {close[0]!r}" if close else "")
+        if absent:
+            return f"the parameter {absent[1]!r} is missing"
         named = re.search(r"`\$\.(\w+)`$", str(error))
         if named is None or named[1] not in params:
             return str(error)

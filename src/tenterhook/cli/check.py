@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 from typing import Any
 
 from tenterhook.cli.finding_args import add_finding_arguments, exit_code, select, unknown_code
 from tenterhook.cli.imports import add_actions_argument, import_actions, import_function
+from tenterhook.errors import ResolveError
 from tenterhook.plan import Plan
 
 
@@ -64,8 +66,25 @@ def execute(args: argparse.Namespace) -> int:
 
 def _call_factory(where: str) -> tuple[Any, Any]:
     """Return the model and the optimizer that the factory creates. Without an optimizer, return the model and None."""
-    made = import_function(where, f"--model {where}", remedy="write --model package.module:factory")()
-    return made if isinstance(made, tuple) else (made, None)
+    asked = f"--model {where}"
+    factory = import_function(where, asked, remedy="write --model package.module:factory")
+    try:
+        inspect.signature(factory).bind()
+    except TypeError as error:
+        raise ResolveError(
+            f"{asked}: the function cannot be called without arguments: {error}",
+            remedy="write a function without parameters that returns the model, and name that one",
+        ) from None
+    except ValueError:
+        pass  # a function that is not written in Python has no signature
+    made = factory()
+    model, optimizer = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not hasattr(model, "named_modules"):
+        raise ResolveError(
+            f"{asked}: the function returned an object of type {type(made).__name__}",
+            remedy="return the model, or the model and its optimizer: `return model, optimizer`",
+        )
+    return model, optimizer
 
 
 def _count_targets(model: Any, hook: Any, optimizer: Any) -> int | None:

@@ -46,8 +46,11 @@ def unknown_code(args: argparse.Namespace) -> str | None:
 
     for code in args.ignore:
         if code not in CODES:
-            close = nearest(code, CODES, 1)
-            return f"--ignore {code}: this code does not exist" + (f"; the nearest is {close[0]}" if close else "")
+            close = nearest(code, CODES, 1) if len(code) != len("TH301") else []
+            remedy = (
+                f"write --ignore {close[0]}" if close else "write a code that a report shows, such as --ignore TH301"
+            )
+            return f"--ignore {code}: this code does not exist\n  remedy: {remedy}"
     return None
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tenterhook.errors import ResolveError
+from tenterhook.errors import ResolveError, nearest
 
 
 def add_actions_argument(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +36,15 @@ def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]
     module, colon, name = where.partition(":")
     if not colon:
         raise ResolveError(f"{asked} does not name a function", remedy=remedy)
-    found: Callable[[], Any] | None = getattr(import_module(module, asked, remedy=remedy), name, None)
-    if found is None:
-        raise ResolveError(f"{asked}: {module} has no function {name}", remedy=remedy)
+    owner = import_module(module, asked, remedy=remedy)
+    found: Callable[[], Any] | None = getattr(owner, name, None)
+    if not callable(found):
+        functions = [one for one, value in vars(owner).items() if callable(value) and not one.startswith("_")]
+        close = nearest(name, functions, 1)
+        raise ResolveError(
+            f"{asked}: {module} has no function {name!r}",
+            remedy=f"write {module}:{close[0]}" if close else f"name one of its functions: {', '.join(functions[:5])}",
+        )
     return found
 
 
@@ -48,6 +55,19 @@ def import_module(name: str, asked: str, *, remedy: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ResolveError(f"{asked}: {error}", remedy=remedy) from error
+        as_module = name.removesuffix(".py").replace("/", ".").strip(".")
+        instead = f"write the module without .py: {as_module}" if name.endswith(".py") or "/" in name else remedy
+        raise ResolveError(f"{asked}: {error}", remedy=instead) from error
     finally:
         sys.path[:] = before
+
+
+def module_exists(name: str) -> bool:
+    """Return True if the module, or the package that contains it, can be imported from the current folder."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.util.find_spec(name.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+    finally:
+        sys.path.pop(0)

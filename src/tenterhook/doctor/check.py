@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import overload
 
@@ -27,7 +27,7 @@ from tenterhook.doctor.rules.never_fired import (
 from tenterhook.doctor.rules.no_effect import returned_nothing, returned_what_it_was_given
 from tenterhook.doctor.rules.not_installed import frozen_target, in_no_optimizer
 from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural
-from tenterhook.errors import TenterhookError
+from tenterhook.errors import ResolveError, TenterhookError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When
 from tenterhook.resolve.dormancy import GONE
 from tenterhook.resolve.model_view import ModelView
@@ -44,11 +44,17 @@ def check(what: Rig) -> Findings: ...
 
 
 @overload
-def check(what: nn.Module, plan: Plan | Hook, *, optimizer: Optimizers = None, actions: Registry = ...) -> Findings: ...
+def check(
+    what: nn.Module, plan: Plan | Hook | Iterable[Hook], *, optimizer: Optimizers = None, actions: Registry = ...
+) -> Findings: ...
 
 
 def check(
-    what: Rig | nn.Module, plan: Plan | Hook | None = None, *, optimizer: Optimizers = None, actions: Registry = DEFAULT
+    what: Rig | nn.Module,
+    plan: Plan | Hook | Iterable[Hook] | None = None,
+    *,
+    optimizer: Optimizers = None,
+    actions: Registry = DEFAULT,
 ) -> Findings:
     """Report faults in a rig, or in a plan for a given model.
 
@@ -58,12 +64,15 @@ def check(
 
     Args:
         what: A rig, or the model to which the plan would be attached.
-        plan: The plan or the hook to check against the model. Used only if `what` is a model.
+        plan: The plan, the hook or the hooks to check against the model. Used only if `what` is a model.
         optimizer: The optimizer or optimizers that would be passed to `th.attach`. Used only if `what` is a model.
         actions: The registry in which action names are looked up.
 
     Returns:
         The findings, most severe first. Empty if no faults were found.
+
+    Raises:
+        ResolveError: `what` is neither a rig nor a model, or the plan is missing.
 
     Example:
         >>> import torch
@@ -77,7 +86,12 @@ def check(
     """
     if isinstance(what, Rig):
         return Findings(check_rig(what))
-    plan = Plan([plan]) if isinstance(plan, Hook) else plan or Plan([])
+    if not isinstance(what, nn.Module) or plan is None:
+        given = "the plan is missing" if isinstance(what, nn.Module) else f"an object of type {type(what).__name__}"
+        raise ResolveError(
+            f"th.check cannot check this: {given}", remedy="write th.check(model, plan), or th.check(rig) after a step"
+        )
+    plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
     reported: list[Finding] = []
     for hook in plan:
         view = ModelView(what, named_optimizers(optimizer))

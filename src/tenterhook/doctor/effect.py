@@ -159,8 +159,8 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
 
     Raises:
         AttachedError: The rig was detached, or its model was deleted.
-        RefusedError: The loss is not a tensor or does not require a gradient, several ranks are running, or an
-            optimizer's step needs a closure.
+        RefusedError: The loss is not a tensor with one number that requires a gradient, its backward pass has run,
+            several ranks are running, or an optimizer's step needs a closure.
 
     Example:
         >>> import torch
@@ -191,6 +191,11 @@ def effect(rig: Rig, loss: Tensor) -> Effect:
         raise RefusedError(
             "the loss does not require a gradient", remedy="compute the loss from this model with gradients enabled"
         )
+    if loss.numel() != 1:
+        raise RefusedError(
+            f"the loss has the shape {list(loss.shape)}, but a backward pass begins at one number",
+            remedy="reduce the loss: th.effect(rig, loss.mean())",
+        )
     parameters = {
         name: p for name, target in targets_of(model, {}).parameters.items() if (p := target.parameter()) is not None
     }
@@ -209,7 +214,14 @@ def _run(
 ) -> dict[str, dict[str, Tensor]]:
     stages: dict[str, dict[str, Tensor]] = {}
     with rehearsal(rig, loss, optimizers.values()), nullcontext() if hooked else silenced(rig):
-        loss.backward(retain_graph=True)
+        try:
+            loss.backward(retain_graph=True)
+        except RuntimeError as error:
+            if "a second time" not in str(error):
+                raise
+            raise RefusedError(
+                "the backward pass of this loss has already run", remedy="call th.effect before loss.backward()"
+            ) from None
         stages["grad"] = _grads(parameters)
         if optimizers:
             stages["grad_final"], stages["update"] = {}, {}

@@ -17,9 +17,10 @@ from typing import Any, cast
 
 import msgspec
 
-from tenterhook.errors import PlanError, PlanFileError, nearest
+from tenterhook.errors import PlanError, PlanFileError
 from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, When, callable_place
 from tenterhook.plan.points import PointName
+from tenterhook.plan.text_errors import explain
 
 FORMAT = 1
 #: maximum size of a JSON text; a text of this size is refused within 50 ms even in the worst case
@@ -89,7 +90,7 @@ def from_json(text: str | bytes) -> list[Hook]:
     try:
         read = msgspec.json.decode(raw, type=_Plan)
     except msgspec.MsgspecError as error:
-        raise _other_format_of(raw) or _not_a_plan(_reason(error)) from None
+        raise _other_format_of(raw) or _not_a_plan(raw, error) from None
     return _hooks(read.tenterhook, read.hooks)
 
 
@@ -97,11 +98,12 @@ def from_toml(text: str | bytes) -> list[Hook]:
     """Read the hooks of a plan from TOML text."""
     raw = _text(text, MAX_TOML)
     _scan_depth(raw)
+    tree: dict[str, Any] | None = None
     try:
         tree = tomllib.loads(raw)
         read = msgspec.convert(tree, type=_Toml)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise _not_a_plan(_reason(error), "write `tenterhook = 1`, then a [[hook]] table for each hook") from None
+        raise explain(error, raw, tree, toml=True) from None
     except RecursionError:
         raise PlanFileError(f"the text is nested deeper than {MAX_DEPTH} levels") from None
     return _hooks(read.tenterhook, read.hook)
@@ -249,19 +251,13 @@ def _other_format_of(text: str) -> PlanFileError | None:
     return None if version == FORMAT else _other_format(version)
 
 
-def _reason(error: Exception) -> str:
-    """Return the text of a decoder's error, with the nearest name for an unknown field."""
-    unknown = re.search(r"unknown field `(\w{1,64})`", str(error))
-    fields = {*_Hook.__struct_fields__, *_When.__struct_fields__, *_Plan.__struct_fields__, *_Toml.__struct_fields__}
-    close = nearest(unknown[1], sorted(fields - {unknown[1]}), 1) if unknown else []
-    return f"{error}; the nearest is {close[0]!r}" if close else str(error)
-
-
-def _not_a_plan(reason: str, remedy: str = 'write {"tenterhook": 1, "hooks": [...]}') -> PlanFileError:
-    _, found, close = reason.partition("; the nearest is ")
-    if found:
-        remedy = f"write {close}"
-    return PlanFileError(f"the text is not a plan: {reason}", remedy=remedy)
+def _not_a_plan(text: str, error: msgspec.MsgspecError) -> PlanFileError:
+    """Return the error to raise for a JSON text. The decoder may report a wrong field before it finds wrong syntax."""
+    try:
+        tree = msgspec.json.decode(text)
+    except msgspec.DecodeError as malformed:
+        return explain(malformed, text, None, toml=False)
+    return explain(error, text, tree, toml=False)
 
 
 def _text(raw: str | bytes, max_bytes: int) -> str:
@@ -319,7 +315,7 @@ def _unquoted(token: str) -> str:
     try:
         return str(json.loads(token))
     except ValueError:
-        raise _not_a_plan(f"the string {token[:40]} is malformed") from None
+        raise PlanFileError(f"the string {token[:40]} is malformed", remedy="correct its quotes and escapes") from None
 
 
 def _scan_depth(text: str) -> None:

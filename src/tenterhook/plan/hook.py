@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import MISSING, dataclass, field, fields
+from functools import wraps
+from typing import Any, Literal, TypeVar
 
-from tenterhook.errors import PlanError
+from tenterhook.errors import PlanError, nearest
 from tenterhook.plan.points import POINTS, Point, PointName, unknown_point
 from tenterhook.plan.select import Selector
 
 Phase = Literal["train", "eval", "any"]
 OnError = Literal["raise", "mute"]
+T = TypeVar("T")
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,63}")
 
@@ -69,6 +71,45 @@ class Action:
         return hash((self.name, frozenset(self.params)))
 
 
+def _explains_arguments(example: str) -> Callable[[type[T]], type[T]]:
+    """Let a dataclass refuse unknown and missing arguments with a remedy. The TypeError of Python has none."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        init: Any = cls.__init__
+
+        @wraps(init)
+        def explained(self: T, *args: Any, **given: Any) -> None:
+            try:
+                init(self, *args, **given)
+            except TypeError:
+                if problem := _wrong_arguments(cls, args, given, example):
+                    raise problem from None
+                raise
+
+        cls.__init__ = explained  # type: ignore[assignment, method-assign]
+        return cls
+
+    return decorate
+
+
+def _wrong_arguments(cls: type[Any], args: tuple[Any, ...], given: Mapping[str, Any], example: str) -> PlanError | None:
+    """Return the error for arguments that do not fit the fields of a dataclass, or None if they fit."""
+    name, accepted = cls.__name__, {f.name: f for f in fields(cls) if f.init}
+    unknown = next((one for one in given if one not in accepted), None)
+    if unknown is not None:
+        close = nearest(unknown, accepted, 1)
+        remedy = f"write {close[0]}=" if close else f"its arguments are {', '.join(accepted)}"
+        return PlanError(f"{name} has no argument {unknown!r}", remedy=remedy)
+    unnamed = [f.name for f in accepted.values() if not f.kw_only]
+    if len(args) > len(unnamed):
+        return PlanError(f"{name} received {args[len(unnamed)]!r} without a name", remedy=f"write {example}")
+    missing = [
+        one for one, f in accepted.items() if f.default is MISSING and one not in (*unnamed[: len(args)], *given)
+    ]
+    return PlanError(f"{name} needs {', '.join(missing)}", remedy=f"write {example}") if missing else None
+
+
+@_explains_arguments("th.When(every=10)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class When:
     """The steps in which a hook is due.
@@ -156,6 +197,7 @@ class When:
 ALWAYS = When()
 
 
+@_explains_arguments('th.Hook("id", on="**", at="grad", do=th.stats())')
 @dataclass(frozen=True, slots=True)
 class Hook:
     """A hook that runs the action `do` at the point `at` on the targets `on`.
@@ -260,14 +302,15 @@ class Hook:
 def _not_a_name(value: object, *, several: bool) -> tuple[str, str]:
     """Return what happened and what to do, as texts, for an `on` that is not text. A plan refers to targets by name."""
     kind = type(value).__name__
+    if isinstance(value, type):
+        written = f'on=["type:{value.__name__}"]' if several else f'on="type:{value.__name__}"'
+        return f"on= {'contains' if several else 'is'} the class {value.__name__}, not a name", f"write {written}"
     if several and (hasattr(value, "named_modules") or hasattr(value, "is_leaf")):
         names = "model.named_modules()" if hasattr(value, "named_modules") else "model.named_parameters()"
         return (
             f"on= is a list that contains a {kind}, not its name",
             f'write a list of names as in {names}, such as on=["name", "other.name"]',
         )
-    if isinstance(value, type):
-        return f"on= is the class {value.__name__}, not a name", f'write on="type:{value.__name__}"'
     if isinstance(value, re.Pattern):
         return (
             "on= is a regular expression, not a pattern",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -197,8 +198,15 @@ _OTHER_WORDS = {
 
 def unknown_point(name: object) -> tuple[str, str]:
     """Return what happened and what to do, as texts, for a point that does not exist."""
-    word = str(name).lower().replace("-", "_").replace(" ", "_").removesuffix("s")
-    close = list(_OTHER_WORDS.get(word, ())) or nearest(str(name), POINTS, 1)
+    if not isinstance(name, str):
+        first = next(iter(name), None) if isinstance(name, Iterable) else None
+        example = first if first in POINTS else "grad"
+        return (
+            f"at= is an object of type {type(name).__name__}, not the name of a point",
+            f'write at="{example}"; for several points, write a hook for each',
+        )
+    word = name.lower().replace("-", "_").replace(" ", "_").removesuffix("s")
+    close = list(_OTHER_WORDS.get(word, ())) or nearest(name, POINTS, 1)
     if word in ("weight", "parameter", "param", "bia", "bias"):
         return (
             f"the point {name!r} does not exist; parameters are selected with on=",

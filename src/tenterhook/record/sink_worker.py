@@ -6,6 +6,7 @@ If a sink is slow, hangs or raises an error, training continues as if the sink d
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import sys
 import threading
@@ -72,7 +73,23 @@ def as_sinks(given: Sinks) -> list[Sink | Flight]:
                 f"{what} is not a sink",
                 remedy="pass a th.Store, th.Flight, SummaryWriter, W&B run, MLflow run or any function log(dict, step)",
             )
+        if not isinstance(one, Writer | Flight) and not _takes_two(one):
+            raise StoreError(
+                f"the sink {getattr(one, '__qualname__', type(one).__name__)} cannot be called with two arguments",
+                remedy="write it as `def log(values, step): ...`; values is a dict of numbers",
+            )
     return sinks
+
+
+def _takes_two(sink: Callable[..., Any]) -> bool:
+    """Return False if it is known that a function cannot be called as log(dict, step)."""
+    try:
+        inspect.signature(sink).bind({}, 0)
+    except TypeError:
+        return False
+    except ValueError:
+        pass  # a function that is not written in Python has no signature
+    return True
 
 
 class WorkerState(Enum):

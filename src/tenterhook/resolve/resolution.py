@@ -9,10 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from tenterhook.actions import Definition, Registry, plain_definition
-from tenterhook.errors import ActionError, DormantError, ExpectError, NoMatchError, PlanError, TenterhookError, nearest
+from tenterhook.errors import ActionError, DormantError, ExpectError, NoMatchError, PlanError, TenterhookError
 from tenterhook.plan import TRAINING, Action, Hook
 from tenterhook.plan.hook import OnError, Phase
-from tenterhook.plan.select import Selector
 from tenterhook.resolve.dormancy import NO_OPTIMIZER, REMEDIES, why_dormant
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.refusals import (
@@ -23,6 +22,7 @@ from tenterhook.resolve.refusals import (
     check_sharded,
     check_torch,
 )
+from tenterhook.resolve.suggestions import suggest
 from tenterhook.resolve.targets import Target, type_names
 
 
@@ -140,6 +140,12 @@ def find_action(hook: Hook, actions: Registry, tensors: Mapping[str, Tensor]) ->
                 f"{definition.name} needs the tensor {given!r}, which was not passed",
                 remedy=f'pass the tensor: attach(..., tensors={{"{given}": ...}})',
             )
+        if not isinstance(available[given], Tensor):
+            kind = type(available[given]).__name__
+            raise ActionError(
+                f"{definition.name} needs a tensor, but tensors[{given!r}] is an object of type {kind}",
+                remedy=f'pass a tensor: attach(..., tensors={{"{given}": torch.tensor(...)}})',
+            )
         params[name] = available[given]
     return definition, params
 
@@ -182,36 +188,9 @@ def check_targets(hook: Hook, view: ModelView, found: Sequence[Target]) -> None:
         other = f"; that is the name of a {others[wanted].kind}" if wanted in others else ""
         raise NoMatchError(
             f"no {kind} {'is named' if unknown else 'matches'} {wanted!r}{other}",
-            remedy=_instead(hook, wanted, candidates, others),
+            remedy=suggest(hook, wanted, candidates, others),
         )
     check_expected(hook, [target.name for target in found])
-
-
-def _instead(hook: Hook, wanted: str, candidates: Mapping[str, Target], others: Mapping[str, Target]) -> str:
-    """Return what to write instead of a pattern that matches nothing."""
-    kind = " or ".join(hook.point.on)
-    if wanted.startswith("type:"):
-        classes = sorted({type(o).__name__ for t in others.values() if isinstance(o := t.owner(), nn.Module)})
-        close = nearest(wanted.removeprefix("type:"), classes) or classes[:3]
-        return f"use a class of the model, such as {', '.join(repr(f'type:{one}') for one in close)}"
-    if wanted in others and kind == "module":
-        return f"name the module {wanted.rpartition('.')[0] or '.'!r}, or use a parameter point such as grad"
-    if kind == "parameter" and any(hook.selector.matches(name) for name in others):
-        return f"to select the parameters of the module, write {f'{wanted}.**'.removeprefix('..')!r}"
-    if set(wanted) & _REGULAR:
-        pattern = _as_pattern(wanted)
-        count = sum(map(Selector((pattern,)).matches, candidates)) if pattern else 0
-        found = f"write {pattern!r}, which matches {_counted(count, kind)}; " if count else ""
-        return f"{found}a pattern is not a regular expression: * matches within a part of a name, ** across parts"
-    if any(name.endswith(f".{wanted}") for name in candidates):
-        return f"write {f'**.{wanted}'!r} to select every {kind} whose name ends with it"
-    if tail := wanted.rpartition("*")[2].strip(".") if "*" in wanted else "":
-        ends = [".".join(name.split(".")[-tail.count(".") - 1 :]) for name in candidates]
-        if close := nearest(tail, ends, 1):
-            found = _counted(ends.count(close[0]), kind)
-            return f"write {f'**.{close[0]}'!r}, which matches {found}; ** crosses parts, * does not"
-    close = nearest(wanted, candidates)
-    return f"use one of the nearest names: {', '.join(map(repr, close))}" if close else f"name an existing {kind}"
 
 
 def _phase(hook: Hook, *, observes: bool) -> Phase:
@@ -225,24 +204,9 @@ def _phase(hook: Hook, *, observes: bool) -> Phase:
     return hook.when.phase or ("train" if observes and hook.point.side == "forward" else "any")
 
 
-def _counted(count: int, kind: str) -> str:
-    return f"{count} {kind}{'s' * (count != 1)}"
-
-
 #: number of characters of names that the globs of a plan may examine, and how often they may read all names of a
 #: larger model; a million characters take about a second
 MIN_WORK, MAX_READINGS = 1 << 22, 64
-#: characters of regular expressions that no pattern has
-_REGULAR = frozenset("\\^$|+?()[]")
-
-
-def _as_pattern(expression: str) -> str:
-    """Return the pattern that means the same as a simple regular expression, or an empty text."""
-    pattern = expression.strip("^$").replace("\\.", "\0")
-    for theirs, ours in ((".*", "**"), (".+", "**"), ("\\d+", "*"), ("\\d", "*"), ("\\w+", "*"), ("[0-9]+", "*")):
-        pattern = pattern.replace(theirs, ours)
-    pattern = pattern.replace("\0", ".")
-    return "" if set(pattern) & _REGULAR or "***" in pattern else pattern
 
 
 def check_expected(hook: Hook, found: Sequence[str]) -> None:

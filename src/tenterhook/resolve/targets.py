@@ -194,6 +194,11 @@ def _unwrapped_optimizer(given: object) -> Optimizer:
     found: Any = given
     while isinstance(getattr(found, "optimizer", None), Optimizer) and not private.has_step_hooks(found):
         found = found.optimizer
+    if isinstance(given, type):
+        raise ResolveError(
+            f"optimizer= received the class {given.__name__}, not an optimizer",
+            remedy=f"create it, and pass the object that you step: {given.__name__}(model.parameters(), lr=0.1)",
+        )
     if not isinstance(found, Optimizer) or not private.has_step_hooks(found):
         raise ResolveError(
             f"optimizer= received an object of type {type(given).__name__}",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tenterhook.audit import Imbalance
+from tenterhook.plan import Action
 from tenterhook.record import Recorder
 from tenterhook.rig.ledger import Account, Ledger
 from tenterhook.text_table import MOST, TextTable
@@ -68,11 +69,15 @@ def last_vectors(recorder: Recorder, id: str) -> dict[str, dict[str, list[float]
     return table.vectors() if table is not None else {}
 
 
-def warn_of_nothing(account: Account, what: str, *, steps: int) -> None:
-    """Warn that a hook has recorded nothing, and say why."""
-    hook = account.hook
+def warn_of_nothing(account: Account, method: str, steps: int, taps: Sequence[str]) -> None:
+    """Warn that a method of the rig returns nothing for a hook, and say why."""
+    hook, why = account.hook, why_nothing(account, steps)
+    if method != "captured" and isinstance(hook.do, Action) and hook.do.name == "capture":
+        why = f"its action captures tensors; read rig.captured({hook.id!r})"
+    elif not account and taps:
+        why = f"{why}; the taps that ran are {', '.join(map(repr, taps[:MOST]))}"
     warnings.warn(
-        f"tenterhook: {what} is empty: hook {hook.id!r} at {hook.at}: {why_nothing(account, steps)}",
+        f"tenterhook: rig.{method}({hook.id!r}) is empty: hook {hook.id!r} at {hook.at}: {why}",
         RuntimeWarning,
         stacklevel=3,
     )
@@ -87,7 +92,7 @@ def why_nothing(account: Account, steps: int) -> str:
     if len(account.dormant) == len(account):
         return f"no target can fire: {_most_frequent(account.dormant.values())}"
     if account.fired and not steps:
-        return "no step has finished yet"
+        return "no step has finished yet; optimizer.step() ends a step, or backward() if attach received no optimizer"
     if account.fired:
         return f"its action {account.hook.doing} has not recorded any so far"
     if account.skipped:
@@ -96,6 +101,8 @@ def why_nothing(account: Account, steps: int) -> str:
         return f"it was not due in any of the {steps} finished steps"
     if steps:
         return "its targets did not run"
+    if account.hook.point.side == "step":
+        return "no step was seen of an optimizer that attach received; call optimizer.step()"
     return "no pass through its targets was seen since it was attached"
 
 

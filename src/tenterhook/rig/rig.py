@@ -303,8 +303,8 @@ class Rig:
         """
         hook = self._attached_hook(id)
         seldom = isinstance(hook.hook.do, Action) and hook.definition.modifies and any(one.fired for one in hook.sites)
-        if not found and not seldom and not self._installer.off:
-            warn_of_nothing(self.ledger[id], f"rig.{method}({id!r})", steps=self.step_count)
+        if not (found or seldom or self._installer.off):
+            warn_of_nothing(self.ledger[id], method, self.step_count, self._calls.taps.names())
         return found
 
     @property
@@ -739,9 +739,8 @@ class Rig:
             self._leave()
             return False
         installer = self._installer
-        graphs = installer.registrations.graphs
-        if not graphs.is_watching:
-            graphs.watch(installer.registrations)
+        if not installer.registrations.graphs.is_watching:
+            installer.registrations.graphs.watch(installer.registrations)
         if (installer.off or private.infers_shapes()) != installer.paused:
             installer.paused = not installer.paused
             self._apply_schedule()
@@ -779,7 +778,8 @@ class Rig:
         """Return the model, and follow its changes before a method changes which hooks must act."""
         model = self._installer.environment.model.root()
         if model is None or not self.attached:
-            raise AttachedError("the rig is no longer attached to a model", remedy="attach the plan again")
+            what = "model of the rig was freed" if self.attached else "rig was detached"
+            raise AttachedError(f"the {what}", remedy="attach the plan again")
         self._calls.sync.look()
         return model
 

@@ -36,7 +36,7 @@ def returned_nothing(
         value = reading.lost or f"{reading.arguments[0]} * 2"
         return Words(
             f"{plural(fired, 'firing')} returned None",
-            f"def {function}({', '.join(reading.arguments)}):\n    ...\n    return {value}",
+            f"def {function.rpartition('.')[2]}({', '.join(reading.arguments)}):\n    ...\n    return {value}",
         )
     reading = about.reading
     if reading is None or reading.lost is None or about.returned or about.foreign:

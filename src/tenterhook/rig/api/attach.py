@@ -72,6 +72,11 @@ def attach(
         2
     """
     check_module(model)
+    if tensors is not None and not isinstance(tensors, Mapping):
+        raise ResolveError(
+            f"tensors= must be a dict, but its type is {type(tensors).__name__}",
+            remedy='pass each tensor with its name in the plan: tensors={"direction": tensor}',
+        )
     if isinstance(plan, str | Path):
         raise ResolveError(
             f"the plan must be a Plan or hooks, but it is the text {str(plan)!r}",
@@ -93,7 +98,7 @@ def check_module(model: object) -> None:
     if not isinstance(model, nn.Module):
         raise ResolveError(
             f"the model must be a module, but its type is {type(model).__name__}",
-            remedy="pass the model first: th.attach(model, plan, optimizer=...)",
+            remedy="pass the model first, as in th.attach(model, plan, optimizer=...)",
         )
     lazy = next((name for name, parameter in model.named_parameters() if is_lazy(parameter)), None)
     if lazy is not None:

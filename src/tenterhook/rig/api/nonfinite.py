@@ -12,7 +12,7 @@ from tenterhook.actions import Context
 from tenterhook.errors import NonFiniteError
 from tenterhook.plan import Hook
 from tenterhook.resolve.targets import walk
-from tenterhook.rig.api.attach import attach
+from tenterhook.rig.api.attach import attach, check_module
 from tenterhook.rig.compiled.graph_cache import is_compiled
 from tenterhook.rig.rig import Rig
 
@@ -52,6 +52,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         ...     print(error.target, error.point)
         1 output
     """
+    check_module(model)
     seen: dict[str, tuple[Tensor, ...]] = {}
     #: infinite outputs; reported only if a NaN, an infinite output of the model or a nonfinite gradient follows
     infinite: list[NonFiniteError] = []

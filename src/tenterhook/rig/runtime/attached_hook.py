@@ -12,24 +12,20 @@ import torch
 from torch import Tensor
 
 from tenterhook.actions import BatchMeasure, Context, Definition, TensorSpec
-from tenterhook.errors import HookError, InPlaceError, ReturnError, TenterhookError
+from tenterhook.errors import InPlaceError, ReturnError
 from tenterhook.plan import Hook
 from tenterhook.resolve.dormancy import GONE, PASSING
 from tenterhook.resolve.resolution import ResolvedHook
 from tenterhook.resolve.sharding import GLOBAL_POINTS, local
 from tenterhook.resolve.targets import Target
 from tenterhook.rig.runtime.environment import Environment, GradientWatch
+from tenterhook.rig.runtime.failures import describe
 from tenterhook.rig.runtime.hook_state import HookState, Partials, SiteState, derive_seed
 from tenterhook.rig.runtime.status import HookEvent, HookStatus
 from tenterhook.rig.runtime.step_clock import StepClock
 
 #: if an action fails at a site, the site's dormancy reason begins with this word
 MUTED = "muted"
-
-_OTHERWISE = {
-    "raise": 'set on_error="mute" to continue without the hook',
-    "mute": 'set on_error="raise" to stop training instead',
-}
 
 
 class Site:
@@ -373,30 +369,23 @@ class AttachedHook:
         the value is left unchanged, and all ranks raise the error together before the next optimizer step.
         """
         site.failed += 1
-        place: dict[str, Any] = {"hook": self.hook.id, "target": site.name, "point": self.hook.at}
-        if isinstance(error, TenterhookError):
-            told: TenterhookError = error.located(**place)
-            cause = error.__cause__
-        else:
-            told = HookError(
-                f"its action {self.definition.name} raised {type(error).__name__}: {error} (step {self.clock.step})",
-                **place,
-                remedy=f"fix the action, or {_OTHERWISE[self.resolved.on_error]}",
-            )
-            cause = error
+        told = describe(error, self.resolved, site.name, self.clock.step)
         raises = self.resolved.on_error == "raise"
         if raises and self.environment.errors.shared and self.hook.point.side != "state":
-            told.__cause__ = cause
             self.environment.errors.defer(told)
             warnings.warn(
                 f"tenterhook stops all ranks before the next optimizer step. {told}", RuntimeWarning, stacklevel=2
             )
             return
         if raises or isinstance(error, InPlaceError | ReturnError):
-            raise told from cause
+            raise told from told.__cause__
+        same = told.fact if told is error else f"raised {type(error).__name__}:"
+        known = any(one.muted_itself and same in (one.dormant or "") for one in self.sites)
         site.sleep(f"{MUTED}: {told.fact}")
         self.environment.outdated.add(self)
-        warnings.warn(f"tenterhook muted a hook at one target. {told}", RuntimeWarning, stacklevel=2)
+        if not known:
+            more = "\n  note: the same error at other targets is not reported again" if len(self.sites) > 1 else ""
+            warnings.warn(f"tenterhook muted a hook at one target. {told}{more}", RuntimeWarning, stacklevel=2)
 
     # -- sites -------------------------------------------------------------------------------------------------------
 
