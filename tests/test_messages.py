@@ -148,7 +148,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.ActionError,
         lambda m, o: th.clip_norm(max_norm=1.0),
         "clip_norm has no parameter 'max_norm'; the nearest is 'max'\n"
-        "  remedy: call it as clip_norm(max, over='target')",
+        "  remedy: write max instead of max_norm: clip_norm(max, over='target')",
     ),
     "an action instead of a plan": (
         th.PlanError,
@@ -176,8 +176,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.RefusedError,
         lambda m, o: attach(m, on="**", at="output", do=th.reverse()),
         "hook 'h' at output: the action 'reverse' is not available at this point\n"
-        "  remedy: use one of the action's points: grad_output, grad_input, grad, grad_accumulated, grad_final, "
-        "value_grad",
+        "  remedy: use one of the action's points: grad_output, grad_input",
     ),
     "over the hook": (
         th.RefusedError,
@@ -328,7 +327,7 @@ CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Opti
         th.ResolveError,
         lambda m, o: th.attach(o, []),
         "the model must be a module, but its type is SGD\n"
-        "  remedy: pass the model first, as in th.attach(model, plan, optimizer=...)",
+        "  remedy: write th.attach(model, plan, optimizer=...)",
     ),
     "a path for a plan": (
         th.ResolveError,

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import tenterhook as th
+from tenterhook.plan import text_errors
 
 
 class Block(nn.Module):
@@ -92,7 +93,7 @@ STATS = th.Hook("s", on="**", at="grad", do=th.stats())
          '  remedy: pass a tensor: attach(..., tensors={"v": torch.tensor(...)})'),
         (lambda: th.attach(Model(), th.Hook("s", on="**", at="grad", do=th.Action("clip_norm", {"max_norm": 1.0}))),
          "hook 's' at grad: clip_norm: it has no parameter 'max_norm'; the nearest is 'max'\n"
-         "  remedy: call it as clip_norm(max, over='target')"),
+         "  remedy: write max instead of max_norm: clip_norm(max, over='target')"),
         (lambda: th.attach(Model(), th.Hook("s", on="**", at="grad", do=th.Action("clip_norm"))),
          "hook 's' at grad: clip_norm: the parameter 'max' is missing\n"
          "  remedy: call it as clip_norm(max, over='target')"),
@@ -101,7 +102,17 @@ STATS = th.Hook("s", on="**", at="grad", do=th.stats())
          "  remedy: write it as `def log(values, step): ...`; values is a dict of numbers"),
         (lambda: th.find_nonfinite(torch.optim.SGD(Model().parameters())).__enter__(),
          "the model must be a module, but its type is SGD\n"
-         "  remedy: pass the model first, as in th.attach(model, plan, optimizer=...)"),
+         "  remedy: write th.find_nonfinite(model)"),
+        (lambda: th.detach(th.watch(Model())),
+         "th.detach received a rig, not a model\n  remedy: write rig.detach(), or th.detach(model)"),
+        (lambda: th.attach(Model(), th.Hook("s", on="**", at="update", do=th.scale(0.5))),
+         "hook 's' at update: the action 'scale' changes the value, but this point only observes\n"
+         "  remedy: use one of the action's points: grad, grad_accumulated, grad_final"),
+        (lambda: th.attach(Model(), STATS, sinks=th.Store),
+         "the class Store is not a sink\n  remedy: create an object of the class, such as sinks=Store(...)"),
+        (lambda: th.restore(Model(), "checkpoint.pt"),
+         "the state must be a mapping, but its type is str\n"
+         "  remedy: load the file with torch.load, and pass the entry in which you saved rig.state_dict()"),
         (lambda: effect_of(lambda loss: loss.expand(2)),
          "the loss has the shape [2], but a backward pass begins at one number\n"
          "  remedy: reduce the loss: th.effect(rig, loss.mean())"),
@@ -138,6 +149,21 @@ def test_values_of_a_hook_that_captures_name_the_other_method():
     model(torch.ones(1, 2)).sum().backward()
     with pytest.warns(RuntimeWarning, match=r"its action captures tensors; read rig.captured\('c'\)"):
         assert rig.values("c") == {}
+
+
+def test_a_step_without_with_is_reported():
+    rig = th.watch(nn.Linear(2, 1))
+    with pytest.warns(RuntimeWarning) as caught:
+        rig.step()
+    assert [str(one.message) for one in caught] == [
+        "tenterhook: rig.step() was called without `with`, so it marked no step\n"
+        "  remedy: write `with rig.step():` around the step"
+    ]
+
+
+def test_the_first_parameters_in_the_explanations_are_those_of_the_actions():
+    for name, parameter in text_errors._FIRST.items():
+        assert next(iter(getattr(th, name).__signature__.parameters)) == parameter
 
 
 def test_the_taps_that_ran_are_named():

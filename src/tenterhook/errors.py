@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import TypedDict, Unpack
 
 #: maximum length of the fact and of the remedy in an error text, in characters
@@ -317,6 +318,16 @@ def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
         if score >= _SIMILAR:
             scores[one] = score
     return sorted(scores, key=lambda one: -scores[one])[:count]
+
+
+def nearest_file(path: Path) -> str | None:
+    """Return the path of the file beside `path` whose name is most similar, or None if no name is similar."""
+    try:
+        names = [one.name for one in itertools.islice(path.parent.iterdir(), 1000) if one.is_file()]
+    except OSError:
+        return None
+    close = nearest(path.name, [one for one in names if one.endswith(path.suffix)], 1)
+    return str(path.parent / close[0]) if close else None
 
 
 def _parent(name: str) -> str:

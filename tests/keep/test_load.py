@@ -409,7 +409,7 @@ def test_notes_on_what_else_decides_the_bits(run: Run):
 
 # -- no state, or state in an unexpected place ------------------------------------------------------------------------
 
-NO_STATE = "the checkpoint holds no hook state, so the hooks keep their current state"
+NO_STATE = "the checkpoint holds no hook state, so nothing was loaded; pass what rig.state_dict() returned"
 
 
 @pytest.mark.parametrize("given", [{}, {"model": {}}, {"embed.weight": torch.ones(2), 3: torch.ones(1)}])

@@ -289,7 +289,8 @@ def test_functions_without_a_name_are_all_listed():
         f"  hook 'def' at grad: the function at {__file__}:{double.__code__.co_firstlineno}\n"
         f"  hook 'object' at grad_final: the function at {__file__}:{Halve.__call__.__code__.co_firstlineno}\n"
         f"  hook 'lambda' at output: the function at {__file__}:{third.__code__.co_firstlineno}\n"
-        "  remedy: register each: put @th.action('double') above its def"
+        "  remedy: register each: put @th.action('double', modifies=True) above its def; leave out modifies=True if "
+        "it returns nothing"
     )
     assert error.value.hook is None
 
@@ -302,7 +303,8 @@ def test_one_function_without_a_name():
     assert str(error.value) == (
         "hook 'lambda': 1 of the plan's functions has no registered name, so the plan cannot be saved\n"
         f"  hook 'lambda' at output: the function at {__file__}:{third.__code__.co_firstlineno}\n"
-        "  remedy: register it: put @th.action('mine') above its def"
+        "  remedy: register it: put @th.action('mine', modifies=True) above its def; leave out modifies=True if it "
+        "returns nothing"
     )
     assert error.value.hook == "lambda"
 

@@ -244,7 +244,8 @@ def test_a_function_without_a_name_is_not_written(write, do, code, name):
     assert refusal(write, plan, kind=PlanError) == (
         f"hook 'a' at grad: the function at {__file__}:{code.co_firstlineno} is not registered, "
         "so a plan file cannot refer to it\n"
-        f'  remedy: register the function: write @th.action("{name}") above its def'
+        f'  remedy: register the function: write @th.action("{name}", modifies=True) above its def; leave '
+        "out modifies=True if it returns nothing"
     )
 
 
@@ -330,17 +331,31 @@ def test_load_goes_by_the_name_of_the_file(tmp_path):
 
 
 def test_load_refuses_other_kinds_of_file(tmp_path):
-    text = (
-        "plan.yaml is neither .json nor .toml\n  remedy: write the plan as JSON or TOML, and name the file accordingly"
+    path = tmp_path / "plan.yaml"
+    assert refusal(Plan.load, path) == (
+        f"{path} is neither .json nor .toml\n  remedy: write the plan as JSON or TOML, and name the file accordingly"
     )
-    assert refusal(Plan.load, tmp_path / "plan.yaml") == text
+
+
+def test_load_refuses_a_folder(tmp_path):
+    assert refusal(Plan.load, tmp_path) == (
+        f"{tmp_path} is a folder, not a plan file\n  remedy: pass a plan file in JSON or TOML"
+    )
+    (tmp_path / "clip.toml").write_text("tenterhook = 1")
+    assert refusal(Plan.load, tmp_path).endswith(f"remedy: pass a file, such as {tmp_path}/clip.toml")
 
 
 def test_load_says_which_file_is_not_there(tmp_path):
     path = tmp_path / "plan.json"
-    assert refusal(Plan.load, path) == f"{path}: No such file or directory"
+    assert refusal(Plan.load, path) == (
+        f"{path} does not exist\n  remedy: pass the path of a plan file in JSON or TOML"
+    )
+    (tmp_path / "plans.json").write_text("{}")
+    assert refusal(Plan.load, path) == f"{path} does not exist\n  remedy: pass the nearest file, {tmp_path}/plans.json"
     path.mkdir()
-    assert refusal(Plan.load, path) == f"{path}: Is a directory"
+    assert refusal(Plan.load, path) == (
+        f"{path} is a folder, not a plan file\n  remedy: pass a plan file in JSON or TOML"
+    )
 
 
 def test_load_refuses_a_path_that_cannot_be():
@@ -404,6 +419,10 @@ def test_load_says_which_file_and_which_hook_is_wrong(tmp_path):
             with_field('"every":2'),
             f'{IN_HOOK}: a hook has no field \'every\'\n  remedy: write "when": {{"every": 10}}',
         ),
+        (
+            '{"tenterhook":1,"hooks":[{"id":"a","target":"x","at":"grad","do":"stats"}]}',
+            "hook 'a': a hook has no field 'target'\n  remedy: write 'on' instead",
+        ),
         (with_field('"when":{"evry":2}'), f"{IN_HOOK}: `when` has no field 'evry'\n  remedy: write 'every'"),
         (
             with_field('"when":10'),
@@ -465,8 +484,7 @@ def test_load_says_which_file_and_which_hook_is_wrong(tmp_path):
         ),
         (
             '{"tenterhook":1,"hooks":[{"id":"a","on":"x","at":"grad","do":{"scale":2}}]}',
-            "hook 'a': the parameters in `do` have no names\n"
-            '  remedy: name each parameter of the action, as in "do": {"scale": {"by": 2}}',
+            'hook \'a\': the parameter of \'scale\' has no name\n  remedy: write "do": {"scale": {"by": 2}}',
         ),
         (
             '{"tenterhook":1,"hooks":[{"id":"a","on":"x","at":"grad","do":{}}]}',
@@ -571,8 +589,8 @@ def test_toml_is_read_strictly(text):
          "hook 'a': when.every: the value must be a whole number, but it is text\n"
          "  remedy: write a value such as every = 10, without quotes"),
         ("do = {clip_norm = 1.0}",
-         "hook 'a': the parameters in `do` have no names\n"
-         "  remedy: name each parameter of the action, as in do = {scale = {by = 2}}"),
+         "hook 'a': the parameter of 'clip_norm' has no name\n"
+         "  remedy: write do = {clip_norm = {max = 1.0}}"),
         ("", "hook 'a': the field 'do' is missing\n  remedy: add do = \"stats\""),
     ],
 )  # fmt: skip

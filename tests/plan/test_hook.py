@@ -63,9 +63,16 @@ def test_an_id_is_letters_digits_and_a_few_signs(id):
     assert hook(id).id == id
 
 
-@pytest.mark.parametrize("id", ["", ".a", "-a", "#a", "a b", "a/b", "a\n", "é", "a" * 65, None, 5])
+@pytest.mark.parametrize("id", ["", ".a", "-a", "#a", "a b", "a/b", "a\n", "é", "a" * 65])
 def test_what_is_not_an_id_is_refused(id):
     assert refusal(lambda: hook(id)) == f"{id!r} is not a valid hook id{ID_REMEDY}"
+
+
+@pytest.mark.parametrize("id", [None, 5])
+def test_an_id_is_text(id):
+    assert refusal(lambda: hook(id)) == (
+        f'the id of a hook must be text, but it is {id}\n  remedy: write a name in quotes, such as th.Hook("clip", ...)'
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def test_what_is_not_an_id_is_refused(id):
         (
             {"do": "stats"},
             "hook 'a' at grad: do='stats' is neither an action nor a function\n"
-            "  remedy: pass the action itself: do=th.stats(); only a plan file refers to an action by its name",
+            "  remedy: pass the action with parameters: do=th.stats(...); only a plan file refers to it by name",
         ),
         ({"expect": -1}, "hook 'a' at grad: expect=-1: expect must be a whole number of at least 0"),
         ({"expect": True}, "hook 'a' at grad: expect=True: expect must be a whole number of at least 0"),

@@ -175,7 +175,10 @@ def test_p3_a_function_without_a_name_is_refused_before_anything_is_saved() -> N
             rig.state_dict()
     assert told.value.hook == "double"
     assert f"{Path(__file__).name}:{double.__code__.co_firstlineno}" in str(told.value)
-    assert told.value.remedy == "register it: put @th.action('double') above its def"
+    assert told.value.remedy == (
+        "register it: put @th.action('double', modifies=True) above its def; leave out modifies=True if it returns "
+        "nothing"
+    )
 
 
 # -- P4: the module was renamed or moved -------------------------------------------------------------------------------

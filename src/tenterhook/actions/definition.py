@@ -193,7 +193,7 @@ class Definition(Generic[P]):
                 close = nearest(word, known)
                 raise ActionError(
                     f"{self.name} has no parameter {word!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
-                    remedy=f"call it as {self.usage}",
+                    remedy=self._rename(word, close),
                 )
         try:
             bound = self.__signature__.bind(*args, **params)
@@ -230,8 +230,14 @@ class Definition(Generic[P]):
         except msgspec.ValidationError as error:
             wrong = self._wrong(error, params)
             remedy = _OVER if wrong.startswith("over=") else f"call it as {self.usage}"
+            if unknown := re.search(r"unknown field `(\w+)`$", str(error)):
+                remedy = self._rename(unknown[1], nearest(unknown[1], self._params.__struct_fields__))
             raise ActionError(f"{self.name}: {wrong}", remedy=remedy) from None
         return {f: getattr(typed, f) for f in self._params.__struct_fields__}
+
+    def _rename(self, word: str, close: Sequence[str]) -> str:
+        """Say what to write instead of an unknown parameter, in Python and in a plan file."""
+        return f"write {close[0]} instead of {word}: {self.usage}" if close else f"call it as {self.usage}"
 
     def _wrong(self, error: msgspec.ValidationError, params: Mapping[str, Any]) -> str:
         """Describe a parameter that has the wrong type or value, with the values that it may have."""

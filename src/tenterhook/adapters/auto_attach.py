@@ -17,7 +17,7 @@ from tenterhook import ranks
 from tenterhook.actions import histogram, ratio, spike, stats, watch_nonfinite
 from tenterhook.adapters.discover import Discovery
 from tenterhook.doctor import Findings, check
-from tenterhook.errors import TenterhookError
+from tenterhook.errors import PlanError, TenterhookError
 from tenterhook.plan import Hook, Plan, When
 from tenterhook.record import FINDINGS, Flight, Store, last_step
 from tenterhook.resolve.targets import class_name, unwrapped
@@ -88,7 +88,12 @@ class AutoAttach:
 
     def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None) -> None:
         override = os.environ.get(PLAN_VARIABLE)
-        self.plan = Plan.load(override) if override else plan
+        try:
+            self.plan = Plan.load(override) if override else plan
+        except PlanError as error:
+            error.fact = f"the environment variable {PLAN_VARIABLE}: {error.fact}"
+            error.remedy = f"{error.remedy or 'correct the file'}, or unset {PLAN_VARIABLE}"
+            raise
         self.out = Path(out)
         self.models: list[ModelRun] = []
         self._known: weakref.WeakKeyDictionary[nn.Module, ModelRun] = weakref.WeakKeyDictionary()
@@ -194,7 +199,8 @@ def _nothing_to_attach_to(unreported: Mapping[str, str]) -> str:
         )
     return (
         "tenterhook: no optimizer stepped in this process, so nothing was recorded\n"
-        "  torchrun ... -m tenterhook run script.py  # if the script starts its own processes"
+        "  remedy: call optimizer.step() in the script; if the script starts its own processes, write\n"
+        "  torchrun ... -m tenterhook run script.py"
     )
 
 

@@ -118,10 +118,14 @@ def _audit_taps(hook: HookData, ledger: LedgerData) -> Iterator[Imbalance]:
         return
     wanted = missing[0] if missing else " ".join(hook.hook.selector.patterns)
     seen = f"these taps ran: {', '.join(map(repr, ran[:6]))}" if ran else "no tap ran"
+    name = wanted.rpartition(":")[2]
+    remedy = f"name a tap that runs, or call th.tap(tensor, {name!r}) in the forward pass"
+    if f":{name}" in ran:
+        remedy = f"write on={f':{name}'!r}, or bind the tap to its module: th.tap(tensor, {name!r}, within=self)"
     yield Imbalance(
         "TH705",
         seen,
-        f"name a tap that runs, or call th.tap(tensor, {wanted.rpartition(':')[2]!r}) in the forward pass",
+        remedy,
         hook=hook.hook.id,
         point=hook.hook.at,
         target=wanted,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tenterhook import __version__
 from tenterhook.cli import check, doctor, points, report, run
+from tenterhook.cli.parser import Parser
 from tenterhook.errors import TenterhookError
 
 EPILOG = """\
@@ -17,8 +18,8 @@ exit codes: 0 = success; 1 = an error or a warning was found; 2 = the command fa
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> Parser:
+    parser = Parser(
         prog="tenterhook",
         description="tenterhook is a hook layer for PyTorch training.",
         epilog=EPILOG,
@@ -28,13 +29,17 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command")
     for command in (run, doctor, report, check, points):
         command.add_parser(commands)
+    for one in commands.choices.values():
+        one.set_defaults(parser=one)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit code."""
     parser = make_parser()
-    args = parser.parse_args(argv)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        getattr(args, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     if not hasattr(args, "execute"):
         parser.print_help(sys.stderr)
         return 2

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +36,10 @@ def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]
     """Import the function that `package.module:function` names. Error messages quote the argument `asked`."""
     module, colon, name = where.partition(":")
     if not colon:
+        if where.endswith(".py"):
+            remedy = (
+                f"name the module without .py, and the function: {where.removesuffix('.py').replace('/', '.')}:factory"
+            )
         raise ResolveError(f"{asked} does not name a function", remedy=remedy)
     owner = import_module(module, asked, remedy=remedy)
     found: Callable[[], Any] | None = getattr(owner, name, None)
@@ -57,6 +62,11 @@ def import_module(name: str, asked: str, *, remedy: str) -> ModuleType:
     except ImportError as error:
         as_module = name.removesuffix(".py").replace("/", ".").strip(".")
         instead = f"write the module without .py: {as_module}" if name.endswith(".py") or "/" in name else remedy
+        if name.partition(".")[0].rpartition("/")[2] not in str(error):
+            instead = f"correct the import in {name}"
+        elif instead is remedy:
+            close = nearest(name, [one.stem for one in Path.cwd().glob("*.py")], 1)
+            instead = f"write {close[0]}" if close else "name an installed module, or one in the current folder"
         raise ResolveError(f"{asked}: {error}", remedy=instead) from error
     finally:
         sys.path[:] = before

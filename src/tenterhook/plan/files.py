@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
-from tenterhook.errors import PlanError, PlanFileError
+from tenterhook.errors import PlanError, PlanFileError, nearest_file
 from tenterhook.plan.hook import ALWAYS, Action, Hook, OnError, Phase, When, callable_place
 from tenterhook.plan.points import PointName
 from tenterhook.plan.text_errors import explain
@@ -112,16 +112,25 @@ def from_toml(text: str | bytes) -> list[Hook]:
 def open_text(path: Path) -> tuple[Callable[[bytes], list[Hook]], bytes]:
     """Read a .json or .toml file, and return its parser and its content."""
     parsers: dict[str, Callable[[bytes], list[Hook]]] = {".json": from_json, ".toml": from_toml}
+    if path.is_dir():
+        inside = sorted(str(one) for one in path.iterdir() if one.suffix in parsers)[:5]
+        remedy = f"pass a file, such as {', '.join(inside)}" if inside else "pass a plan file in JSON or TOML"
+        raise PlanFileError(f"{path} is a folder, not a plan file", remedy=remedy)
     if path.suffix not in parsers:
         raise PlanFileError(
-            f"{path.name} is neither .json nor .toml",
+            f"{path} is neither .json nor .toml",
             remedy="write the plan as JSON or TOML, and name the file accordingly",
         )
     try:
         with path.open("rb") as file:
             return parsers[path.suffix], file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        close = nearest_file(path)
+        remedy = f"pass the nearest file, {close}" if close else "pass the path of a plan file in JSON or TOML"
+        raise PlanFileError(f"{path} does not exist", remedy=remedy) from None
     except OSError as error:
-        raise PlanFileError(f"{path}: {error.strerror}") from None
+        remedy = "pass a plan file that this process can read"
+        raise PlanFileError(f"{path}: {error.strerror}", remedy=remedy) from None
     except ValueError as error:
         raise PlanFileError(f"{path}: {error}") from None
 
@@ -143,7 +152,8 @@ def _as_json(hook: Hook) -> dict[str, Any]:
             f"the function at {callable_place(hook.do)} is not registered, so a plan file cannot refer to it",
             hook=hook.id,
             point=hook.at,
-            remedy=f'register the function: write @th.action("{"mine" if name == "lambda" else name}") above its def',
+            remedy=f'register the function: write @th.action("{"mine" if name == "lambda" else name}", modifies=True) '
+            "above its def; leave out modifies=True if it returns nothing",
         )
     on = hook.on if isinstance(hook.on, str) else list(hook.on)
     fields: dict[str, Any] = {"id": hook.id, "on": on, "at": hook.at}

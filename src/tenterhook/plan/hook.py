@@ -235,7 +235,12 @@ class Hook:
     selector: Selector = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
+        if not isinstance(self.id, str):
+            raise PlanError(
+                f"the id of a hook must be text, but it is {self.id!r}",
+                remedy='write a name in quotes, such as th.Hook("clip", ...)',
+            )
+        if not _ID.fullmatch(self.id):
             raise PlanError(
                 f"{self.id!r} is not a valid hook id",
                 remedy="use up to 64 letters, digits and _ . # -, and begin with a letter, a digit or _",
@@ -276,7 +281,7 @@ class Hook:
                 f"do={self.do!r} is neither an action nor a function",
                 hook=self.id,
                 point=self.at,
-                remedy=f"pass the action itself: do=th.{self.do}(); only a plan file refers to an action by its name"
+                remedy=f"pass the action with parameters: do=th.{self.do}(...); only a plan file refers to it by name"
                 if isinstance(self.do, str)
                 else "pass a function fn(value), or an action such as th.clip_value(1.0)",
             )

@@ -34,6 +34,21 @@ _TYPES = {
     "array": "a list",
     "null": "null",
 }
+#: the first parameter of each action that needs one
+_FIRST = {
+    "scale": "by",
+    "clip_value": "max",
+    "clip_norm": "max",
+    "clip_adaptive": "ratio",
+    "clip_zscore": "z",
+    "mask": "by",
+    "reverse": "by",
+    "noise": "std",
+    "nan_to_num": "nan",
+    "steer": "by",
+    "spike": "z",
+}
+_REQUIRED = ("id", "on", "at", "do")
 _HOOK = ("id", "on", "at", "do", "when", "expect", "on_error")
 _WHEN = ("every", "start", "stop", "phase", "after_trip")
 _PATH = re.compile(r" - at `\$(.*)`$")
@@ -54,19 +69,21 @@ def explain(error: Exception, text: str, tree: Any, *, toml: bool) -> PlanFileEr
     path = _PATH.search(str(error))
     reason, where = str(error)[: path.start()] if path else str(error), path[1] if path else ""
     inside = _IN_HOOK.fullmatch(where)
-    hook, order, parts = None, "", re.findall(r"\w+|\[\.\.\.\]", where)
+    found, hook, order, parts = None, None, "", re.findall(r"\w+|\[\.\.\.\]", where)
     if inside:
-        hook = _id_of(tree["hook" if toml else "hooks"][int(inside[1])])
+        found = tree["hook" if toml else "hooks"][int(inside[1])]
+        hook = _id_of(found)
         order = "" if hook else f"hook {int(inside[1]) + 1} of the text: "
         parts = re.findall(r"[A-Za-z_]\w*|\[\.\.\.\]", inside[2])
-    fact, remedy = _explained(reason, parts, tree, inside is not None, toml=toml)
+    fact, remedy = _explained(reason, parts, found, toml=toml)
     return PlanFileError(
         fact if inside and hook else f"the text is not a plan: {order}{fact}", hook=hook, remedy=remedy
     )
 
 
-def _explained(reason: str, parts: list[str], tree: Any, in_hook: bool, *, toml: bool) -> tuple[str, str]:
-    """Return what is wrong and what to write, as texts."""
+def _explained(reason: str, parts: list[str], hook: Any, *, toml: bool) -> tuple[str, str]:
+    """Return what is wrong and what to write, as texts. `hook` is the decoded hook, or None outside of hooks."""
+    in_hook = hook is not None
     named = re.search(r"field `(.*)`", reason)
     if named and "unknown" in reason:
         kind, fields = _container(parts, in_hook, toml=toml)
@@ -74,6 +91,9 @@ def _explained(reason: str, parts: list[str], tree: Any, in_hook: bool, *, toml:
             inside = {named[1]: _EXAMPLES[named[1]]}
             return f"{kind} has no field {named[1]!r}", f"write {_written('when', inside, toml=toml)}"
         close = nearest(named[1], fields, 1)
+        missing = [field for field in _REQUIRED if field not in hook] if fields is _HOOK else []
+        if not close and len(missing) == 1:
+            return f"{kind} has no field {named[1]!r}", f"write {missing[0]!r} instead"
         remedy = f"write {close[0]!r}" if close else f"remove it; the fields are {', '.join(fields)}"
         return f"{kind} has no field {named[1]!r}", remedy
     if named:
@@ -82,8 +102,9 @@ def _explained(reason: str, parts: list[str], tree: Any, in_hook: bool, *, toml:
         return _words(reason, toml=toml), _frame(toml=toml)
     field = parts[-1]
     if parts[0] == "do" and len(parts) > 1:
-        example = _written("do", {"scale": {"by": 2}}, toml=toml)
-        return "the parameters in `do` have no names", f"name each parameter of the action, as in {example}"
+        name, value = next((k, v) for k, v in hook["do"].items() if not isinstance(v, dict))
+        written = _written("do", {name: {_FIRST.get(name, "PARAMETER"): value}}, toml=toml)
+        return f"the parameter of {name!r} has no name", f"write {written}"
     if field in _CHOICES:
         choices = " or ".join(_written(field, one, toml=toml) for one in _CHOICES[field])
         return f"{'.'.join(parts)}: {_words(reason, toml=toml)}", f"write {choices}"

@@ -71,7 +71,9 @@ def as_sinks(given: Sinks) -> list[Sink | Flight]:
             what = f"the class {one.__name__}" if isinstance(one, type) else f"an object of type {type(one).__name__}"
             raise StoreError(
                 f"{what} is not a sink",
-                remedy="pass a th.Store, th.Flight, SummaryWriter, W&B run, MLflow run or any function log(dict, step)",
+                remedy=f"create an object of the class, such as sinks={one.__name__}(...)"
+                if isinstance(one, type)
+                else "pass a th.Store, th.Flight, SummaryWriter, W&B run, MLflow run or any function log(dict, step)",
             )
         if not isinstance(one, Writer | Flight) and not _takes_two(one):
             raise StoreError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from tenterhook.actions import Definition
 from tenterhook.errors import RefusedError
-from tenterhook.plan import TRAINING, Hook
+from tenterhook.plan import POINTS, TRAINING, Hook
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.targets import Target, is_sharded
 from tenterhook.torch_internals import Capability, require
@@ -23,10 +23,9 @@ def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, A
             remedy=f'to reach the tensors in a state dict, pass a function that takes the dict: at="{at}", do=fn',
         )
     if hook.at not in definition.at:
-        raise RefusedError(
-            f"the action {definition.name!r} is not available at this point",
-            remedy=_available_point(hook, definition),
-        )
+        observes_only = definition.modifies and not hook.point.modifies
+        why = "changes the value, but this point only observes" if observes_only else "is not available at this point"
+        raise RefusedError(f"the action {definition.name!r} {why}", remedy=_available_point(hook, definition))
     if hook.when.phase == "eval" and hook.at in TRAINING:
         raise RefusedError(
             'phase="eval" selects no signal, because this point exists only in training',
@@ -42,7 +41,8 @@ def check_action(hook: Hook, definition: Definition[...], params: Mapping[str, A
 def _available_point(hook: Hook, definition: Definition[...]) -> str:
     if hook.point.on == ("optimizer",) and "grad_final" in definition.at:
         return 'to act before the optimizer step, write at="grad_final" and select parameters: on="**"'
-    return f"use one of the action's points: {', '.join(definition.at)}"
+    same = [at for at in definition.at if POINTS[at].on == hook.point.on] or definition.at
+    return f"use one of the action's points: {', '.join(same)}"
 
 
 def check_over(hook: Hook, params: Mapping[str, Any], targets: tuple[Target, ...], view: ModelView) -> None:

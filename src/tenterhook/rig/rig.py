@@ -50,6 +50,7 @@ from tenterhook.rig.saved.renaming import Renaming
 from tenterhook.rig.saved.writer import clock_as_saved, gather_state, pack, tensors_of
 from tenterhook.rig.step.end_of_step import StepFinalizer, StepSource
 from tenterhook.rig.step.optimizer_step import OptimizerStep
+from tenterhook.rig.step.program_step import ProgramStep
 
 T = TypeVar("T")
 _numbers = itertools.count()
@@ -585,14 +586,13 @@ class Rig:
             self._recorder.errors.contain("writing a flight report", self._recorder.fail, reason)
         self.detach()
 
-    @contextmanager
-    def step(self) -> Iterator[None]:
+    def step(self) -> ProgramStep:
         """Mark one step of a custom training loop. The step ends when the block ends without an error.
 
         After the first use, only `with rig.step():` blocks end steps; optimizer steps and backward passes no longer do.
 
-        Yields:
-            None.
+        Returns:
+            A context manager for the step.
 
         Example:
             >>> import torch
@@ -605,9 +605,7 @@ class Rig:
             >>> rig.step_count
             1
         """
-        self._finalizer.set_program_steps(True)
-        yield
-        self._finalizer.end_step()
+        return ProgramStep(self._finalizer)
 
     # -- saved state -------------------------------------------------------------------------------------------------
 
@@ -682,7 +680,9 @@ class Rig:
         saved = ranks.all_or_none(partial(read, state, self._size_limits(model)))
         if saved is None:
             report.found = False
-            report.notes.append("the checkpoint holds no hook state, so the hooks keep their current state")
+            report.notes.append(
+                "the checkpoint holds no hook state, so nothing was loaded; pass what rig.state_dict() returned"
+            )
             ranks.warn_once(f"tenterhook: {report.notes[0]}")
             return report
         here = {id: (hook.hook, hook.definition, hook.targets) for id, hook in self._installer.hooks.items()}
@@ -777,15 +777,15 @@ class Rig:
     def _current_model(self) -> nn.Module:
         """Return the model, and follow its changes before a method changes which hooks must act."""
         model = self._installer.environment.model.root()
-        if model is None or not self.attached:
-            what = "model of the rig was freed" if self.attached else "rig was detached"
-            raise AttachedError(f"the {what}", remedy="attach the plan again")
+        if not self.attached:
+            raise AttachedError("the rig was detached", remedy="attach the plan again")
+        if model is None:
+            raise AttachedError("the model of the rig was freed", remedy="keep a reference to the model")
         self._calls.sync.look()
         return model
 
     def _attached_hook(self, id: str) -> AttachedHook:
-        hook = self._installer.hooks.get(id)
-        if hook is None:
+        if (hook := self._installer.hooks.get(id)) is None:
             raise UnknownHookError.among(id, self._installer.hooks, "rig")
         return hook
 

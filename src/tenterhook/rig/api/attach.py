@@ -93,12 +93,12 @@ def attach(
     return Rig(model, plan, resolution, clock=clock, sinks=sinks, actions=actions, tensors=tensors)
 
 
-def check_module(model: object) -> None:
-    """Raise an error if the model is not an `nn.Module`."""
+def check_module(model: object, call: str = "th.attach(model, plan, optimizer=...)") -> None:
+    """Raise an error if the model is not an `nn.Module`. The remedy shows the right call."""
     if not isinstance(model, nn.Module):
         raise ResolveError(
             f"the model must be a module, but its type is {type(model).__name__}",
-            remedy="pass the model first, as in th.attach(model, plan, optimizer=...)",
+            remedy=f"write {call}",
         )
     lazy = next((name for name, parameter in model.named_parameters() if is_lazy(parameter)), None)
     if lazy is not None:

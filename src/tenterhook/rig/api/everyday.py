@@ -11,13 +11,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from tenterhook.actions import DEFAULT, Context, Registry, spike, stats, watch_nonfinite
-from tenterhook.errors import RefusedError
+from tenterhook.errors import RefusedError, ResolveError
 from tenterhook.plan import POINTS, Action, Hook, Plan, PointName, When, callable_name
 from tenterhook.record import Flight, Sinks
 from tenterhook.resolve.refusals import check_action
 from tenterhook.resolve.resolution import ResolvedHook, find_action
 from tenterhook.resolve.targets import Optimizers, Target
-from tenterhook.rig.api.attach import attach
+from tenterhook.rig.api.attach import attach, check_module
 from tenterhook.rig.api.nonfinite import _in_place
 from tenterhook.rig.points.calling import Fire, make_fire
 from tenterhook.rig.rig import Rig, rigs_on
@@ -323,6 +323,9 @@ def detach(model: nn.Module) -> int:
     Returns:
         The number of rigs that were detached.
 
+    Raises:
+        ResolveError: `model` is not a module.
+
     Example:
         >>> import torch
         >>> import tenterhook as th
@@ -331,6 +334,9 @@ def detach(model: nn.Module) -> int:
         >>> th.detach(model)
         1
     """
+    if isinstance(model, Rig):
+        raise ResolveError("th.detach received a rig, not a model", remedy="write rig.detach(), or th.detach(model)")
+    check_module(model, "th.detach(model)")
     rigs = rigs_on(model)
     for rig in rigs:
         rig.detach()

@@ -52,7 +52,7 @@ def find_nonfinite(model: nn.Module) -> Iterator[Rig]:
         ...     print(error.target, error.point)
         1 output
     """
-    check_module(model)
+    check_module(model, "th.find_nonfinite(model)")
     seen: dict[str, tuple[Tensor, ...]] = {}
     #: infinite outputs; reported only if a NaN, an infinite output of the model or a nonfinite gradient follows
     infinite: list[NonFiniteError] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -149,7 +150,9 @@ def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
     if not isinstance(given, Mapping):
         raise StateError(
             f"the state must be a mapping, but its type is {type(given).__name__}",
-            remedy="pass the dict that rig.state_dict() returned",
+            remedy="load the file with torch.load, and pass the entry in which you saved rig.state_dict()"
+            if isinstance(given, str | os.PathLike)
+            else "pass the dict that rig.state_dict() returned",
         )
     if len(given) > MAX_KEYS:
         raise StateError(

@@ -136,7 +136,8 @@ def _check_named(plan: Plan) -> None:
         f"{len(unnamed)} of the plan's functions {'has' if len(unnamed) == 1 else 'have'} no registered name, so the "
         f"plan cannot be saved{places}",
         hook=unnamed[0].id if len(unnamed) == 1 else None,
-        remedy=f"register {'it' if len(unnamed) == 1 else 'each'}: put @th.action({_name(unnamed[0])!r}) above its def",
+        remedy=f"register {'it' if len(unnamed) == 1 else 'each'}: put @th.action({_name(unnamed[0])!r}, "
+        "modifies=True) above its def; leave out modifies=True if it returns nothing",
     )
 
 
