@@ -236,7 +236,7 @@ class Definition(Generic[P]):
         return {f: getattr(typed, f) for f in self._params.__struct_fields__}
 
     def _rename(self, word: str, close: Sequence[str]) -> str:
-        """Say what to write instead of an unknown parameter, in Python and in a plan file."""
+        """Return what to write instead of an unknown parameter, in Python or in a plan file."""
         return f"write {close[0]} instead of {word}: {self.usage}" if close else f"call it as {self.usage}"
 
     def _wrong(self, error: msgspec.ValidationError, params: Mapping[str, Any]) -> str:
