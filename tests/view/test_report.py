@@ -143,6 +143,23 @@ def test_the_policy_allows_only_the_scripts_of_the_page(tmp_path: Path):
     assert scripts == [f"'sha256-{digest}'" for digest in digests] and len(scripts) == 2
 
 
+def test_flight_reports_have_a_limit(tmp_path: Path):
+    th.Store(tmp_path).write([Batch(0, 0, {}, [Row(0, 0, "h", "t", "n", 1.0)])])
+    for number in range(2):
+        (tmp_path / "flights" / str(number)).mkdir(parents=True)
+        text = json.dumps({"path": "p", "step": 1, "reason": "x" * 9_000_000, "suspects": []})
+        (tmp_path / "flights" / str(number) / "flight.json").write_text(text)
+    with pytest.raises(th.StoreError, match=r"the flight reports in .* have more than 16,777,216 bytes"):
+        report(tmp_path, tmp_path / "report.html")
+
+
+def test_numbers_in_names_are_sorted_by_their_size():
+    names = ["b.10", "b.9", "b.010", "b", "a.1.c", "a.01.b", "a.0", "a", "²", "b.9.x", "1" * 5000, "2"]
+    assert sorted(names, key=natural_key) == [
+        "2", "1" * 5000, "a", "a.0", "a.01.b", "a.1.c", "b", "b.9", "b.9.x", "b.010", "b.10", "²",
+    ]  # fmt: skip
+
+
 def test_links_to_other_folders_are_not_followed(tmp_path: Path):
     needs("plotly")
     for name in ("runs/mine", "outside", "outside/flights/step-1"):

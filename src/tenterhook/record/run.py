@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+#: characters that DuckDB does not take literally in a path
+_WILDCARDS = frozenset("*?[\\")
+
 
 class Curve(NamedTuple):
     """The values of one recorded number across steps."""
@@ -59,7 +62,7 @@ class Run:
         self.limits = limits
         self._folders = [Folder(path, limits) for path in paths]
         self._connection = duckdb.connect()
-        #: the parts of remote folders, which DuckDB reads through Arrow
+        #: the parts that DuckDB reads through Arrow
         self._remote: list[Any] = []
         self._confine()
         self._refresh()
@@ -69,8 +72,7 @@ class Run:
         local = [folder.full("") for folder in self._folders if folder.local]
         self._connection.execute("set autoinstall_known_extensions = false")
         self._connection.execute("set autoload_known_extensions = false")
-        # DuckDB compares patterns with the list before it expands them, so the list needs the paths in both forms.
-        self._connection.execute("set allowed_directories = ?", [[*local, *map(_as_pattern, local)]])
+        self._connection.execute("set allowed_directories = ?", [local])
         self._connection.execute("set enable_external_access = false")
         self._connection.execute("set lock_configuration = true")
 
@@ -150,8 +152,9 @@ class Run:
 
     def _source(self, folder: Folder, files: list[str]) -> str:
         """Return the SQL expression for the rows of some files."""
-        if folder.local:
-            listed = ", ".join(_quoted(_as_pattern(file)) for file in files)
+        # DuckDB expands wildcards in paths, and cannot always be stopped from it, but Arrow does not.
+        if folder.local and not _WILDCARDS & set(folder.full("")):
+            listed = ", ".join(map(_quoted, files))
             return f"read_parquet([{listed}], hive_partitioning = false)"
         name = f"remote_{len(self._remote)}"
         self._remote.append(folder.dataset(files))
@@ -209,8 +212,38 @@ class Run:
 
         Returns:
             A DataFrame with the columns of `rows`, sorted by run and step.
+
+        Raises:
+            StoreError: The parts cannot be read, or the names or lists in the rows exceed a limit.
         """
-        return self.table(hook, target, name).to_pandas()
+        # The memory of each column is freed as soon as the column is converted.
+        return self.table(hook, target, name).to_pandas(split_blocks=True, self_destruct=True)
+
+    def check_size(self, rows: str = "from rows", *parameters: Any) -> None:
+        """Check the size of some rows as a table. A part stores a name or a list once, but a table in every row.
+
+        Args:
+            rows: The end of a query in DuckDB SQL, which begins with `from`.
+            *parameters: Values for the placeholders, in order.
+
+        Raises:
+            StoreError: The names or lists in the rows exceed a limit.
+        """
+        names, limit = "strlen(hook) + strlen(target) + strlen(name)", self.limits.table_bytes
+        ((count, size, lists),) = self.fetch(f"select count(*), sum({names}), 8 * sum(len(values)) {rows}", *parameters)
+        different = f"(select distinct hook, target, name {rows})"
+        ((series,),) = self.fetch(f"select sum({names}) from {different}", *parameters)
+        for what, found, most in (
+            (f"the names in {count:,} rows", size, max(limit, 256 * count)),
+            (f"the lists in {count:,} rows", lists, max(limit, 4096 * count)),
+            ("the different names", series, limit),
+        ):
+            if found is not None and found > most:
+                raise StoreError(
+                    f"{what} have {int(found):,} bytes; the limit is {most:,}",
+                    remedy="read fewer rows, or if you trust the folder, pass limits=th.ReadLimits(table_bytes=...) to "
+                    "th.open_run",
+                )
 
     def table(self, hook: str | None = None, target: str | None = None, name: str | None = None) -> pa.Table:
         """Return rows as an Arrow table.
@@ -222,12 +255,16 @@ class Run:
 
         Returns:
             A table with the columns of `rows`, sorted by run and step.
+
+        Raises:
+            StoreError: The parts cannot be read, or the names or lists in the rows exceed a limit.
         """
         asked = {"hook": hook, "target": target, "name": name}
         where = [f"{column} glob ?" for column, word in asked.items() if word is not None]
-        query = "select * from rows" + (f" where {' and '.join(where)}" if where else "") + " order by run, step"
+        rows = "from rows" + (f" where {' and '.join(where)}" if where else "")
         parameters = [word for word in asked.values() if word is not None]
-        return self.fetch_table(query, *parameters)
+        self.check_size(rows, *parameters)
+        return self.fetch_table(f"select * {rows} order by run, step", *parameters)
 
     @property
     def plan(self) -> str | None:
@@ -272,7 +309,8 @@ class Run:
         self._refresh()
 
     def _nothing_recorded(self, hook: str, target: str, name: str) -> StoreError:
-        there = self.fetch("select distinct hook, target, name from rows limit 100000")
+        columns = "left(hook, 200), left(target, 200), left(name, 200)"  # a comparison of long names is slow
+        there = self.fetch(f"select distinct {columns} from rows limit 20000")
         for place, word in enumerate((hook, target, name)):
             there = [row for row in there if row[place] == word] or there
         keys = ["/".join(map(str, row)) for row in there]  # a damaged part may have no names
@@ -285,11 +323,6 @@ class Run:
 
 def _quoted(word: str) -> str:
     return "'" + word.replace("'", "''") + "'"
-
-
-def _as_pattern(path: str) -> str:
-    """Return a pattern that matches only this path, because DuckDB expands wildcards in paths."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
 def open_run(*paths: str | os.PathLike[str], limits: ReadLimits = DEFAULT_LIMITS) -> Run:

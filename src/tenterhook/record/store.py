@@ -162,15 +162,9 @@ class Store:
 
     def _supersede(self, rank: int, step: int) -> None:
         """Remove the steps that are about to be recorded again from the parts of earlier attempts."""
-        import pyarrow.compute as pc
-
         self._superseded = True
         self._folder.sweep()
         for part in self._folder.parts():
             if part.attempt == self._attempt or part.rank != rank or part.last < step:
                 continue
-            kept = self._folder.table(part.name).filter(pc.field("step") < step)
-            if len(kept):
-                self._folder.write_part(part.name, kept)
-            else:
-                self._folder.delete(part.name)
+            self._folder.delete_steps(part.name, step)

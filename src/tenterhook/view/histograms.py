@@ -48,7 +48,7 @@ def _by_block(run: Run, hook: str, targets: list[str]) -> dict[str, Any]:
     return {"hook": hook, "blocks": {name: blocks[name] for name in sorted(blocks, key=_all_first)}}
 
 
-def _all_first(name: str) -> tuple[bool, list[tuple[int, str]]]:
+def _all_first(name: str) -> tuple[bool, tuple[str, str]]:
     return name != "all", natural_key(name)
 
 

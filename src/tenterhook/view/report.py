@@ -138,8 +138,15 @@ def _plan(run: Run) -> dict[str, Any] | None:
 
 
 def _flights(folder: Path) -> Iterator[dict[str, Any]]:
-    name = "flight.json"
+    name, size = "flight.json", 0
     for below in _folders_in(folder / "flights") if not (folder / "flights").is_symlink() else ():
         inside = Folder(below)
         if name in inside.names():
-            yield msgspec.structs.asdict(read_json(name, inside.read(name), FlightFile))
+            text = inside.read(name)
+            size += len(text)
+            if size > inside.limits.text_bytes:
+                raise StoreError(
+                    f"the flight reports in {folder} have more than {inside.limits.text_bytes:,} bytes",
+                    remedy="move some of the folders in `flights` out of the run folder",
+                )
+            yield msgspec.structs.asdict(read_json(name, text, FlightFile))

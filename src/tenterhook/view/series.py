@@ -22,6 +22,8 @@ MAX_COLUMNS = 300
 MISSING, NONFINITE, ZERO, FIRST = 0, 1, 2, 3
 #: order in which the numbers are shown; if there are too many cells, the last numbers are left out
 NAMES = ("rms", "norm", "ratio", "score", "change", "abs_max", "zeros", "nonfinite", "mean")
+#: a number without leading zeros
+_DIGITS = re.compile(r"0*([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def read_contents(run: Run) -> Contents:
             f"the run has about {different:,} different curves; the limit is {run.limits.series:,}",
             remedy="read it with th.open_run instead of a report",
         )
+    run.check_size()
     found = run.fetch(query)
     if any(None in row[:5] for row in found):
         raise StoreError("some rows of the run have no hook, target, name or step", remedy="move the damaged part away")
@@ -112,7 +115,9 @@ def read_contents(run: Run) -> Contents:
     place = {name: number for number, name in enumerate(NAMES)}
     order = sorted(single, key=lambda key: (place.get(key[1], len(place)), key[0] != "grads", key[0]))
     first, last = min(row[3] for row in found), max(row[4] for row in found)
-    return Contents(first, last, {key: sorted(single[key], key=natural_key) for key in order}, lists, dropped)
+    targets = sorted({target for some in single.values() for target in some}, key=natural_key)
+    places = {target: number for number, target in enumerate(targets)}
+    return Contents(first, last, {key: sorted(single[key], key=places.__getitem__) for key in order}, lists, dropped)
 
 
 def choose_bins(contents: Contents, max_cells: int = MAX_CELLS) -> StepBins:
@@ -159,10 +164,10 @@ def _matrix(run: Run, bins: StepBins, hook: str, name: str, targets: list[str]) 
     return Matrix(hook, name, targets, bins.columns, low, high, cells.numpy().astype("<u2").tobytes())
 
 
-def natural_key(name: str) -> list[tuple[int, str]]:
+def natural_key(name: str) -> tuple[str, str]:
     """Return a key that sorts `blocks.10` after `blocks.9`. A number is compared by its length, then by its digits."""
-    parts = re.split(r"([0-9]+)", name)
-    numbers = ((part.lstrip("0"), place % 2) for place, part in enumerate(parts))
-    return [
-        (len(digits), digits) if is_number else (-1, parts[place]) for place, (digits, is_number) in enumerate(numbers)
-    ]
+    return _DIGITS.sub(_longer_later, name), name
+
+
+def _longer_later(digits: re.Match[str]) -> str:
+    return f"{len(digits[1]):06}{digits[1]}"

@@ -187,7 +187,8 @@ def comparable(row: Any) -> str:
 def listing(folder: Path) -> list[tuple[Any, ...]]:
     """Return the files below a folder with their sizes, times and content."""
     found: list[tuple[Any, ...]] = []
-    for path in sorted(folder.rglob("*")) if folder.is_dir() and not folder.is_symlink() else ():
+    names = (os.path.join(top, name) for top, inner, files in os.walk(folder) for name in (*inner, *files))
+    for path in map(Path, sorted(names) if not folder.is_symlink() else ()):  # there may be many files
         try:
             about = path.lstat()
         except PermissionError:  # the mode of the folder lets its files be listed only

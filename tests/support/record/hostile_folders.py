@@ -302,8 +302,9 @@ def innocents() -> Iterator[Case]:
                         "a percent sign": "100%20", "a hash": "run#1", "an equals sign": "lr=0.1", "a comma": "a,b",
                         "a colon": "12:30", "a backslash": "a\\b", "a semicolon": "a;b", "a dollar sign": "$HOME",
                         "a tilde": "~", "a line": "a\nb", "many letters": "x" * 200, "a dash": "-run", "a dot": ".run",
-                        "not UTF-8": os.fsdecode(b"run \xff\xfe"), "a folder like a part": PART}.items():  # fmt: skip
+                        "a folder like a part": PART}.items():  # fmt: skip
         yield fine(f"a path with {label}", put(), path=path)
+    yield Case("folder: not UTF-8", put(), ROWS, path=os.fsdecode(b"run \xff\xfe"))
     yield fine("an empty part", put(**{_name(1, 2): partial(part, ())}))
     yield fine("unrelated files", beside)
     yield fine("one row", put(part=partial(part, [row()])), (row(),))

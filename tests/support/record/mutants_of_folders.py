@@ -6,10 +6,12 @@ from tests.support.record.mutant import Mutant
 
 ATOMIC, FOLDER = "record/run_folder/atomic_file.py", "record/run_folder/folder.py"
 PART, LOCK = "record/run_folder/part.py", "record/run_folder/writer_lock.py"
+FOOTER, THRIFT = "record/run_folder/footer.py", "record/run_folder/thrift.py"
 
 LAYER = ("tests/record/test_file_layer.py",)
 HOSTILE = "tests/record/test_untrusted_folder.py"
 LIMITS = (f"{HOSTILE}::test_a_folder_that_exceeds_a_limit_is_refused",)
+FORGED = (f"{HOSTILE}::test_a_forged_footer_is_refused",)
 LOCKS, STORE = "tests/record/test_writer_lock.py", "tests/record/test_store.py"
 MERGE = (f"{STORE}::test_an_interrupted_merge_duplicates_no_row",)
 
@@ -64,22 +66,76 @@ READING = [
     Mutant("limit-text", FOLDER, "if size > limits.text_bytes:", "if False:", LIMITS, "a JSON file may have any size"),
     Mutant("limit-part", PART, "if size > limits.part_bytes:", "if False:", LIMITS, "a part may have any size"),
     Mutant(
-        "limit-footer", PART, "if footer > min(limits.footer_bytes, size - 8):", "if footer > size - 8:", LIMITS,
+        "limit-footer", PART, "if length > min(limits.footer_bytes, size - 8):", "if length > size - 8:", LIMITS,
         "a footer may have any size",
     ),
     Mutant(
-        "footer-beyond-part", PART, "if footer > min(limits.footer_bytes, size - 8):",
-        "if footer > limits.footer_bytes:", (HOSTILE,), "a footer may be longer than its part",
+        "footer-beyond-part", PART, "if length > min(limits.footer_bytes, size - 8):",
+        "if length > limits.footer_bytes:", (HOSTILE,), "a footer may be longer than its part",
     ),
-    Mutant("limit-group", PART, "if large > limits.group_bytes or", "if", LIMITS, "a row group may have any size"),
-    Mutant("limit-rows", PART, "if not 0 <= rows <= most:", "if not 0 <= rows:", LIMITS, "a part may have any rows"),
+    Mutant(
+        "limit-group", PART, "if group.largest > limits.group_bytes:", "if False:", LIMITS,
+        "a row group may have any size",
+    ),
+    Mutant(
+        "limit-numbers", PART, "if numbers > most:", "if False:",
+        (f"{HOSTILE}::test_lists_of_too_many_numbers_are_refused",), "lists may have any number of numbers",
+    ),
+    Mutant("limit-rows", PART, "if footer.rows > most:", "if False:", LIMITS, "a part may have any rows"),
     Mutant(
         "rows-per-byte", PART, "max(limits.rows, limits.rows_per_byte * size)", "limits.rows", (HOSTILE,),
         "a large part with many rows is refused",
     ),
     Mutant(
-        "any-columns", PART, "    _check_columns(part.metadata)\n", "", (HOSTILE,),
-        "a Parquet file with other columns is read as a part",
+        "any-schema", FOOTER, " or elements != _ELEMENTS:", ":", FORGED,
+        "a schema with other levels reaches Arrow, which ends the process",
+    ),
+    Mutant(
+        "any-columns", FOOTER, "if [(column.get(1), column.get(3)) for column in columns] != _PATHS:", "if False:",
+        (HOSTILE,), "a Parquet file with other columns is read as a part",
+    ),
+    Mutant(
+        "any-levels", FOOTER, "not in (0, level + 1):", "is None:", FORGED,
+        "counts of levels reach Arrow, which ends the process",
+    ),
+    Mutant(
+        "any-position", FOOTER, "if rows and (first < 4 or first + packed > end):", "if False:", FORGED,
+        "a column may be outside the part",
+    ),
+    Mutant(
+        "any-statistics", FOOTER, "one is not None and len(one) != column.width", "False", FORGED,
+        "the smallest value of a column may have any size",
+    ),
+    Mutant(
+        "any-file", FOOTER, "_CHUNK = _fields({1: REFUSED,", "_CHUNK = _fields({1: TEXT,", FORGED,
+        "a column may be in another file",
+    ),
+    Mutant(
+        "any-type", THRIFT, "(TRUE if kind == FALSE else kind) != field.kind or ", "", FORGED,
+        "Arrow reads another footer than the one that was checked",
+    ),
+    Mutant("field-twice", THRIFT, " or number in made:", ":", FORGED, "Arrow reads the other one of two fields"),
+    Mutant("limit-keys", THRIFT, "if count > MOST_ITEMS and", "if False and", FORGED, "a footer may have many keys"),
+    Mutant("limit-structures", THRIFT, "if depth > MOST_DEPTH:", "if False:", FORGED, "a footer may be too deep"),
+    Mutant(
+        "words-not-once", PART, "read_dictionary=words, ", "",
+        (f"{HOSTILE}::test_a_long_word_in_every_row_is_read_once",), "a long word fills the memory",
+    ),
+    Mutant(
+        "limit-text-values", FOLDER, "if values > limits.text_values:", "if False:", LIMITS,
+        "a JSON file may have any number of values",
+    ),
+    Mutant(
+        "path-not-utf-8", FOLDER, 'if any("\\ud800" <= letter <= "\\udfff" for letter in self.path):', "if False:",
+        (f"{HOSTILE}::test_a_path_that_is_not_utf_8_is_refused",), "a path ends in a UnicodeEncodeError",
+    ),
+    Mutant(
+        "parts-never-read-again", FOLDER, " or state != now:", ":",
+        (f"{HOSTILE}::test_a_part_is_read_again_only_if_it_has_changed",), "a part that was replaced is not seen",
+    ),
+    Mutant(
+        "limit-names", "record/run.py", "if found is not None and found > most:", "if False:", (HOSTILE,),
+        "a long word in every row of a table fills the memory",
     ),
     Mutant(
         "later-format", PART, 'if about["tenterhook"] > FORMAT:', "if False:", (HOSTILE,),
@@ -114,7 +170,8 @@ MERGING = [
         LAYER, "an interrupted merge loses rows",
     ),
     Mutant(
-        "merge-leaves-parts", FOLDER, "            self.delete(name)\n", "            pass\n", MERGE,
+        "merge-leaves-parts", FOLDER, "part in there}):\n            self.delete(name)\n",
+        "part in there}):\n            pass\n", MERGE,
         "the parts that an interrupted merge left behind are never deleted",
     ),
     Mutant(

@@ -214,7 +214,8 @@ STORING = [
         "a forked process writes with the store of its parent",
     ),
     Mutant(
-        "supersede-off-by-one", STORE, 'pc.field("step") < step', 'pc.field("step") <= step',
+        "supersede-off-by-one", "record/run_folder/folder.py", 'pc.field("step") < step',
+        'pc.field("step") <= step',
         (f"{STORES}::test_a_resumed_run_replaces_the_steps_that_it_repeats",),
         "the first repeated step is in the files twice",
     ),
@@ -245,12 +246,10 @@ QUERIES = [
     Mutant("extensions-installed", RUN, "autoinstall_known_extensions = false", "autoinstall_known_extensions = true",
            CONFINED, "a query installs extensions from the network"),
     Mutant(
-        "wildcards-not-escaped", RUN, 'f"[{letter}]" if letter in "*?[" else letter', "letter",
+        "wildcards-expanded", RUN, ' and not _WILDCARDS & set(folder.full(""))', "",
         (f"{HOSTILE}::test_wildcards_in_the_name_of_a_folder_match_no_other_folder",),
         "the name of a folder matches other folders",
     ),
-    Mutant("patterns-not-allowed", RUN, "[[*local, *map(_as_pattern, local)]]", "[local]", ANY_NAME,
-           "a folder with wildcards in its name cannot be read"),
     Mutant("quotes-not-escaped", RUN, """word.replace("'", "''")""", "word", ANY_NAME,
            "the name of a folder changes the query"),
     Mutant("columns-from-names", RUN, "hive_partitioning = false", "hive_partitioning = true", ANY_NAME,

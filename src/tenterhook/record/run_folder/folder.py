@@ -10,11 +10,12 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from tenterhook.errors import StoreError
-from tenterhook.record.arrow_tables import sort_rows
+from tenterhook.record.arrow_tables import schema, sort_rows
 from tenterhook.record.run_folder.atomic_file import write_file
 from tenterhook.record.run_folder.part import (
     DEFAULT_LIMITS,
@@ -25,8 +26,8 @@ from tenterhook.record.run_folder.part import (
     ReadLimits,
     count_rows,
     describe,
+    read_groups,
     read_part,
-    read_table,
 )
 
 if TYPE_CHECKING:
@@ -56,10 +57,17 @@ class Folder:
             ) from error
         self.path = os.fspath(path)
         self.limits = limits
+        if any("\ud800" <= letter <= "\udfff" for letter in self.path):
+            raise StoreError(
+                f"the path of the run folder {self.path!a} is not UTF-8, which Arrow and DuckDB need",
+                remedy="rename the folder, or pass a link to it",
+            )
         remote = "://" in self.path
         here = (fs.LocalFileSystem(), os.path.abspath(self.path))
         found: tuple[Any, str] = fs.FileSystem.from_uri(self.path) if remote else here
         self._fs, self._at = found
+        #: the parts that were read, and the state of their files at that time
+        self._known: dict[str, tuple[object, Part]] = {}
         self.local = isinstance(self._fs, fs.LocalFileSystem)
 
     def make(self) -> None:
@@ -122,7 +130,7 @@ class Folder:
         return str(PurePosixPath(self._at) / name)
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file. Raise a StoreError if it is too large."""
+        """Return the content of a JSON file. Raise a StoreError if it is too large."""
         return self._opened(name, self._content)
 
     def _content(self, name: str, file: BinaryIO, size: int, limits: ReadLimits) -> bytes:
@@ -131,11 +139,20 @@ class Folder:
                 f"the file {name} has {size:,} bytes; the limit is {limits.text_bytes:,}",
                 remedy="if you trust the folder, pass limits=th.ReadLimits(text_bytes=...) to th.open_run",
             )
-        return bytes(file.read(size))
+        text = bytes(file.read(size))
+        values = sum(text.count(mark) for mark in (b"[", b"{", b","))  # at least the number of values in JSON
+        if values > limits.text_values:
+            raise StoreError(
+                f"the file {name} has up to {values:,} values; the limit is {limits.text_values:,}",
+                remedy="if you trust the folder, pass limits=th.ReadLimits(text_values=...) to th.open_run",
+            )
+        return text
 
     def table(self, name: str) -> pa.Table:
         """Return the rows of a part, and verify its checksums."""
-        return self._opened(name, read_table)
+        import pyarrow as pa
+
+        return self._opened(name, lambda *opened: pa.concat_tables(read_groups(*opened)).unify_dictionaries())
 
     def dataset(self, files: list[str]) -> Any:
         """Return the rows of some files as an Arrow dataset."""
@@ -192,10 +209,27 @@ class Folder:
         for _ in range(8):
             try:
                 names = [name for name in self.names() if PART_NAME.fullmatch(name)]
-                return [part for name in names if (part := self._opened(name, read_part)).rows]
+                return [part for name in names if (part := self._part(name)).rows]
             except FileNotFoundError:  # another process merged the part in the meantime
                 continue
         raise StoreError(f"the parts in {self.path} changed while they were being listed", remedy="try again later")
+
+    def _part(self, name: str) -> Part:
+        """Return the description of a part. A local part that has not changed since the last call is not read again."""
+        state, part = self._known.get(name, (None, None))
+        now = self._state(name)
+        if part is None or state is None or state != now:
+            part = self._opened(name, read_part)
+            self._known[name] = now, part
+        return part
+
+    def _state(self, name: str) -> object:
+        """Return values that change if a local file changes, or None if they are unknown."""
+        try:
+            about = os.lstat(self.full(name)) if self.local else None
+        except OSError:  # opening the file raises an error that names the reason
+            return None
+        return about and (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
 
     def sweep(self) -> None:
         """Delete the replaced parts that an interrupted merge left behind."""
@@ -203,34 +237,68 @@ class Folder:
         for name in sorted({old for part in there for old in part.replaces} & {part.name for part in there}):
             self.delete(name)
 
+    def delete_steps(self, name: str, step: int) -> None:
+        """Remove a step and all later ones from a part. Delete the part if nothing is left."""
+        content = self._opened(name, partial(_encode_before, step))
+        if content is None:
+            self.delete(name)
+        else:
+            self.write(name, content)
+
     def write_part(self, name: str, table: pa.Table, replaces: Iterable[str] = (), *, new: bool = False) -> None:
         """Sort and write a part."""
         self.write(name, encode_part(table, replaces), new=new)
 
 
 def encode_part(table: pa.Table, replaces: Iterable[str] = ()) -> bytes:
-    """Return the content of a part. Its metadata contains the format, the first and last steps and replaced parts."""
+    """Sort rows, and return them as the content of a part."""
+    return _encode([sort_rows(table)], _steps([table]), replaces)
+
+
+def _encode(tables: Iterable[pa.Table], steps: tuple[int, int], replaces: Iterable[str]) -> bytes:
+    """Return the content of a part, from tables of sorted rows. Only one table at a time must be in memory.
+
+    The metadata of the part contains the format, the first and last steps and the replaced parts.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    table = sort_rows(table)
-    steps = pc.min_max(table["step"]).as_py()
-    table = table.replace_schema_metadata(describe(steps, replaces))
-    longest = pc.max(pc.list_value_length(table["values"])).as_py() or 1
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
+    sink, columns = pa.BufferOutputStream(), schema().with_metadata(describe(steps, replaces))
+    with pq.ParquetWriter(
         sink,
+        columns,
         compression="zstd",
-        row_group_size=max(1, min(GROUP_ROWS, GROUP_NUMBERS // longest)),
         write_page_checksum=True,
         version="2.6",
         use_dictionary=["hook", "target", "name", "rank"],
         column_encoding={"value": "BYTE_STREAM_SPLIT", "step": "DELTA_BINARY_PACKED"},
-    )
+    ) as writer:
+        for table in tables:
+            longest = pc.max(pc.list_value_length(table["values"])).as_py() or 1
+            size = max(1, min(GROUP_ROWS, GROUP_NUMBERS // longest))
+            writer.write_table(table.replace_schema_metadata(columns.metadata), row_group_size=size)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def _steps(tables: Iterable[pa.Table]) -> tuple[int, int]:
+    """Return the first and the last step in tables."""
+    import pyarrow.compute as pc
+
+    ends = [step for table in tables for step in pc.min_max(table["step"]).as_py().values() if step is not None]
+    return min(ends), max(ends)
+
+
+def _encode_before(step: int, *opened: Any) -> bytes | None:
+    """Return the rows of an open part before a step as the content of a new part, or None if there are no such rows."""
+    import pyarrow.compute as pc
+
+    def kept() -> Iterator[pa.Table]:
+        groups = (group.filter(pc.field("step") < step) for group in read_groups(*opened))
+        return (group for group in groups if len(group))
+
+    return _encode(kept(), _steps(kept()), ()) if next(kept(), None) else None
 
 
 def _not_regular(name: str) -> StoreError:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from tenterhook.errors import StoreError
 from tenterhook.record.arrow_tables import schema
+from tenterhook.record.run_folder.footer import Footer, read_footer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,18 +24,8 @@ PART_NAME = re.compile(r"part-(\d{4,9})-(\d{1,9})-(\d{6,12})(?:-(\d{6,12}))?\.pa
 GROUP_ROWS = 2**17
 #: numbers in the lists of a row group
 GROUP_NUMBERS = 2**21
-#: the columns as Parquet stores them: path, physical type, logical type
-_COLUMNS = [
-    ("step", "INT64", "None"),
-    ("rank", "INT32", "None"),
-    ("hook", "BYTE_ARRAY", "String"),
-    ("target", "BYTE_ARRAY", "String"),
-    ("name", "BYTE_ARRAY", "String"),
-    ("value", "DOUBLE", "None"),
-    ("values.list.element", "DOUBLE", "None"),
-    ("call", "INT32", "None"),
-    ("leaf", "INT32", "None"),
-]
+#: size of a column at which no more row groups are read together; reading each small one alone would be slow
+COLUMN_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +35,15 @@ class ReadLimits:
     Args:
         files: Number of files in the folder.
         text_bytes: Size of a JSON file.
+        text_values: Number of values in a JSON file.
         part_bytes: Size of a part.
         footer_bytes: Size of the description at the end of a part.
         group_bytes: Size of a column in a row group, when it is not compressed.
         rows: Number of rows in a part, or `rows_per_byte` times the size of the part, whichever is larger.
         rows_per_byte: Number of rows for each byte of the part.
+        numbers: Number of numbers in the lists of a part, or 16 times the size of the part, whichever is larger.
+        table_bytes: Size of the different names in a table, a DataFrame or a report. The names in all rows may have
+            256 bytes per row, and the lists 4096 bytes per row, if this is larger.
         series: Number of different combinations of hook, target and name that a report shows.
 
     Example:
@@ -59,12 +54,15 @@ class ReadLimits:
 
     files: int = 2**17
     text_bytes: int = 2**24
+    text_values: int = 2**19
     part_bytes: int = 2**33
     footer_bytes: int = 2**22
-    group_bytes: int = 2**26
+    group_bytes: int = 2**25
     rows: int = 2**22
-    rows_per_byte: int = 8
-    series: int = 2**19
+    rows_per_byte: int = 2
+    numbers: int = 2**24
+    table_bytes: int = 2**25
+    series: int = 300_000
 
 
 DEFAULT_LIMITS = ReadLimits()
@@ -90,9 +88,9 @@ class Part:
         return f"part-{attempt:04}-{rank}-{number:06}{tail}.parquet"
 
 
-def describe(steps: dict[str, int], replaces: Iterable[str]) -> dict[str, str]:
+def describe(steps: tuple[int, int], replaces: Iterable[str]) -> dict[str, str]:
     """Return the metadata of a part: the format, the first and last steps, and the parts that it replaces."""
-    about = {"tenterhook": FORMAT, "first": steps["min"], "last": steps["max"], "replaces": list(replaces)}
+    about = {"tenterhook": FORMAT, "first": steps[0], "last": steps[1], "replaces": list(replaces)}
     return {"tenterhook": json.dumps(about)}
 
 
@@ -102,13 +100,13 @@ def read_part(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Part:
     assert found is not None
     attempt, rank, number = int(found[1]), int(found[2]), int(found[3])
     with _typed(name):
-        metadata = _opened(name, file, size, limits).metadata
-        about = json.loads((metadata.metadata or {}).get(b"tenterhook", b"null").decode())
+        footer = _checked(name, file, size, limits)
+        about = json.loads(footer.texts.get(b"tenterhook", b"null").decode())
         if not isinstance(about, dict) or type(about.get("tenterhook")) is not int:
             raise ValueError("it has no description by a store")
         if about["tenterhook"] > FORMAT:
             raise ValueError(f"its format is {about['tenterhook']}; this version reads format {FORMAT}")
-        rows, first, last, replaces = metadata.num_rows, about.get("first"), about.get("last"), about.get("replaces")
+        rows, first, last, replaces = footer.rows, about.get("first"), about.get("last"), about.get("replaces")
         if rows == 0 and first is None and last is None:
             first = last = 0
         if type(first) is not int or type(last) is not int or not -(2**63) <= first <= last < 2**63:
@@ -118,64 +116,73 @@ def read_part(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Part:
     return Part(name, attempt, rank, number, int(found[4] or found[3]), first, last, tuple(replaces), rows)
 
 
-def read_table(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> pa.Table:
-    """Return the rows of a part with the columns that a store writes, and verify its checksums."""
+def read_groups(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Iterator[pa.Table]:
+    """Yield the rows of a part with the columns that a store writes, and verify their checksums.
+
+    A table has the rows of one row group, or of several small ones.
+    """
+    columns = schema()
+    yield columns.empty_table()
     with _typed(name):
-        columns = schema()
-        table: pa.Table = _opened(name, file, size, limits).read().select(columns.names).cast(columns)
-        return table
+        for table in _tables(name, file, size, limits):
+            yield table.select(columns.names).cast(columns)
 
 
 def count_rows(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> int:
-    """Read the rows of a part one row group at a time, verify the checksums, and return the number of rows."""
+    """Read the rows of a part, verify their checksums, and return the number of rows."""
     with _typed(name):
-        part = _opened(name, file, size, limits)
-        return sum(len(part.read_row_group(number)) for number in range(part.num_row_groups))
+        return sum(map(len, _tables(name, file, size, limits)))
 
 
-def _opened(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> pq.ParquetFile:
-    """Open a part, and compare its footer with the limits before any row is read."""
+def _tables(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Iterator[pa.Table]:
+    """Yield the rows of a part as they are stored."""
+    groups = _checked(name, file, size, limits).groups
+    part = _opened(file)
+    waiting: list[int] = []
+    large = 0
+    for number, group in enumerate(groups):
+        waiting.append(number)
+        large += group.largest
+        if number + 1 == len(groups) or large > COLUMN_BYTES:
+            yield part.read_row_groups(waiting)
+            waiting, large = [], 0
+
+
+def _opened(file: BinaryIO) -> pq.ParquetFile:
+    """Open a part whose footer was checked."""
     import pyarrow.parquet as pq
 
+    file.seek(0)
+    # A dictionary stores each word once, even if the part repeats a long word in every row.
+    words = ["hook", "target", "name"]
+    return pq.ParquetFile(file, read_dictionary=words, page_checksum_verification=True, arrow_extensions_enabled=False)
+
+
+def _checked(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Footer:
+    """Read the footer of a part, and compare it with the limits before any row is read."""
     if size > limits.part_bytes:
         raise _exceeds(name, f"has {size:,} bytes", "part_bytes", limits.part_bytes)
     file.seek(max(0, size - 8))
     end = file.read(8)
     if len(end) < 8 or end[4:] != b"PAR1":
         raise ValueError("it does not end as a Parquet file does")
-    footer = int.from_bytes(end[:4], "little")
-    if footer > min(limits.footer_bytes, size - 8):
-        raise _exceeds(name, f"has a footer of {footer:,} bytes", "footer_bytes", min(limits.footer_bytes, size - 8))
-    file.seek(0)
-    part = pq.ParquetFile(file, page_checksum_verification=True, arrow_extensions_enabled=False)
-    _check_columns(part.metadata)
-    _check_counts(name, part.metadata, size, limits)
-    return part
-
-
-def _check_columns(metadata: Any) -> None:
-    columns = [metadata.schema.column(place) for place in range(min(len(metadata.schema), 16))]
-    if [(c.path, c.physical_type, str(c.logical_type)) for c in columns] != _COLUMNS:
-        raise ValueError(f"its columns are not those of a run: {', '.join(c.path[:40] for c in columns)}")
-
-
-def _check_counts(name: str, metadata: Any, size: int, limits: ReadLimits) -> None:
-    rows, most = metadata.num_rows, max(limits.rows, limits.rows_per_byte * size)
-    if not 0 <= rows <= most:
-        raise _exceeds(name, f"has {rows:,} rows", "rows", most)
-    counted = 0
-    for place in range(metadata.num_row_groups):
-        group = metadata.row_group(place)
-        counted += group.num_rows
-        if not 0 <= group.num_rows <= 8 * GROUP_ROWS:
-            raise ValueError(f"a row group has {group.num_rows:,} rows")
-        for column in range(group.num_columns):
-            chunk = group.column(column)
-            large = max(chunk.total_uncompressed_size, chunk.total_compressed_size, 8 * chunk.num_values)
-            if large > limits.group_bytes or min(chunk.total_uncompressed_size, chunk.num_values) < 0:
-                raise _exceeds(name, f"has a column of {large:,} bytes", "group_bytes", limits.group_bytes)
-    if counted != rows:
-        raise ValueError(f"its row groups have {counted:,} rows, but its description has {rows:,}")
+    length = int.from_bytes(end[:4], "little")
+    if length > min(limits.footer_bytes, size - 8):
+        raise _exceeds(name, f"has a footer of {length:,} bytes", "footer_bytes", min(limits.footer_bytes, size - 8))
+    file.seek(size - 8 - length)
+    footer = read_footer(file.read(length), size - 8 - length)
+    most = max(limits.rows, limits.rows_per_byte * size)
+    if footer.rows > most:
+        raise _exceeds(name, f"has {footer.rows:,} rows", "rows", most)
+    numbers, most = sum(group.numbers for group in footer.groups), max(limits.numbers, 16 * size)
+    if numbers > most:
+        raise _exceeds(name, f"has {numbers:,} numbers in lists", "numbers", most)
+    for group in footer.groups:
+        if group.rows > 8 * GROUP_ROWS:
+            raise ValueError(f"a row group has {group.rows:,} rows")
+        if group.largest > limits.group_bytes:
+            raise _exceeds(name, f"has a column of {group.largest:,} bytes", "group_bytes", limits.group_bytes)
+    return footer
 
 
 def _exceeds(name: str, what: str, limit: str, most: int) -> StoreError:
