@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,3 +177,24 @@ def test_the_taps_that_ran_are_named():
     model(torch.ones(1, 2))
     with pytest.warns(RuntimeWarning, match="no tap that it selects has run; the taps that ran are ':probs'"):
         assert rig.values("t") == {}
+
+
+def test_a_recorded_run_is_asked_for_by_names_that_exist(tmp_path: Path):
+    model = nn.Linear(2, 1)
+    rig = th.attach(model, th.Hook("norms", on="**", at="grad", do=th.stats()), sinks=th.Store(tmp_path / "run"))
+    model(torch.ones(1, 2)).sum().backward()
+    rig.detach()
+    run = th.open_run(tmp_path / "run")
+    assert refused(lambda: run.table("nrms")) == (
+        "nothing is recorded under the hook 'nrms'\n  remedy: use the nearest hook, 'norms'"
+    )
+    assert refused(lambda: run.table("norms", "wieght")) == (
+        "nothing is recorded under the target 'wieght'\n  remedy: use the nearest target, 'weight'"
+    )
+    assert run.table("norms").num_rows > 0 and run.table("x*").num_rows == 0
+    assert refused(lambda: th.open_run(tmp_path / "rnu")) == (
+        f"the folder {tmp_path}/rnu does not exist\n  remedy: pass the nearest folder, {tmp_path}/run"
+    )
+    assert refused(lambda: th.open_run(tmp_path)) == (
+        f"there is no recorded run in {tmp_path}\n  remedy: pass one of {tmp_path}/run"
+    )

@@ -97,7 +97,7 @@ def test_a_plan_on_a_model(
         (["check", "nowhere.toml"], "nowhere.toml"),
         (["check", "PLAN", "--model", "json"], "does not name a function"),
         (["check", "PLAN", "--model", "json:nothing"], "json has no function 'nothing'"),
-        (["report", "nowhere"], "there is no recorded run in nowhere"),
+        (["report", "nowhere"], "the folder nowhere does not exist\n  remedy: pass a folder that"),
         (["run", "nowhere.py"], "the file 'nowhere.py' does not exist"),
         (["doctor", "nowhere.py"], "the file 'nowhere.py' does not exist"),
         (["run", "--plan", "nowhere.toml", "PLAN"], "nowhere.toml"),

@@ -10,6 +10,7 @@ from tenterhook.record.rows import Batch as Batch
 from tenterhook.record.rows import Row as Row
 from tenterhook.record.rows import StepTable as StepTable
 from tenterhook.record.run import Run as Run
+from tenterhook.record.run import no_run_in as no_run_in
 from tenterhook.record.run import open_run as open_run
 from tenterhook.record.run_folder.atomic_file import write_file as write_file
 from tenterhook.record.run_folder.folder import FINDINGS as FINDINGS

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+#: characters that make a name a pattern
+_GLOB = frozenset("*?[")
 #: characters that DuckDB does not take literally in a path
 _WILDCARDS = frozenset("*?[\\")
 
@@ -142,7 +144,7 @@ class Run:
             if not parts:
                 inner = sorted(str(plan.parent) for plan in Path(str(folder.path)).glob(f"*/{PLAN}"))
                 remedy = f"pass one of {', '.join(inner)}" if inner else "pass a folder that a th.Store wrote"
-                raise StoreError(f"there is no recorded run in {folder.path}", remedy=remedy)
+                raise no_run_in(str(folder.path), remedy)
             limits = superseded_from(parts)
             for limit in set(limits.values()):
                 files = [folder.full(part.name) for part in parts if limits[part.name] == limit]
@@ -257,14 +259,18 @@ class Run:
             A table with the columns of `rows`, sorted by run and step.
 
         Raises:
-            StoreError: The parts cannot be read, or the names or lists in the rows exceed a limit.
+            StoreError: The parts cannot be read, the names or lists in the rows exceed a limit, or nothing is recorded
+                under a name that is not a pattern.
         """
         asked = {"hook": hook, "target": target, "name": name}
         where = [f"{column} glob ?" for column, word in asked.items() if word is not None]
         rows = "from rows" + (f" where {' and '.join(where)}" if where else "")
         parameters = [word for word in asked.values() if word is not None]
         self.check_size(rows, *parameters)
-        return self.fetch_table(f"select * {rows} order by run, step", *parameters)
+        found = self.fetch_table(f"select * {rows} order by run, step", *parameters)
+        if not found.num_rows:
+            self._check_recorded({column: word for column, word in asked.items() if word and not _GLOB & set(word)})
+        return found
 
     @property
     def plan(self) -> str | None:
@@ -308,6 +314,16 @@ class Run:
             merge_parts(folder)
         self._refresh()
 
+    def _check_recorded(self, asked: dict[str, str]) -> None:
+        """Raise an error for the first name that no row has."""
+        for column, word in asked.items():
+            known = [str(row[0]) for row in self.fetch(f"select distinct left({column}, 200) from rows limit 20000")]
+            if word in known:
+                continue
+            close = nearest(word, known, 1)
+            remedy = f"use the nearest {column}, {close[0]!r}" if close else f"use one of {', '.join(known[:6])}"
+            raise StoreError(f"nothing is recorded under the {column} {word!r}", remedy=remedy)
+
     def _nothing_recorded(self, hook: str, target: str, name: str) -> StoreError:
         columns = "left(hook, 200), left(target, 200), left(name, 200)"  # a comparison of long names is slow
         there = self.fetch(f"select distinct {columns} from rows limit 20000")
@@ -319,6 +335,22 @@ class Run:
             f"nothing is recorded under {hook}/{target}/{name}",
             remedy=f"use the nearest name, {close[0]}" if close else f"use a recorded name: {', '.join(keys[:6])}",
         )
+
+
+def no_run_in(path: str, remedy: str) -> StoreError:
+    """Return the error for a path without a recorded run."""
+    place = Path(path)
+    try:
+        if place.exists() or "://" in path:
+            return StoreError(f"there is no recorded run in {path}", remedy=remedy)
+        beside = [one.name for one in place.parent.iterdir() if one.is_dir()]
+    except OSError:
+        beside = []
+    close = nearest(place.name, beside, 1)
+    return StoreError(
+        f"the folder {path} does not exist",
+        remedy=f"pass the nearest folder, {place.parent / close[0]}" if close else remedy,
+    )
 
 
 def _quoted(word: str) -> str:

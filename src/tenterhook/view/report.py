@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tenterhook.errors import StoreError
-from tenterhook.record import FlightFile, Folder, Run, open_run, read_json, write_file
+from tenterhook.record import FlightFile, Folder, Run, no_run_in, open_run, read_json, write_file
 from tenterhook.view.histograms import histograms
 from tenterhook.view.series import MAX_CELLS, choose_bins, matrices, read_contents
 
@@ -37,7 +37,7 @@ def report(
     """
     folders = list(_run_folders(Path(path)))
     if not folders:
-        raise StoreError(f"there is no recorded run in {path}", remedy="pass a folder that `tenterhook run` wrote")
+        raise no_run_in(str(path), "pass a folder that `tenterhook run` wrote")
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
