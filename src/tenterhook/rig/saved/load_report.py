@@ -150,8 +150,7 @@ class LoadReport:
             return
         others = dict.fromkeys(one.remedy for one in self.differences if one.remedy)
         told = ", ".join([*others, f"pass {self.renaming}"] if self.renaming else others)
-        told = told or "load it on the model that it was saved from"
-        remedy = f"{told}, or pass strict=False to load what fits"
+        remedy = f"{told}, or pass strict=False to load what fits" if told else "pass strict=False to load what fits"
         raise MismatchError(f"the saved state does not fit: {self}", report=self, remedy=remedy)
 
 
