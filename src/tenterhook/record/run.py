@@ -233,12 +233,14 @@ class Run:
         """
         names, limit = "strlen(hook) + strlen(target) + strlen(name)", self.limits.table_bytes
         ((count, size, lists),) = self.fetch(f"select count(*), sum({names}), 8 * sum(len(values)) {rows}", *parameters)
-        different = f"(select distinct hook, target, name {rows})"
-        ((series,),) = self.fetch(f"select sum({names}) from {different}", *parameters)
+        words = 0
+        for column in ("hook", "target", "name"):
+            different = f"(select distinct {column} as word {rows})"
+            words += self.fetch(f"select sum(strlen(word)) from {different}", *parameters)[0][0] or 0
         for what, found, most in (
             (f"the names in {count:,} rows", size, max(limit, 256 * count)),
             (f"the lists in {count:,} rows", lists, max(limit, 4096 * count)),
-            ("the different names", series, limit),
+            ("the different names", words, limit),
         ):
             if found is not None and found > most:
                 raise StoreError(
