@@ -156,10 +156,10 @@ def test_torch_shares_the_cuda_libraries(tmp_path: Path, monkeypatch: pytest.Mon
     metadata.parent.mkdir()
     plain = "Name: torch\nRequires-Dist: filelock"
     metadata.write_text(f"{plain}\nRequires-Dist: nvidia-nccl-cu13==2.30.7; x\nRequires-Dist: triton~=3.9.0; x")
-    versions.share_cuda(tmp_path, "2.15.0")
+    versions.share_cuda(tmp_path, "2.15.0", ())
     assert metadata.read_text() == plain
     assert (tmp_path / "nvidia").resolve() == tmp_path / "shared" / "2.15.0" / "nvidia"
-    versions.share_cuda(tmp_path, "2.15.0")  # nothing is left to share, as in a CPU build
+    versions.share_cuda(tmp_path, "2.15.0", ())  # nothing is left to share, as in a CPU build
 
 
 def test_a_result_is_added_to_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,9 @@ def test_the_script_s_own_end(script: Path, end: str, code: int, capsys: pytest.
 
 def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor", "nowhere.py"]) == 2
-    assert capsys.readouterr().err == "tenterhook doctor: the file 'nowhere.py' does not exist\n"
+    assert capsys.readouterr().err == (
+        "tenterhook doctor: the file 'nowhere.py' does not exist\n  remedy: pass the path of a Python script\n"
+    )
 
 
 def test_a_module_in_a_process_of_its_own(script: Path):

@@ -50,7 +50,7 @@ def test_no_step_has_finished(model):
     train(model)
     assert explained(rig).endswith(
         "hook 'h' at grad: no step has finished yet; optimizer.step() ends a step, or backward() if attach received no "
-        "optimizer"
+        "optimizer; in an evaluation, write `with rig.step():`"
     )
 
 

@@ -193,7 +193,7 @@ class Definition(Generic[P]):
                 close = nearest(word, known)
                 raise ActionError(
                     f"{self.name} has no parameter {word!r}" + (f"; the nearest is {close[0]!r}" if close else ""),
-                    remedy=self._rename(word, close),
+                    remedy=self._rename(word, [one for one in close if one not in list(known)[: len(args)]]),
                 )
         try:
             bound = self.__signature__.bind(*args, **params)

@@ -41,7 +41,7 @@ def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]
                 f"name the module without .py, and the function: {where.removesuffix('.py').replace('/', '.')}:factory"
             )
         raise ResolveError(f"{asked} does not name a function", remedy=remedy)
-    owner = import_module(module, asked, remedy=remedy)
+    owner = import_module(module, asked, remedy=remedy, function=f":{name}")
     found: Callable[[], Any] | None = getattr(owner, name, None)
     if not callable(found):
         functions = [one for one, value in vars(owner).items() if callable(value) and not one.startswith("_")]
@@ -53,20 +53,26 @@ def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]
     return found
 
 
-def import_module(name: str, asked: str, *, remedy: str) -> ModuleType:
-    """Import a module, or raise a ResolveError."""
+def import_module(name: str, asked: str, *, remedy: str, function: str = "") -> ModuleType:
+    """Import a module, or raise a ResolveError. A remedy that names another module adds `function` to it."""
     before = sys.path[:]
     sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(name)
     except ImportError as error:
         as_module = name.removesuffix(".py").replace("/", ".").strip(".")
-        instead = f"write the module without .py: {as_module}" if name.endswith(".py") or "/" in name else remedy
+        instead = (
+            f"write the module without .py: {as_module}{function}" if name.endswith(".py") or "/" in name else remedy
+        )
         if name.partition(".")[0].rpartition("/")[2] not in str(error):
             instead = f"correct the import in {name}"
         elif instead is remedy:
             close = nearest(name, [one.stem for one in Path.cwd().glob("*.py")], 1)
-            instead = f"write {close[0]}" if close else "name an installed module, or one in the current folder"
+            instead = (
+                f"write {asked.partition(' ')[0]} {close[0]}{function}"
+                if close
+                else "name an installed module, or one in the current folder"
+            )
         raise ResolveError(f"{asked}: {error}", remedy=instead) from error
     finally:
         sys.path[:] = before

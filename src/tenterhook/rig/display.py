@@ -92,11 +92,16 @@ def why_nothing(account: Account, steps: int) -> str:
     if len(account.dormant) == len(account):
         return f"no target can fire: {_most_frequent(account.dormant.values())}"
     if account.fired and not steps:
-        return "no step has finished yet; optimizer.step() ends a step, or backward() if attach received no optimizer"
+        return (
+            "no step has finished yet; optimizer.step() ends a step, or backward() if attach received no optimizer; in "
+            "an evaluation, write `with rig.step():`"
+        )
     if account.fired:
         return f"its action {account.hook.doing} has not recorded any so far"
     if account.skipped:
-        return f"it was skipped: {max(account.skipped, key=account.skipped.__getitem__)}"
+        why = max(account.skipped, key=account.skipped.__getitem__)
+        evaluated = "; then put each pass into `with rig.step():`" if "eval mode" in why else ""
+        return f"it was skipped: {why}{evaluated}"
     if steps and not account.due:
         return f"it was not due in any of the {steps} finished steps"
     if steps:
