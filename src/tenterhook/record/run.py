@@ -229,7 +229,8 @@ class Run:
         Raises:
             StoreError: The names or lists in the rows exceed a limit.
         """
-        names, limit = "strlen(hook) + strlen(target) + strlen(name)", self.limits.table_bytes
+        limit = self.limits.table_bytes
+        names = " + ".join(f"coalesce(strlen({column}), 0)" for column in ("hook", "target", "name"))
         ((count, size, lists),) = self.fetch(f"select count(*), sum({names}), 8 * sum(len(values)) {rows}", *parameters)
         words = 0
         # The different names are not larger than all names, so they are rarely counted. A query opens every part.
