@@ -167,6 +167,14 @@ def test_names_and_lists_that_would_fill_a_table_are_refused(
     assert strict.table("x*").num_rows == 0
 
 
+def test_long_names_in_rows_without_a_hook_are_refused(tmp_path: Path):
+    words = [[None] * 50, ["t" * 400] * 50, ["n"] * 50]
+    table = pa.table([range(50), [0] * 50, *words, [1.0] * 50, *([[None] * 50] * 3)], schema=schema())
+    (tmp_path / PART).write_bytes(folder.encode_part(table))
+    with pytest.raises(th.StoreError, match="the names in 50 rows have 20,050 bytes; the limit is 12,800"):
+        th.open_run(tmp_path, limits=th.ReadLimits(table_bytes=0)).frame()
+
+
 def test_lists_of_too_many_numbers_are_refused(tmp_path: Path):
     lists = [[1.0] * 1000] * 50
     words = [["h"] * 50, ["t"] * 50, ["n"] * 50]

@@ -231,10 +231,12 @@ class Run:
         Raises:
             StoreError: The names or lists in the rows exceed a limit.
         """
-        names, limit = "strlen(hook) + strlen(target) + strlen(name)", self.limits.table_bytes
+        limit = self.limits.table_bytes
+        names = " + ".join(f"coalesce(strlen({column}), 0)" for column in ("hook", "target", "name"))
         ((count, size, lists),) = self.fetch(f"select count(*), sum({names}), 8 * sum(len(values)) {rows}", *parameters)
         words = 0
-        for column in ("hook", "target", "name"):
+        # The different names are not larger than all names, so they are rarely counted. A query opens every part.
+        for column in ("hook", "target", "name") if size is not None and size > limit else ():
             different = f"(select distinct {column} as word {rows})"
             words += self.fetch(f"select sum(strlen(word)) from {different}", *parameters)[0][0] or 0
         for what, found, most in (
