@@ -111,8 +111,31 @@ def test_a_reader_leaves_out_superseded_rows_that_still_exist(tmp_path: Path):
         store._attempt, store._superseded = attempt, True
         store.write([rows(step, value=10.0 * attempt + step) for step in steps])
     assert len(folder.parts()) == 3
-    curve = th.open_run(tmp_path).curve("h", "t", "n")
-    assert curve == ([0, 1, 2, 3, 4, 5, 6], [10.0, 11.0, 12.0, 23.0, 24.0, 35.0, 36.0])
+    found = th.open_run(tmp_path).fetch("select step, value from rows order by step")
+    assert found == [(0, 10.0), (1, 11.0), (2, 12.0), (3, 23.0), (4, 24.0), (5, 35.0), (6, 36.0)]
+
+
+def test_a_curve_has_the_last_call_and_the_first_leaf_of_a_step(tmp_path: Path):
+    class Halves(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x, 10 * x
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.halves = Halves()
+
+        def forward(self, x: torch.Tensor) -> None:
+            self.halves(x)
+            self.halves(x + 1)
+
+    model = Twice()
+    hook = th.Hook("h", on="halves", at="output", do=tell)
+    with th.attach(model, hook, sinks=Store(tmp_path)) as rig:
+        for step in range(3):
+            with rig.step():
+                model(torch.tensor([float(step)]))
+    assert th.open_run(tmp_path).curve("h", "halves", "mean") == ([0, 1, 2], [1.0, 2.0, 3.0])
 
 
 def test_an_attempt_that_begins_earlier_supersedes_all_attempts_before_it(tmp_path: Path):

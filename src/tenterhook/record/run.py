@@ -181,7 +181,8 @@ class Run:
     def curve(self, hook: str, target: str, name: str, *, rank: int = 0) -> Curve:
         """Return the values of one number across steps, for one target.
 
-        If several runs contain the same step, the value is taken from an arbitrary one of them.
+        If a step has several values, the curve has the value of the last call and the first leaf. Of several runs, it
+        has the value of the run whose path is last in alphabetical order.
 
         Args:
             hook: Id of the hook.
@@ -196,8 +197,8 @@ class Run:
             StoreError: Nothing is recorded under these names. The error message suggests names that are recorded.
         """
         query = (
-            "select step, last(value) from rows where hook = ? and target = ? and name = ? and rank = ? "
-            "group by step order by step"
+            "select step, last(value order by run, call, leaf desc) from rows "
+            "where hook = ? and target = ? and name = ? and rank = ? group by step order by step"
         )
         found = self.fetch(query, hook, target, name, rank)
         if not found:
