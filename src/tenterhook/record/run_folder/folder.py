@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from tenterhook.errors import StoreError
@@ -127,7 +127,7 @@ class Folder:
         return any(PART_NAME.fullmatch(name) for name in self.names())
 
     def full(self, name: str) -> str:
-        return str(PurePosixPath(self._at) / name)
+        return posixpath.join(self._at, name) if name else self._at
 
     def read(self, name: str) -> bytes:
         """Return the content of a JSON file. Raise a StoreError if it is too large."""
