@@ -107,8 +107,8 @@ def test_a_sink_that_raises_now_and_then_gets_the_rest():
 
 
 def test_a_slow_sink_that_accepts_rows_loses_none(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.3)
-    one = SinkWorker(lambda entries, step: time.sleep(0.1))
+    monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 1.5)  # far more than a write, also on a busy machine
+    one = SinkWorker(lambda entries, step: time.sleep(0.2))
     for step in range(10):
         one.enqueue(batch(step, 2))
     one.close()
@@ -116,7 +116,7 @@ def test_a_slow_sink_that_accepts_rows_loses_none(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_hung_sink_does_not_use_up_the_time_of_another_one(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 0.5)
+    monkeypatch.setattr(sink_worker, "CLOSE_TIMEOUT", 1.5)
     go = threading.Event()
     hung, slow = SinkWorker(lambda entries, step: go.wait()), SinkWorker(lambda entries, step: time.sleep(0.2))
     for step in range(8):
@@ -124,7 +124,7 @@ def test_a_hung_sink_does_not_use_up_the_time_of_another_one(monkeypatch: pytest
         slow.enqueue(batch(step, 2))
     hung.finish()
     slow.finish()
-    with pytest.warns(RuntimeWarning, match="14 were dropped because the sink accepted nothing for 0.5 seconds, 2 are"):
+    with pytest.warns(RuntimeWarning, match="14 were dropped because the sink accepted nothing for 1.5 seconds, 2 are"):
         hung.close()
     slow.close()
     assert (slow.written, slow.dropped) == (16, 0)
