@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -127,7 +126,7 @@ class Folder:
         return any(PART_NAME.fullmatch(name) for name in self.names())
 
     def full(self, name: str) -> str:
-        return posixpath.join(self._at, name) if name else self._at
+        return f"{self._at}/{name}" if name else self._at
 
     def read(self, name: str) -> bytes:
         """Return the content of a JSON file. Raise a StoreError if it is too large."""
