@@ -12,7 +12,7 @@ import tenterhook
 PACKAGE = Path(tenterhook.__file__).parent
 #: packages that run the program of the user. They read no data of others, and only higher layers import them.
 #: `cli/imports.py` imports modules that the user names on the command line.
-OWN_PROGRAM = ("doctor", "adapters", "program.py")
+OWN_PROGRAM = ("doctor", "adapters", "verdict", "program.py")
 FILES = sorted(
     path for path in PACKAGE.rglob("*.py")
     if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path != PACKAGE / "cli" / "imports.py"

@@ -227,6 +227,22 @@ def sharded_exam() -> Any:
     return exam.findings.codes
 
 
+def rerun() -> Any:
+    from tenterhook.errors import RefusedError
+    from tenterhook.verdict.examiner import Examiner
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    examiner = Examiner(model, [optimizer])
+    (model(torch.ones(1, 4)).sum() * torch.nan).backward()
+    optimizer.step()
+    examiner.close()
+    (exam,) = examiner.examinations
+    if exam.refusal is not None:
+        raise RefusedError(exam.refusal)
+    return [one.code for one in examiner.verdicts()]
+
+
 #: by name of a capability: a program that needs it
 SCENARIOS: dict[str, Callable[[], Any]] = {
     "eager": eager,
@@ -244,6 +260,7 @@ SCENARIOS: dict[str, Callable[[], Any]] = {
     "PIPELINES": pipeline,
     "INVENTORY": inventory,
     "DOCTOR": doctor,
+    "RERUN": rerun,
     "SHARDED_EXAM": sharded_exam,
     "COMPILED_EXAM": compiled_exam,
 }

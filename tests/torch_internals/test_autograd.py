@@ -73,6 +73,30 @@ def test_numbers_of_nodes_grow_as_the_forward_goes():
     assert private.node_number(accumulate) > private.sequence_number()
 
 
+def test_the_node_whose_backward_pass_runs_is_known():
+    seen = []
+    y = leaf() * 2
+    y.register_hook(lambda grad: seen.append(private.current_node()))
+    y.grad_fn.register_prehook(lambda grads: seen.append(private.current_node()))
+    assert private.current_node() is None
+    y.sum().backward()
+    assert y.grad_fn in seen
+
+
+def test_a_mode_sees_every_operation():
+    seen = []
+
+    class Note(private.DispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    x = leaf()
+    with Note():
+        x.exp().sum().backward()
+    assert {"exp", "sum", "mul"} <= set(seen)
+
+
 def test_nodes_are_the_same_objects_as_long_as_one_is_held():
     y = leaf() * 2
     held = y.grad_fn

@@ -25,6 +25,7 @@ def test_a_compiled_module_is_told():
     module = nn.Linear(1, 1)
     assert not dynamo.is_compiled(module)
     assert dynamo.is_compiled(torch.compile(module, backend="eager"))
+    assert not dynamo.is_compiled_in_place(torch.compile(module, backend="eager"))
     module.compile(backend="eager")
     assert dynamo.is_compiled(module)
 

@@ -20,10 +20,12 @@ from tenterhook.doctor import Findings, check
 from tenterhook.errors import PlanError, TenterhookError
 from tenterhook.plan import Hook, Plan, When
 from tenterhook.record import FINDINGS, Flight, Store, last_step
-from tenterhook.resolve.targets import class_name, unwrapped
+from tenterhook.resolve.targets import class_name, is_sharded, unwrapped
 from tenterhook.rig import Rig, attach
 from tenterhook.rig.display import why_nothing
 from tenterhook.switch import is_off
+from tenterhook.verdict.examiner import Examiner
+from tenterhook.verdict.verdicts import Verdict
 
 #: environment variable with the path of a plan file that overrides the given plan, for example in a resumed script
 PLAN_VARIABLE = "TENTERHOOK_PLAN"
@@ -66,9 +68,15 @@ class ModelRun:
     #: if no hook recorded anything, the reason for each hook
     silence: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=lambda: Findings([]))
+    #: watches the training of the model
+    examiner: Examiner | None = None
+    verdicts: list[Verdict] = field(default_factory=list)
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """Check the rig, write the findings and detach the rig."""
+        if self.examiner is not None:
+            self.examiner.close()
+            self.verdicts = self.examiner.verdicts()
         if self.rig is None:
             return
         self.steps, self.findings = self.rig.step_count, check(self.rig)
@@ -130,6 +138,10 @@ class AutoAttach:
             state = before.state_dict() if before._installer.environment.model.root() is model else None
             before.detach()
         run.rig = self._attach(model, optimizers, run)
+        if run.examiner is not None:
+            run.examiner.close()
+        sharded = any(map(is_sharded, model.parameters()))  # no rank has all of a gradient
+        run.examiner = None if sharded or is_off() else Examiner(model, optimizers, first=step)
         if run.rig is not None:
             run.rig._begin_at(step)
             if state is not None:
@@ -209,9 +221,13 @@ def _summary(model: ModelRun) -> list[str]:
     if model.rig is None:
         return [f"tenterhook: {model.name} ({by}) is not watched", *(f"  {why}" for why in model.refused.values())]
     lines = [f"tenterhook: {model.name} ({by}), {model.steps} steps -> {model.path}"]
+    errors = [one for one in model.verdicts if one.severity == "error"]
+    lines += [f"  {line}" for verdict in errors[:1] for line in str(verdict).split("\n")]
     lines += [f"  left out: {why}" for why in model.refused.values()]
     lines += [f"  recorded nothing: {why}" for why in model.silence]
-    lines += [f"  {line}" for report in model.rig.reports for line in str(report).split("\n")]
+    # A verdict names the cause. Without one, the suspects of a flight report may help.
+    reports = [f"flight report: {report.path}" if errors else str(report) for report in model.rig.reports]
+    lines += [f"  {line}" for report in reports for line in report.split("\n")]
     lines += [f"  {line}" for finding in model.findings.grave for line in str(finding).split("\n")]
     return lines
 

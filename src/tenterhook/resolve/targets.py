@@ -124,19 +124,25 @@ def walk(model: nn.Module, *, skip: type[nn.Module] | None = None) -> Iterator[t
         for key, child in list(private.child_modules(module).items()):  # another thread may be changing the dict
             if child is None or (skip is not None and isinstance(child, skip)):
                 continue
-            if key in private.TRANSPARENT or (key == "module" and _is_parallel(module)):
+            if key in private.TRANSPARENT or (key == "module" and is_parallel(module)):
                 below.append((name, child))
             else:
                 below.append((key if name == ROOT else f"{name}.{key}", child))
         pending.extend(reversed(below))
 
 
+def wrappers(model: nn.Module) -> list[nn.Module]:
+    """Return the wrappers around a module, such as DDP or what torch.compile made, and at the end the module itself."""
+    return [module for _, module in takewhile(lambda found: found[0] == ROOT, walk(model))]
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the module without its wrappers."""
-    return list(takewhile(lambda found: found[0] == ROOT, walk(model)))[-1][1]
+    return wrappers(model)[-1]
 
 
-def _is_parallel(module: nn.Module) -> bool:
+def is_parallel(module: nn.Module) -> bool:
+    """Return True for a wrapper that trains replicas of a model."""
     return isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel)
 
 

@@ -10,11 +10,13 @@ from tenterhook.torch_internals.torch_version import check_version  # isort: spl
 check_version()  # first: an older torch lacks attributes that the other modules read when they are imported
 
 from tenterhook.torch_internals.autograd import ENGINE_ENTRY as ENGINE_ENTRY
+from tenterhook.torch_internals.autograd import DispatchMode as DispatchMode
 from tenterhook.torch_internals.autograd import TensorMark as TensorMark
 from tenterhook.torch_internals.autograd import accumulated_into as accumulated_into
 from tenterhook.torch_internals.autograd import at_end_of_backward as at_end_of_backward
 from tenterhook.torch_internals.autograd import checkpointed as checkpointed
 from tenterhook.torch_internals.autograd import checkpoints_around as checkpoints_around
+from tenterhook.torch_internals.autograd import current_node as current_node
 from tenterhook.torch_internals.autograd import graph_task_id as graph_task_id
 from tenterhook.torch_internals.autograd import implementation as implementation
 from tenterhook.torch_internals.autograd import implementations as implementations

@@ -38,6 +38,7 @@ graph_task_id: Callable[[], int] = find(
     Capability.NO_OPTIMIZER,
     Capability.COMPILED,
     Capability.DOCTOR,
+    Capability.RERUN,
     otherwise=_outside_checkpoints,
 )
 
@@ -129,16 +130,25 @@ def implementations(tensors: list[Tensor]) -> list[int]:
 
 #: Return the sequence number of the next graph node. Numbers increase during the forward pass. Tested with torch 2.13.
 sequence_number: Callable[[], int] = find(
-    "torch._C._autograd._get_sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR, otherwise=int
+    "torch._C._autograd._get_sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR, Capability.RERUN, otherwise=int
 )
 
 
-find("torch.autograd.graph.Node._sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR)
+find("torch.autograd.graph.Node._sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR, Capability.RERUN)
 
 
 def node_number(node: torch.autograd.graph.Node) -> int:
     """Return a node's sequence number (for AccumulateGrad nodes, the maximum integer). Tested with torch 2.13."""
     return node._sequence_nr()
+
+
+#: The class of modes that see every operation. Tested with torch 2.13.
+DispatchMode: Any = find("torch.utils._python_dispatch.TorchDispatchMode", Capability.RERUN, otherwise=object)
+
+#: Return the graph node whose backward pass runs, or None outside a backward pass. Tested with torch 2.13.
+current_node: Callable[[], torch.autograd.graph.Node | None] = find(
+    "torch._C._current_autograd_node", Capability.RERUN, otherwise=lambda: None
+)
 
 
 def _no_base(_: Tensor) -> None:
@@ -183,6 +193,7 @@ read_version: Callable[[Tensor], int] = find(
     Capability.FUNCTIONS,
     Capability.MODULE_GRADS,
     Capability.DOCTOR,
+    Capability.RERUN,
     otherwise=lambda tensor: 0,
 )
 

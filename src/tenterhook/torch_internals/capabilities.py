@@ -40,6 +40,7 @@ class Capability(Enum):
     PIPELINES = "pipeline stages"
     INVENTORY = "th.inventory"
     DOCTOR = "the doctor"
+    RERUN = "running a step again to examine it"
     SHARDED_EXAM = "the doctor's checks of sharded models"
     COMPILED_EXAM = "the doctor's checks of compiled code"
 

@@ -21,10 +21,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def is_compiled(module: nn.Module) -> bool:
     """Return True if `torch.compile(module)` or `module.compile()` was called. Tested with torch 2.13."""
-    return (
-        isinstance(getattr(module, "_orig_mod", None), nn.Module)
-        or getattr(module, "_compiled_call_impl", None) is not None
-    )
+    return isinstance(getattr(module, "_orig_mod", None), nn.Module) or is_compiled_in_place(module)
+
+
+def is_compiled_in_place(module: nn.Module) -> bool:
+    """Return True if `module.compile()` was called. Tested with torch 2.13."""
+    return getattr(module, "_compiled_call_impl", None) is not None
 
 
 _EVAL_FRAME = "torch._C._dynamo.eval_frame"

@@ -1,0 +1,72 @@
+"""Notice the loss of each backward pass, in any program."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_watches: weakref.WeakSet[LossWatch] = weakref.WeakSet()
+
+
+class LossWatch:
+    """The losses of the backward passes since the last step. The numbers are read when they are asked for.
+
+    Args:
+        reached: Function that returns the number of backward passes that have reached the model. A loss of another
+            model, as in a GAN, does not increase it.
+    """
+
+    def __init__(self, reached: Callable[[], int]) -> None:
+        self.reached = reached
+        self._seen: list[Tensor] = []
+        _watches.add(self)
+        _install()
+
+    def note(self, loss: Tensor) -> None:
+        """Note the loss of a backward pass."""
+        self._seen.append(loss.detach())
+
+    def take(self) -> float | None:
+        """Return the mean of the losses since the last call, and forget them. None if there was no loss."""
+        seen, self._seen = self._seen, []
+        return sum(float(loss) for loss in seen) / len(seen) if seen else None
+
+    def close(self) -> None:
+        """Stop noticing losses."""
+        _watches.discard(self)
+        self._seen.clear()
+        if not _watches:
+            _uninstall()
+
+
+_original: Any = None
+
+
+def _install() -> None:
+    """Replace `torch.autograd.backward`, which `Tensor.backward` calls. A tensor's own hooks do not see its value."""
+    global _original
+    if _original is None:
+        original = _original = torch.autograd.backward
+
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            before = {watch: watch.reached() for watch in list(_watches)}
+            original(tensors, *args, **kwargs)
+            if isinstance(tensors, Tensor) and tensors.numel() == 1 and tensors.is_floating_point():
+                for watch, count in before.items():
+                    if watch.reached() > count:
+                        watch.note(tensors)
+
+        setattr(torch.autograd, "backward", backward)  # noqa: B010  # mypy would compare the signatures
+
+
+def _uninstall() -> None:
+    global _original
+    if _original is not None and getattr(torch.autograd.backward, "__wrapped__", None) is _original:
+        setattr(torch.autograd, "backward", _original)  # noqa: B010
+        _original = None

@@ -1,0 +1,1 @@
+"""Run a step again, with every operation and every module watched."""

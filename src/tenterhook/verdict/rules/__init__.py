@@ -1,0 +1,31 @@
+"""The rules that find out what went wrong. Each of them looks at the numbers of a run and yields verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tenterhook.verdict.case import Case
+from tenterhook.verdict.rules.constant import clipped_always, flat_loss
+from tenterhook.verdict.rules.leaps import explosion, one_batch, one_layer
+from tenterhook.verdict.rules.nonfinite import nonfinite
+from tenterhook.verdict.rules.settings import learning_rate, weight_decay
+from tenterhook.verdict.rules.untrained import dead_layers, left_behind, never_reached, vanishing
+from tenterhook.verdict.verdicts import Verdict
+
+Rule = Callable[[Case], Iterator[Verdict]]
+
+#: the rules; of two verdicts about the same step, the one of the earlier rule is the cause
+RULES: tuple[Rule, ...] = (
+    learning_rate,
+    weight_decay,
+    one_layer,
+    one_batch,
+    nonfinite,
+    explosion,
+    dead_layers,
+    never_reached,
+    left_behind,
+    vanishing,
+    clipped_always,
+    flat_loss,
+)

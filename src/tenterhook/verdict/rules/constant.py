@@ -1,0 +1,55 @@
+"""Find numbers that should change but do not: a clipped gradient norm, and the loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import median, pstdev
+
+from tenterhook.verdict.case import Case
+from tenterhook.verdict.verdicts import Verdict
+
+#: number of steps before a number is judged
+ENOUGH = 30
+#: clipping is active in a step if the norm is so near to the limit
+NEAR = 1e-3
+
+
+def clipped_always(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if the norm of all gradients has the same value in nearly every step."""
+    totals = [total for _, total in case.history.totals if math.isfinite(total)]
+    if len(totals) < ENOUGH:
+        return
+    limit = median(totals)
+    share = sum(abs(total - limit) <= NEAR * limit for total in totals) / len(totals)
+    if limit > 0.0 and share > 0.95:
+        yield Verdict(
+            "TH814",
+            case.history.totals[0][0],
+            "",
+            f"Gradient clipping is active in {share:.0%} of the steps: the norm of all gradients is {limit:.4g} each "
+            "time. So only the direction of the gradient counts, and the learning rate alone decides the step size.",
+            (),
+            "use a larger limit, if clipping is intended for rare spikes only",
+        )
+
+
+def flat_loss(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if the loss at the end is as high as at the beginning."""
+    losses = [loss for _, loss in case.history.losses if math.isfinite(loss)]
+    if len(losses) < 2 * ENOUGH or case.examinations:
+        return
+    count = len(losses) // 4
+    first, last = losses[:count], losses[-count:]
+    noise = max(pstdev(first), pstdev(last))
+    fell = median(first) - median(last)
+    if fell < 0.25 * noise and fell < 0.01 * abs(median(first)):
+        yield Verdict(
+            "TH815",
+            case.history.losses[0][0],
+            "",
+            f"The loss does not fall: its median was {median(first):.4g} in the first {count} steps and "
+            f"{median(last):.4g} in the last {count}.",
+            (f"its standard deviation is {noise:.3g}",),
+            "check the learning rate, the labels, and that the optimizer holds the parameters of this model",
+        )

@@ -1,0 +1,137 @@
+"""Say where the first value came from that is not finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tenterhook.verdict.case import Case
+from tenterhook.verdict.examination import Examination
+from tenterhook.verdict.rerun.operation_watch import Origin
+from tenterhook.verdict.verdicts import Verdict
+
+CONSEQUENCE = "Everything after it is a consequence."
+_VALUES = {"nan": "NaN", "inf": "infinity", "-inf": "infinity"}
+
+
+def nonfinite(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict for the first step with a value that is not finite."""
+    for exam in case.examinations:
+        if exam.found is not None and exam.found.origin is not None:
+            yield _verdict(case, exam, exam.found.origin)
+            return
+        numbers = case.numbers(exam.step)
+        if exam.found is None and numbers is not None and not math.isfinite(numbers.total):
+            yield _unexamined(case, exam)
+            return
+
+
+def _verdict(case: Case, exam: Examination, origin: Origin) -> Verdict:
+    value, step, where = _VALUES[origin.value], exam.step, f"'{origin.name}'" if origin.name else "the model itself"
+    evidence = _evidence(exam, origin)
+    match origin.source:
+        case "forward":
+            return Verdict(
+                "TH801",
+                step,
+                origin.name,
+                f"Step {step}: {where} produced the first {value} in the forward pass, in the operation "
+                f"{origin.operation}; its input was finite. {CONSEQUENCE}",
+                evidence,
+                f"check the operation {origin.operation} in {where}: {_hint(origin)}",
+            )
+        case "backward":
+            node = origin.operation.partition(":")[0]
+            return Verdict(
+                "TH801",
+                step,
+                origin.name,
+                f"Step {step}: the backward pass of {where} produced the first {value}, in {node}; all values of the "
+                f"forward pass and the gradient that reached it were finite. {CONSEQUENCE}",
+                evidence,
+                f"check the operation in {where} whose derivative is not finite, such as a square root of zero",
+            )
+        case "input":
+            return Verdict(
+                "TH802",
+                step,
+                origin.name,
+                f"Step {step}: the program passed a {value} to the model, in {origin.name}. {CONSEQUENCE}",
+                evidence,
+                "check the data of this step, and the code that prepares them",
+            )
+        case "gradient":
+            return Verdict(
+                "TH803",
+                step,
+                "",
+                f"Step {step}: the loss produced the first {value}: all outputs of the model were finite, but the "
+                f"gradient that reached them was not. {CONSEQUENCE}",
+                evidence,
+                "check the loss and its targets, for example for a logarithm of zero",
+            )
+        case _:
+            return _found_before(case, exam, origin, evidence)
+
+
+def _found_before(case: Case, exam: Examination, origin: Origin, evidence: tuple[str, ...]) -> Verdict:
+    """Explain a parameter or buffer that was not finite before the step."""
+    before = case.numbers(exam.step - 1)
+    what = f"the {origin.source} '{origin.name}'"
+    if origin.source == "parameter" and before is not None and math.isfinite(before.total):
+        return Verdict(
+            "TH804",
+            before.step,
+            origin.name,
+            f"Step {before.step}: the optimizer's step made {what} not finite, although all gradients were finite. "
+            f"{CONSEQUENCE}",
+            evidence,
+            "check the optimizer's settings, such as the learning rate and eps",
+        )
+    return Verdict(
+        "TH804",
+        exam.step,
+        origin.name,
+        f"Step {exam.step}: {what} was not finite before the step. {CONSEQUENCE}",
+        evidence,
+        "check what changed it before this step, such as a checkpoint that was loaded",
+    )
+
+
+def _unexamined(case: Case, exam: Examination) -> Verdict:
+    numbers = case.numbers(exam.step)
+    assert numbers is not None
+    bad = [
+        name
+        for name, norm in zip(case.history.names, numbers.norms, strict=True)
+        if norm is not None and not math.isfinite(norm)
+    ]
+    return Verdict(
+        "TH801",
+        exam.step,
+        "",
+        f"Step {exam.step}: {len(bad)} of {len(numbers.norms)} gradients are not finite; the origin of "
+        f"the first one is unknown, because {exam.refusal}.",
+        (exam.reason,),
+        "run the program again with th.find_nonfinite",
+    )
+
+
+def _evidence(exam: Examination, origin: Origin) -> tuple[str, ...]:
+    found = exam.found
+    assert found is not None
+    lines = [exam.reason]
+    if origin.largest is not None and math.isfinite(origin.largest):
+        lines.append(f"the largest magnitude among the inputs of the operation was {origin.largest:.3g}")
+    lines.append(
+        "the step ran again and gave the same values"
+        if found.reproduced
+        else "the step ran again, but gave other values than at first"
+    )
+    return tuple(lines)
+
+
+def _hint(origin: Origin) -> str:
+    if origin.value == "nan":
+        return "a logarithm or root of a negative number, or a division of zero by zero, is NaN"
+    return "a division by zero, or a number too large for its dtype, is infinite"
