@@ -44,7 +44,7 @@ def verdict(compile: Callable[[nn.Module], Callable[[Tensor], Tensor]]) -> Verdi
 def test_a_compiled_model_runs_again():
     found = verdict(lambda model: torch.compile(model, backend="aot_eager", fullgraph=True))
     assert found.sentence == (
-        "Step 4: the program passed a NaN to the model, in input 0. Everything after it is a consequence."
+        "Step 4: the program passed a NaN to the model, in the argument 'x'. Everything after it is a consequence."
     )
     assert "the step ran again and gave the same values" in found.evidence
 

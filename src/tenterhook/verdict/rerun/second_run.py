@@ -6,7 +6,8 @@ them fires and no gradient is accumulated; buffers are copies; random generators
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -137,7 +138,7 @@ class _SecondCall:
 
 def _call(call: ModelCall, stand_ins: _StandIns, watch: OperationWatch) -> _SecondCall:
     """Run a call again."""
-    watch.mark([(f"input {number}", one) for number, one in enumerate(call.inputs)], "input")
+    watch.mark(list(_named_inputs(call)), "input")
     arguments, keywords = map_leaves((call.arguments, call.keywords), _detached)
     output: Any = None
 
@@ -155,6 +156,16 @@ def _call(call: ModelCall, stand_ins: _StandIns, watch: OperationWatch) -> _Seco
         handle.remove()
     inputs = [one for one in leaves((arguments, keywords)) if one.requires_grad]
     return _SecondCall(call, inputs, differentiable(output))
+
+
+def _named_inputs(call: ModelCall) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors among the arguments of a call, each with the name of the parameter of `forward`."""
+    try:
+        given = inspect.signature(call.module.forward).bind(*call.arguments, **call.keywords).arguments
+    except (TypeError, ValueError):  # a hook changes the arguments, or the module hides its signature
+        given = {"args": call.arguments, "kwargs": call.keywords}
+    for name, value in given.items():
+        yield from ((name, tensor) for tensor in leaves(value))
 
 
 def _detached(tensor: Tensor) -> Tensor:

@@ -56,7 +56,8 @@ def _verdict(case: Case, exam: Examination, origin: Origin) -> Verdict:
                 "TH802",
                 step,
                 origin.name,
-                f"Step {step}: the program passed a {value} to the model, in {origin.name}. {CONSEQUENCE}",
+                f"Step {step}: the program passed {_a(value)} to the model, in the argument '{origin.name}'. "
+                f"{CONSEQUENCE}",
                 evidence,
                 "check the data of this step, and the code that prepares them",
             )
@@ -129,6 +130,10 @@ def _evidence(exam: Examination, origin: Origin) -> tuple[str, ...]:
         else "the step ran again, but gave other values than at first"
     )
     return tuple(lines)
+
+
+def _a(value: str) -> str:
+    return f"an {value}" if value == "infinity" else f"a {value}"
 
 
 def _hint(origin: Origin) -> str:
