@@ -69,7 +69,8 @@ def test_a_signal_reaches_the_program(number: signal.Signals, tmp_path: Path) ->
     program = (
         "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a process in the background ignores it
-        "print('up', flush=True)\ntime.sleep(60)"
+        # A signal that arrives just before a sleep begins is noticed when the sleep ends.
+        "print('up', flush=True)\nfor _ in range(600): time.sleep(0.1)"
     )
     codes = []
     for python in (sys.executable, warm_python()):

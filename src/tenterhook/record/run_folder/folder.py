@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -193,7 +194,11 @@ class Folder:
             stream.write(data)
 
     def delete(self, name: str) -> None:
-        if name in self.names():  # another rank may have deleted the file
+        """Delete a file, unless another rank has deleted it already."""
+        if self.local:  # listing a folder for each of thousands of files would take long
+            with suppress(FileNotFoundError):
+                os.unlink(self.full(name))
+        elif name in self.names():
             self._fs.delete_file(self.full(name))
 
     # -- parts -------------------------------------------------------------------------------------------------------
