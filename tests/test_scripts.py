@@ -167,13 +167,29 @@ def test_a_result_is_added_to_the_page(tmp_path: Path, monkeypatch: pytest.Monke
     page = tmp_path / "versions.md"
     page.write_text("# Versions\n\n| torch | an old table\n")
     for torch, skipped in (("2.15.0", {"no browser": 2}), ("2.13.0", {}), ("2.15.0", {"no browser": 1})):
-        result = {"torch": torch, "python": "3.11", "passed": 9, "failed": 0, "skipped": skipped, "commit": "abc"}
-        versions.write(f"{torch} 3.11", result)
+        counts = {"passed": 9, "second": 1, "failed": 0, "skipped": skipped}
+        versions.write(f"{torch} 3.11", {"torch": torch, "python": "3.11", **counts, "commit": "abc"})
     assert page.read_text().splitlines() == [
         "# Versions",
         "",
-        "| torch | Python | passed | failed | skipped | commit |",
-        "|---|---|---|---|---|---|",
-        "| 2.13.0 | 3.11 | 9 | 0 | 0 | abc |",
-        "| 2.15.0 | 3.11 | 9 | 0 | 1: no browser | abc |",
+        "| torch | Python | passed | in a second try | failed | skipped | commit |",
+        "|---|---|---|---|---|---|---|",
+        "| 2.13.0 | 3.11 | 9 | 1 | 0 | 0 | abc |",
+        "| 2.15.0 | 3.11 | 9 | 1 | 0 | 1: no browser | abc |",
     ]
+
+
+def test_a_failed_test_is_run_again_alone(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin" / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (environment / "bin" / "python").chmod(0o755)
+    report = tmp_path / "report.xml"
+    bad = '<testcase classname="tests.test_scripts" name="test_the_stages_are_the_marks"><failure/></testcase>'
+    worse = '<testcase classname="tests.test_scripts" name="test_that_does_not_exist"><failure/></testcase>'
+    report.write_text(f"<testsuite>{bad}<testcase classname='tests.x' name='y'/></testsuite>")
+    found = versions.results_of(environment, report)
+    assert (found["passed"], found["second"], found["failed"]) == (2, 1, 0)
+    report.write_text(f"<testsuite>{worse}<testcase classname='tests.x' name='y'/></testsuite>")
+    found = versions.results_of(environment, report)
+    assert (found["passed"], found["second"], found["failed"]) == (1, 0, 1)
