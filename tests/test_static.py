@@ -11,19 +11,21 @@ import tenterhook
 
 PACKAGE = Path(tenterhook.__file__).parent
 #: packages that run the program of the user. They read no data of others, and only higher layers import them.
-#: `cli/imports.py` imports modules that the user names on the command line.
-OWN_PROGRAM = ("doctor", "adapters", "verdict", "program.py")
+OWN_PROGRAM = ("doctor", "adapters", "program.py")
+#: `imports` imports modules that the user names on the command line. `random_state` uses NumPy's random generator, if
+#: the program has imported NumPy.
+OWN_FILES = ("cli/imports.py", "rig/rerun/random_state.py")
 FILES = sorted(
     path for path in PACKAGE.rglob("*.py")
-    if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path != PACKAGE / "cli" / "imports.py"
+    if path.relative_to(PACKAGE).parts[0] not in OWN_PROGRAM and path.relative_to(PACKAGE).as_posix() not in OWN_FILES
 )  # fmt: skip
 
 #: every top-level package that any file imports, at the top or inside a function
 IMPORTS = {
     "__future__", "argparse", "atexit", "base64", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "difflib", "duckdb", "enum", "errno", "fcntl", "functools", "gc", "hashlib", "html", "inspect", "itertools", "json",
-    "math", "mlflow", "msgspec", "os", "pathlib", "plotly", "pyarrow", "re", "secrets", "signal", "stat", "sys",
-    "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing", "warnings", "weakref",
+    "math", "mlflow", "msgspec", "os", "pathlib", "plotly", "pyarrow", "re", "secrets", "signal", "stat", "statistics",
+    "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing", "warnings", "weakref",
 }  # fmt: skip
 
 #: builtins that compile text to code or look objects up by name; they must not even be passed as arguments

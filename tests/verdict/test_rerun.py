@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tenterhook.record.containment import ContainedErrors
 from tenterhook.resolve.targets import unwrapped
-from tenterhook.verdict.rerun.call_log import CallLog
-from tenterhook.verdict.rerun.second_run import Rerun, run_again, why_not
+from tenterhook.rig.rerun.call_log import CallLog
+from tenterhook.rig.rerun.second_run import Rerun, run_again, why_not
 from tests.support.verdict.families import FAMILIES, Training, build
 
 
@@ -29,7 +29,7 @@ def state(training: Training) -> list[Tensor]:
 
 def train(name: str, steps: int, *, examined: bool) -> tuple[Training, list[Rerun], list[str]]:
     training = build(name)
-    log = CallLog(training.model, ContainedErrors()) if examined else None
+    log = CallLog(training.model, ContainedErrors(), lambda: None) if examined else None
     found: list[Rerun] = []
     refused: list[str] = []
 

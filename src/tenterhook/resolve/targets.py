@@ -160,6 +160,15 @@ def parameter_name(module: str, key: str) -> str:
     return f"{module}.{key}"
 
 
+def named_parameters(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return each parameter of a model once, with its canonical name, in the order of the modules."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, module in walk(model):
+        for key, parameter in module.named_parameters(recurse=False):
+            found.setdefault(id(parameter), (parameter_name(name, key), parameter))
+    return list(found.values())
+
+
 def is_sharded(tensor: Tensor | None) -> bool:
     if tensor is None or type(tensor).__name__ == "Parameter":
         return False

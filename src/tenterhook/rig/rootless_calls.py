@@ -67,7 +67,7 @@ class RootlessCalls:
         """Watch the next call of a module below the root."""
         model = self._model()
         if not self.handles and model is not None:
-            self._watch(_entrances(model))
+            self._watch(entrances(model))
         self._waits, self._waits_for_output = True, self._ends_steps
         self._sync.watches_calls = True
 
@@ -133,7 +133,7 @@ class RootlessCalls:
         model = self._model()
         if self._sync.resolved == before or model is None:
             return None
-        unwatched = [one for one in _entrances(model) if one not in self._watched]
+        unwatched = [one for one in entrances(model) if one not in self._watched]
         self.disarm()
         self.arm()
         self._stop_waiting()
@@ -163,7 +163,7 @@ class RootlessCalls:
             root.watch_backward(made)
 
 
-def _entrances(module: nn.Module) -> Iterator[nn.Module]:
+def entrances(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the modules that a method of a module can call: its children, and those in its containers."""
     for child in private.child_modules(module).values():
         if child is not None:
@@ -174,4 +174,4 @@ def _entrances_of(module: nn.Module) -> Iterator[nn.Module]:
     if not is_container(module) and not private.is_scripted(module):
         yield module
     if is_container(module) or isinstance(module, nn.Sequential):  # programs often go through the parts themselves
-        yield from _entrances(module)
+        yield from entrances(module)

@@ -10,9 +10,6 @@ from statistics import median
 from tenterhook.verdict.examination import Examination
 from tenterhook.verdict.history import History, StepNumbers
 
-#: a loss or norm leaps if it is so many times larger than usual
-LEAP = 8.0
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tenterhook.verdict.rerun.second_run import Rerun
+from tenterhook.rig.rerun.second_run import Rerun
 
 
 @dataclass(frozen=True, slots=True)

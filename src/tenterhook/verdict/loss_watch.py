@@ -14,7 +14,7 @@ _watches: weakref.WeakSet[LossWatch] = weakref.WeakSet()
 
 
 class LossWatch:
-    """The losses of the backward passes since the last step. The numbers are read when they are asked for.
+    """The losses of the backward passes since the last step.
 
     Args:
         reached: Function that returns the number of backward passes that have reached the model. A loss of another
@@ -31,10 +31,10 @@ class LossWatch:
         """Note the loss of a backward pass."""
         self._seen.append(loss.detach())
 
-    def take(self) -> float | None:
-        """Return the mean of the losses since the last call, and forget them. None if there was no loss."""
+    def take(self) -> list[Tensor]:
+        """Return the losses since the last call, and forget them."""
         seen, self._seen = self._seen, []
-        return sum(float(loss) for loss in seen) / len(seen) if seen else None
+        return seen
 
     def close(self) -> None:
         """Stop noticing losses."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -22,31 +23,53 @@ WARM_UP = 10
 LEAP = 8.0
 
 
-def gradient_norms(parameters: Sequence[Tensor]) -> list[float | None]:
-    """Return the norm of each parameter's gradient, and None without a gradient. This waits for the device once."""
-    places, gradients = [], []
-    for place, parameter in enumerate(parameters):
-        gradient = parameter.grad
-        if gradient is not None and gradient.layout is torch.strided:
-            places.append(place)
-            gradients.append(gradient.detach())
-    found: list[float | None] = [None] * len(parameters)
-    for place, norm in zip(places, norms(gradients), strict=True):
-        found[place] = norm
-    return found
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The numbers that were read in one step. `gradients` has None for a parameter without a gradient."""
+
+    gradients: list[float | None]
+    weights: list[float] | None
+    #: the mean of the losses, or None if there was none
+    loss: float | None
 
 
 @torch.no_grad()
-def norms(tensors: Sequence[Tensor]) -> list[float]:
+def measure(parameters: Sequence[Tensor], *, losses: Sequence[Tensor] = (), weights: bool = False) -> Measured:
+    """Measure the gradients of some parameters. All numbers are read together, so this waits for the device once.
+
+    Args:
+        parameters: The parameters.
+        losses: The losses of the step.
+        weights: If True, measure the parameters too.
+    """
+    places = [at for at, one in enumerate(parameters) if one.grad is not None and one.grad.layout is torch.strided]
+    gradients = [gradient.detach() for at in places if (gradient := parameters[at].grad) is not None]
+    values = [parameter.detach() for parameter in parameters] if weights else []
+    numbers = _read([*_norms([*gradients, *values]), *losses])
+    found: list[float | None] = [None] * len(parameters)
+    for place, norm in zip(places, numbers, strict=False):
+        found[place] = norm
+    read = numbers[len(places) + len(values) :]
+    return Measured(
+        found,
+        numbers[len(places) : len(places) + len(values)] if weights else None,
+        sum(read) / len(read) if read else None,
+    )
+
+
+def _norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return the norm of each tensor. A norm in half precision would overflow, so it is computed in float32."""
-    if not tensors:
+    half = (torch.float16, torch.bfloat16)
+    return private.foreach_norm([one.float() if one.dtype in half else one for one in tensors]) if tensors else []
+
+
+def _read(scalars: Sequence[Tensor]) -> list[float]:
+    """Read scalars from the device, all at once."""
+    if not scalars:
         return []
-    half = [tensor.dtype in (torch.float16, torch.bfloat16) for tensor in tensors]
-    if any(half):
-        tensors = [tensor.float() if small else tensor for tensor, small in zip(tensors, half, strict=True)]
-    found = private.foreach_norm(list(tensors))
-    first = found[0].device
-    return [float(norm) for norm in torch.stack([one.to(first, torch.float64) for one in found]).tolist()]
+    device = scalars[0].device
+    dtype = torch.float64 if any(one.dtype is torch.float64 for one in scalars) else torch.float32
+    return [float(one) for one in torch.stack([one.reshape(()).to(device, dtype) for one in scalars]).tolist()]
 
 
 def group_settings(optimizers: Sequence[Optimizer]) -> tuple[GroupSettings, ...]:

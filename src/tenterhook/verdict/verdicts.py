@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Severity = Literal["error", "warning", "note"]
+from tenterhook.audit.imbalance import Severity
 
 #: for each code, its title and the severity of its verdicts
 CODES: dict[str, tuple[str, Severity]] = {
@@ -24,7 +23,6 @@ CODES: dict[str, tuple[str, Severity]] = {
     "TH813": ("a layer does not train, although similar layers do", "warning"),
     "TH814": ("gradient clipping is active in every step", "warning"),
     "TH815": ("the loss does not change", "warning"),
-    "TH816": ("the loss scale collapsed", "error"),
 }
 
 

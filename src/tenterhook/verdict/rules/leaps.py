@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from statistics import median
 
-from tenterhook.verdict.case import LEAP, Case
+from tenterhook.verdict.case import Case
+from tenterhook.verdict.signals import LEAP
 from tenterhook.verdict.verdicts import Verdict
 
 #: a layer's weights changed suddenly if their norm changed by such a factor, and those of most layers did not

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tenterhook.rig.rerun.operation_watch import Origin
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.examination import Examination
-from tenterhook.verdict.rerun.operation_watch import Origin
 from tenterhook.verdict.verdicts import Verdict
 
 CONSEQUENCE = "Everything after it is a consequence."

@@ -19,14 +19,13 @@ from torch.func import functional_call
 
 from tenterhook import torch_internals as private
 from tenterhook.errors import RefusedError
-from tenterhook.resolve.targets import is_sharded, parameter_name, unwrapped, walk
+from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped, walk
+from tenterhook.rig.rerun.call_log import CallLog, ModelCall, differentiable, sample
+from tenterhook.rig.rerun.module_spans import ModuleSpans
+from tenterhook.rig.rerun.operation_watch import OperationWatch, Origin
+from tenterhook.rig.rerun.random_state import kept_random_state
+from tenterhook.rig.rerun.rig_hooks import forward_modifier, without_rigs
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
-from tenterhook.verdict.rerun.call_log import CallLog, ModelCall, differentiable, sample
-from tenterhook.verdict.rerun.module_profile import ModuleProfile, Profiles
-from tenterhook.verdict.rerun.module_spans import ModuleSpans
-from tenterhook.verdict.rerun.operation_watch import OperationWatch, Origin
-from tenterhook.verdict.rerun.random_state import kept_random_state
-from tenterhook.verdict.rerun.rig_hooks import forward_modifier, without_rigs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,6 @@ class Rerun:
     origin: Origin | None
     #: True if each output has the same values as in the first run
     reproduced: bool
-    modules: tuple[ModuleProfile, ...]
     #: the norm of each parameter's gradient
     gradients: dict[str, float]
 
@@ -84,33 +82,27 @@ def run_again(model: nn.Module, log: CallLog) -> Rerun:
     body = unwrapped(model)
     names = {module: "" if name == "." else name for name, module in walk(body)}
     spans = ModuleSpans(names)
-    watch, profiles = OperationWatch(spans), Profiles(names)
+    watch = OperationWatch(spans)
     stand_ins = _StandIns(body, log)
     with ExitStack() as stack:
         stack.enter_context(kept_random_state(log.devices))
-        stack.enter_context(log.pause())
         stack.enter_context(without_rigs(names))
-        stack.enter_context(profiles.measured())
         stack.enter_context(spans.watched())
-        watch.mark(list(stand_ins.parameters.values()), "parameter")
-        watch.mark(list(stand_ins.buffers.values()), "buffer")
+        watch.mark(stand_ins.parameters.values(), "parameter")
+        watch.mark(stand_ins.buffers.values(), "buffer")
         again = [_call(call, stand_ins, watch) for call in log.calls]
         outputs = [watch.origin_of(output) for one in again for output in one.outputs]
         origin = min((one for one in outputs if one is not None), key=lambda one: one.order, default=None)
         gradients, bad_gradient = _backward(again, stand_ins, watch)
     norms = {name: float(gradient.float().norm()) for name, gradient in gradients.items()}
-    return Rerun(origin or bad_gradient, all(one.is_same() for one in again), tuple(profiles.found), norms)
+    return Rerun(origin or bad_gradient, all(one.is_same() for one in again), norms)
 
 
 class _StandIns:
     """Aliases of a model's parameters, and copies of its buffers from before the step, with their names."""
 
     def __init__(self, body: nn.Module, log: CallLog) -> None:
-        self.parameters: dict[int, tuple[str, Tensor]] = {}
-        for module_name, module in walk(body):
-            for key, parameter in module.named_parameters(recurse=False):
-                alias = parameter.detach().requires_grad_(parameter.requires_grad)
-                self.parameters.setdefault(id(parameter), (parameter_name(module_name, key), alias))
+        self.parameters = {id(one): (name, _detached(one)) for name, one in named_parameters(body)}
         starts = log.buffers.at_start()
         self.buffers: dict[int, tuple[str, Tensor]] = {}
         for name, buffer in body.named_buffers(remove_duplicate=False):
@@ -138,7 +130,7 @@ class _SecondCall:
 
 def _call(call: ModelCall, stand_ins: _StandIns, watch: OperationWatch) -> _SecondCall:
     """Run a call again."""
-    watch.mark(list(_named_inputs(call)), "input")
+    watch.mark(_named_inputs(call), "input")
     arguments, keywords = map_leaves((call.arguments, call.keywords), _detached)
     output: Any = None
 

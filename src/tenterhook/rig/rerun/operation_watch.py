@@ -7,7 +7,7 @@ count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tenterhook import torch_internals as private
-from tenterhook.verdict.rerun.module_spans import ModuleSpans
+from tenterhook.rig.rerun.module_spans import ModuleSpans
 
 #: operations whose result has arbitrary values
 _UNINITIALIZED = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"))
@@ -63,15 +63,13 @@ class OperationWatch(private.DispatchMode):  # type: ignore[misc]  # its class m
         self._origins: dict[int, tuple[Origin, Tensor]] = {}
         self._count = 0
 
-    def mark(self, tensors: Mapping[str, Tensor] | Sequence[tuple[str, Tensor]], source: Source) -> list[Origin]:
-        """Note which tensors are bad before anything runs, and return their origins."""
-        found = []
-        for name, tensor in tensors.items() if isinstance(tensors, Mapping) else tensors:
+    def mark(self, tensors: Iterable[tuple[str, Tensor]], source: Source) -> None:
+        """Note which tensors are bad before anything runs."""
+        for name, tensor in tensors:
             if (value := badness(tensor)) is not None:
                 intended = value == "-inf" and source in ("input", "buffer")
                 order = self._next()
-                found.append(self._note(Origin(source, name, value=value, intended=intended, order=order), [tensor]))
-        return found
+                self._note(Origin(source, name, value=value, intended=intended, order=order), [tensor])
 
     def put_in(self, recorded: Tensor, gradient: Tensor) -> Tensor:
         """Replace the gradient of an output with the recorded one. Only if it came from inside, it keeps its origin."""

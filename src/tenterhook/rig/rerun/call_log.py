@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,14 +19,14 @@ from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
 from tenterhook.record.containment import ContainedErrors
-from tenterhook.resolve.dormancy import is_container
 from tenterhook.resolve.targets import is_parallel, unwrapped, wrappers
+from tenterhook.rig.rerun.buffers import BufferCopies
+from tenterhook.rig.rerun.modes import Modes
+from tenterhook.rig.rerun.random_state import RandomState
+from tenterhook.rig.rootless_calls import entrances
 from tenterhook.rig.runtime.registration import Dispatch
 from tenterhook.rig.runtime.tensor_tree import leaves
 from tenterhook.torch_internals import compiler as dynamo
-from tenterhook.verdict.rerun.buffers import BufferCopies
-from tenterhook.verdict.rerun.modes import Modes
-from tenterhook.verdict.rerun.random_state import RandomState
 
 ModuleRef: TypeAlias = weakref.ref[nn.Module]
 
@@ -76,10 +75,6 @@ def sample(tensor: Tensor) -> Tensor:
     return flat[:: max(1, flat.numel() // SAMPLED)].clone()
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class CallLog:
     """An object that remembers the outermost calls into a model since the last step.
 
@@ -90,17 +85,13 @@ class CallLog:
             between them. The program accumulates gradients, or it skipped the step.
     """
 
-    def __init__(self, model: nn.Module, errors: ContainedErrors, on_next_pass: Callable[[], None] = _nothing) -> None:
+    def __init__(self, model: nn.Module, errors: ContainedErrors, on_next_pass: Callable[[], None]) -> None:
         entry = entry_of(model)
         self._entry = weakref.ref(entry)
         self._errors = errors
         self._on_next_pass = on_next_pass
         self.calls: list[ModelCall] = []
-        #: True if a step had too many calls
-        self.overflowed = False
         self.buffers = BufferCopies(unwrapped(model))
-        #: True while an examination runs calls again
-        self.paused = False
         devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
         self.devices = [device for device in devices if device.type not in ("cpu", "meta")]
         self._device_types = sorted({device.type for device in devices} - {"meta"})
@@ -127,19 +118,14 @@ class CallLog:
         self._root, self._below = [], []
         self.clear()
 
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Ignore calls in a block."""
-        self.paused = True
-        try:
-            yield
-        finally:
-            self.paused = False
+    @property
+    def overflowed(self) -> bool:
+        """Return True if the step has too many calls."""
+        return len(self.calls) > MAX_CALLS
 
     def clear(self) -> None:
         """Forget the calls."""
         self.calls.clear()
-        self.overflowed = False
         self._open = None
         self.buffers.clear()
 
@@ -169,7 +155,7 @@ class CallLog:
 
     def _note_call(self, inner: ModuleRef, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # A call in a backward pass recomputes a part of an earlier call.
-        if self.paused or private.graph_task_id() != -1 or not torch.is_grad_enabled():
+        if private.graph_task_id() != -1 or not torch.is_grad_enabled():
             return
         if module is self._entry():
             self._root_was_called = True
@@ -177,8 +163,7 @@ class CallLog:
             return
         if any(call.gradients for call in self.calls):
             self._on_next_pass()
-        if len(self.calls) == MAX_CALLS:
-            self.overflowed = True
+        if self.overflowed:
             return
         if not self.calls:
             self.buffers.copy()
@@ -201,8 +186,6 @@ class CallLog:
         if call is None or call.module is not inner() or private.graph_task_id() != -1:
             return
         self._open = None
-        if self.paused:
-            return
         call.ended = True
         self._look_at_hosts(call)
         for number, tensor in enumerate(differentiable(output)):
@@ -230,12 +213,3 @@ def differentiable(output: Any) -> list[Tensor]:
 def entry_of(model: nn.Module) -> nn.Module:
     """Return the module whose hooks run inside a wrapper such as DDP, and outside compiled code."""
     return next(module for module in wrappers(model) if not is_parallel(module))
-
-
-def entrances(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules that a method of a module can call: its children, and those in its containers."""
-    for child in module.children():
-        if not is_container(child):
-            yield child
-        if is_container(child) or isinstance(child, nn.Sequential):  # programs often go through the parts themselves
-            yield from entrances(child)

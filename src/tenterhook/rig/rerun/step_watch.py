@@ -1,0 +1,49 @@
+"""Report each step of an optimizer once, before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from tenterhook.torch_internals import compiler as dynamo
+
+Event = Callable[[Optimizer], None]
+
+
+class StepWatch:
+    """Hooks on optimizers that report their steps.
+
+    Args:
+        optimizers: The optimizers.
+        before: Function that is called with an optimizer before its step.
+        after: Function that is called with an optimizer after its step.
+    """
+
+    def __init__(self, optimizers: Iterable[Optimizer], before: Event, after: Event) -> None:
+        self._before, self._after = before, after
+        #: True during a step; a step that calls super().step() runs its hooks twice
+        self._running = False
+        self._handles: list[RemovableHandle] = []
+        for one in optimizers:
+            self._handles += [one.register_step_pre_hook(self._pre), one.register_step_post_hook(self._post)]
+
+    def remove(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    @dynamo.breaks_graph
+    def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if not self._running:
+            self._running = True
+            self._before(optimizer)
+
+    @dynamo.breaks_graph
+    def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._running:
+            self._running = False
+            self._after(optimizer)
