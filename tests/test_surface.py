@@ -22,7 +22,7 @@ DATA = {"Action", "Hook", "Plan", "When"}
 RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch"}
 DOCTOR = {"Exam", "Finding", "Findings", "check", "effect", "examine"}
 KEEP = {"DcpState", "restore"}
-RECORD = {"Flight", "ReadLimits", "Run", "Store", "open_run"}
+RECORD = {"Flight", "ReadLimits", "Run", "Store", "Verdict", "open_run"}
 OWN = {"Context", "Partial", "Registry", "action"}
 
 
@@ -41,7 +41,7 @@ def test_the_rig():
     assert public == {
         "add", "attached", "captured", "detach", "flush", "follow", "imbalances", "ledger", "load_state_dict",
         "mute", "remove", "reports", "revise", "rows", "state_dict", "step", "step_count", "unmute", "values",
-        "vectors",
+        "vectors", "verdict", "verdicts",
     }  # fmt: skip
 
 

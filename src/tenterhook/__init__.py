@@ -67,16 +67,17 @@ if TYPE_CHECKING:
     from tenterhook.record.run import open_run as open_run
     from tenterhook.record.run_folder.part import ReadLimits as ReadLimits
     from tenterhook.record.store import Store as Store
+    from tenterhook.record.verdict import Verdict as Verdict
     from tenterhook.rig import Handle as Handle
     from tenterhook.rig import Rig as Rig
     from tenterhook.rig import detach as detach
     from tenterhook.rig import find_nonfinite as find_nonfinite
-    from tenterhook.rig import flight as flight
     from tenterhook.rig import hook as hook
     from tenterhook.rig import inventory as inventory
     from tenterhook.rig import tap as tap
     from tenterhook.rig import watch as watch
     from tenterhook.rig.api.attach import attach as attach
+    from tenterhook.verdict.flight import flight as flight
 
 __version__ = "0.1.0"
 
@@ -103,9 +104,10 @@ _ACTIONS = (
     "steer",
     "watch_nonfinite",
 )
-_RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch")
+_RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch")
 _KEEP = ("DcpState", "restore")
-_RECORD = ("Flight", "ReadLimits", "Run", "Store", "open_run")
+_RECORD = ("Flight", "ReadLimits", "Run", "Store", "Verdict", "open_run")
+_VERDICT = ("flight",)
 _DOCTOR = ("Exam", "Finding", "Findings", "check", "effect", "examine")
 
 __all__ = [
@@ -138,6 +140,7 @@ __all__ = [
     *_KEEP,
     *_RECORD,
     *_RIG,
+    *_VERDICT,
 ]
 
 
@@ -169,6 +172,10 @@ def _package_of(name: str) -> ModuleType:
         from tenterhook import doctor
 
         return doctor
+    if name in _VERDICT:
+        from tenterhook import verdict
+
+        return verdict
     from tenterhook.errors import nearest
 
     close = [] if name.startswith("_") else nearest(name, __all__)

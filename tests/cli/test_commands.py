@@ -15,7 +15,7 @@ from tenterhook.cli import main, make_parser
 from tests.support.warm_python import warm_python
 
 FLAGS = {
-    "run": {"--plan", "--actions", "--out", "--quiet", "-m", "script", "arguments"},
+    "run": {"--plan", "--actions", "--alert", "--json", "--out", "--quiet", "-m", "script", "arguments"},
     "doctor": {"--json", "--hooks", "--ignore", "--fail-on", "--exit-code", "-m", "script", "arguments"},
     "report": {"--out", "run"},
     "check": {"--model", "--actions", "--json", "--ignore", "--fail-on", "--exit-code", "plan"},
@@ -138,8 +138,8 @@ def run(tmp_path: Path, *words: str, **more: str) -> subprocess.CompletedProcess
 
 
 def test_the_scripts_arguments_exit_code_and_error_are_its_own(tmp_path: Path):
-    done = run(tmp_path, "train.py", "--json", "seven")
-    assert (done.returncode, done.stdout) == (7, "['--json', 'seven'] __main__\n")
+    done = run(tmp_path, "train.py", "--format", "seven")
+    assert (done.returncode, done.stdout) == (7, "['--format', 'seven'] __main__\n")
     assert done.stderr.splitlines()[0] == "tenterhook: Linear (SGD), 3 steps -> out/Linear"
     done = run(tmp_path, "train.py", "raise")
     assert done.returncode == 1

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tenterhook.record import Verdict
 from tenterhook.verdict.examiner import Examiner
-from tenterhook.verdict.verdicts import Verdict
 
 pytestmark = pytest.mark.compiled
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from tenterhook.record import Verdict
 from tenterhook.resolve.targets import unwrapped
 from tenterhook.verdict.examiner import Examiner
-from tenterhook.verdict.verdicts import Verdict
 from tests.support.verdict.families import FAMILIES, Training, build
 from tests.support.verdict.planted import FAULTS, Planted
 

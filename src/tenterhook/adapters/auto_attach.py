@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -14,18 +15,17 @@ from torch import nn
 from torch.optim import Optimizer
 
 from tenterhook import ranks
-from tenterhook.actions import histogram, ratio, spike, stats, watch_nonfinite
+from tenterhook.actions import histogram
 from tenterhook.adapters.discover import Discovery
 from tenterhook.doctor import Findings, check
 from tenterhook.errors import PlanError, TenterhookError
 from tenterhook.plan import Hook, Plan, When
-from tenterhook.record import FINDINGS, Flight, Store, last_step
-from tenterhook.resolve.targets import class_name, is_sharded, unwrapped
+from tenterhook.record import FINDINGS, Flight, Store, Verdict, last_step
+from tenterhook.resolve.targets import class_name, unwrapped
 from tenterhook.rig import Rig, attach
 from tenterhook.rig.display import why_nothing
 from tenterhook.switch import is_off
-from tenterhook.verdict.examiner import Examiner
-from tenterhook.verdict.verdicts import Verdict
+from tenterhook.verdict import Alert, flight_plan, watch_training
 
 #: environment variable with the path of a plan file that overrides the given plan, for example in a resumed script
 PLAN_VARIABLE = "TENTERHOOK_PLAN"
@@ -34,22 +34,10 @@ PLAN_VARIABLE = "TENTERHOOK_PLAN"
 def default_plan() -> Plan:
     """Return the plan that is used if the user does not provide one.
 
-    The plan records gradient statistics in every step, output and update statistics in every tenth step, and gradient
-    histograms in every fiftieth step. Two triggers watch the gradients. After a trip, output statistics are recorded in
-    each of the next ten steps.
+    It is the plan of a flight recorder, with gradient histograms in every fiftieth step.
     """
-    seldom, everything = When(every=10, start=1), (".", "**")
-    return Plan(
-        [
-            Hook("grads", on="**", at="grad_final", do=stats()),
-            Hook("outputs", on=everything, at="output", do=stats(), when=seldom),
-            Hook("updates", on="**", at="update", do=ratio(), when=seldom),
-            Hook("magnitudes", on="**", at="grad_final", do=histogram(), when=When(every=50, start=1)),
-            Hook("nonfinite", on="**", at="grad_final", do=watch_nonfinite()),
-            Hook("leap", on="**", at="grad_final", do=spike(z=8.0, floor=0.1)),
-            Hook("outputs_after", on=everything, at="output", do=stats(), when=When(after_trip=10)),
-        ]
-    )
+    magnitudes = Hook("magnitudes", on="**", at="grad_final", do=histogram(), when=When(every=50, start=1))
+    return Plan([*flight_plan(), magnitudes])
 
 
 @dataclass(slots=True)
@@ -68,15 +56,11 @@ class ModelRun:
     #: if no hook recorded anything, the reason for each hook
     silence: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=lambda: Findings([]))
-    #: watches the training of the model
-    examiner: Examiner | None = None
+    #: what went wrong in the training, the cause first
     verdicts: list[Verdict] = field(default_factory=list)
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """Check the rig, write the findings and detach the rig."""
-        if self.examiner is not None:
-            self.examiner.close()
-            self.verdicts = self.examiner.verdicts()
         if self.rig is None:
             return
         self.steps, self.findings = self.rig.step_count, check(self.rig)
@@ -85,6 +69,7 @@ class ModelRun:
             if isinstance(sink, Store) and ranks.launch_ranks()[0] == 0:
                 sink.keep(FINDINGS, self.findings.to_json())
         self.rig.__exit__(kind, error, tb)
+        self.verdicts = self.rig.verdicts
 
 
 class AutoAttach:
@@ -94,7 +79,7 @@ class AutoAttach:
     cannot be attached are left out and reported.
     """
 
-    def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None) -> None:
+    def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None, alert: Alert | None = None) -> None:
         override = os.environ.get(PLAN_VARIABLE)
         try:
             self.plan = Plan.load(override) if override else plan
@@ -103,6 +88,7 @@ class AutoAttach:
             error.remedy = f"{error.remedy or 'correct the file'}, or unset {PLAN_VARIABLE}"
             raise
         self.out = Path(out)
+        self._alert = alert if ranks.launch_ranks()[0] == 0 else None
         self.models: list[ModelRun] = []
         self._known: weakref.WeakKeyDictionary[nn.Module, ModelRun] = weakref.WeakKeyDictionary()
         self._discovery = Discovery(self._on_model)
@@ -138,11 +124,8 @@ class AutoAttach:
             state = before.state_dict() if before._installer.environment.model.root() is model else None
             before.detach()
         run.rig = self._attach(model, optimizers, run)
-        if run.examiner is not None:
-            run.examiner.close()
-        sharded = any(map(is_sharded, model.parameters()))  # no rank has all of a gradient
-        run.examiner = None if sharded or is_off() else Examiner(model, optimizers, first=step)
         if run.rig is not None:
+            watch_training(run.rig, optimizers, first=step, alert=self._alert)
             run.rig._begin_at(step)
             if state is not None:
                 run.rig.load_state_dict(state, strict=False)
@@ -185,6 +168,29 @@ class AutoAttach:
 
     # -- the summary -------------------------------------------------------------------------------------------------
 
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return the cause of what went wrong, or None. If several models have a verdict, the earliest one counts."""
+        found = [model.verdicts[0] for model in self.models if model.verdicts]
+        return min(found, key=lambda one: (one.severity != "error", one.step), default=None)
+
+    def to_json(self) -> str:
+        """Return the summary as JSON, with all verdicts."""
+        models = [
+            {
+                "name": model.name,
+                "optimizers": model.optimizers,
+                "steps": model.steps,
+                "path": str(model.path),
+                "verdicts": [asdict(one) for one in model.verdicts],
+                "findings": [asdict(one) for one in model.findings.grave],
+                "refused": model.refused,
+            }
+            for model in self.models
+        ]
+        verdict = self.verdict
+        return json.dumps({"verdict": asdict(verdict) if verdict else None, "models": models}, indent=1)
+
     def __str__(self) -> str:
         if not self.models:
             return _nothing_to_attach_to(self._discovery.unreported)
@@ -221,12 +227,11 @@ def _summary(model: ModelRun) -> list[str]:
     if model.rig is None:
         return [f"tenterhook: {model.name} ({by}) is not watched", *(f"  {why}" for why in model.refused.values())]
     lines = [f"tenterhook: {model.name} ({by}), {model.steps} steps -> {model.path}"]
-    errors = [one for one in model.verdicts if one.severity == "error"]
-    lines += [f"  {line}" for verdict in errors[:1] for line in str(verdict).split("\n")]
+    lines += [f"  {line}" for verdict in model.verdicts[:1] for line in str(verdict).split("\n")]
     lines += [f"  left out: {why}" for why in model.refused.values()]
     lines += [f"  recorded nothing: {why}" for why in model.silence]
     # A verdict names the cause. Without one, the suspects of a flight report may help.
-    reports = [f"flight report: {report.path}" if errors else str(report) for report in model.rig.reports]
+    reports = [f"flight report: {report.path}" if model.verdicts else str(report) for report in model.rig.reports]
     lines += [f"  {line}" for report in reports for line in report.split("\n")]
     lines += [f"  {line}" for finding in model.findings.grave for line in str(finding).split("\n")]
     return lines

@@ -32,7 +32,7 @@ def import_actions(args: argparse.Namespace) -> None:
         import_module(name, f"--actions {name}", remedy=remedy)
 
 
-def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]:
+def import_function(where: str, asked: str, *, remedy: str) -> Callable[..., Any]:
     """Import the function that `package.module:function` names. Error messages quote the argument `asked`."""
     module, colon, name = where.partition(":")
     if not colon:
@@ -42,7 +42,7 @@ def import_function(where: str, asked: str, *, remedy: str) -> Callable[[], Any]
             )
         raise ResolveError(f"{asked} does not name a function", remedy=remedy)
     owner = import_module(module, asked, remedy=remedy, function=f":{name}")
-    found: Callable[[], Any] | None = getattr(owner, name, None)
+    found: Callable[..., Any] | None = getattr(owner, name, None)
     if not callable(found):
         functions = [one for one, value in vars(owner).items() if callable(value) and not one.startswith("_")]
         close = nearest(name, functions, 1)

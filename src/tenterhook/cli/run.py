@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tenterhook.cli.imports import add_actions_argument, import_actions
+from tenterhook.cli.imports import add_actions_argument, import_actions, import_function
 from tenterhook.cli.script_args import add_script_arguments, report_missing_script
 
 
@@ -30,6 +30,12 @@ def add_parser(commands: Any) -> None:
         metavar="DIR",
         help="output folder (default: runs/SCRIPT-TIME); if it already contains a run, that run is resumed",
     )
+    parser.add_argument("--json", metavar="FILE", help="write the summary with all verdicts to FILE as JSON")
+    parser.add_argument(
+        "--alert",
+        metavar="MODULE:FUNCTION",
+        help="call this function with each new verdict while the script runs, for example to send a message",
+    )
     parser.add_argument("--quiet", action="store_true", help="do not print a summary at the end")
     add_script_arguments(parser)
     parser.set_defaults(execute=execute)
@@ -42,12 +48,17 @@ def execute(args: argparse.Namespace) -> int:
     from tenterhook.adapters.auto_attach import AutoAttach
     from tenterhook.plan import Plan
     from tenterhook.program import run
+    from tenterhook.record import write_file
 
     out = args.out or Path("runs") / f"{Path(args.script).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     import_actions(args)
-    script = AutoAttach(out, plan=Plan.load(args.plan) if args.plan else None)
+    remedy = "write --alert package.module:function, with a module in the current folder or an installed one"
+    alert = import_function(args.alert, f"--alert {args.alert}", remedy=remedy) if args.alert else None
+    script = AutoAttach(out, plan=Plan.load(args.plan) if args.plan else None, alert=alert)
     code = run(args.script, args.arguments, script, module=args.module)
     sys.stdout.flush()
+    if args.json and ranks.launch_ranks()[0] == 0:
+        write_file(args.json, script.to_json().encode())
     if not args.quiet and ranks.launch_ranks()[0] == 0:
         print(script, file=sys.stderr)
         if any(model.rig is not None for model in script.models):

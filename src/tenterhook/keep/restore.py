@@ -19,7 +19,8 @@ from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import Resolution, ResolvedHook, resolve
 from tenterhook.resolve.targets import Optimizers, device_of, named_optimizers
 from tenterhook.rig.api.attach import check_module, clock_name, free_ids
-from tenterhook.rig.rig import Rig, gc_paused
+from tenterhook.rig.installer import gc_paused
+from tenterhook.rig.rig import Rig
 from tenterhook.rig.saved.format import SavedState, SizeLimits, read
 from tenterhook.rig.saved.load_report import Kind, LoadReport
 from tenterhook.rig.saved.loader import HookSnapshot, compare, compare_clocks, compare_tensors

@@ -20,6 +20,7 @@ from tenterhook.record.run_folder.folder import Folder as Folder
 from tenterhook.record.run_folder.folder import last_step as last_step
 from tenterhook.record.run_folder.part import ReadLimits as ReadLimits
 from tenterhook.record.run_folder.sidecars import FlightFile as FlightFile
+from tenterhook.record.run_folder.sidecars import VerdictsFile as VerdictsFile
 from tenterhook.record.run_folder.sidecars import read_json as read_json
 from tenterhook.record.sink_worker import Sink as Sink
 from tenterhook.record.sink_worker import Sinks as Sinks
@@ -29,3 +30,6 @@ from tenterhook.record.sink_worker import as_sinks as as_sinks
 from tenterhook.record.store import Store as Store
 from tenterhook.record.suspects import ModelSnapshot as ModelSnapshot
 from tenterhook.record.suspects import Suspect as Suspect
+from tenterhook.record.verdict import Judge as Judge
+from tenterhook.record.verdict import Verdict as Verdict
+from tenterhook.record.verdict import verdicts_json as verdicts_json

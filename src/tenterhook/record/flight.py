@@ -20,6 +20,7 @@ from tenterhook.record.rows import Batch
 from tenterhook.record.run_folder.folder import Folder
 from tenterhook.record.store import Store
 from tenterhook.record.suspects import ModelSnapshot, Suspect, rank_suspects
+from tenterhook.record.verdict import Verdict
 
 REPORT = "flight.json"
 #: what fails if a report cannot be written
@@ -28,15 +29,21 @@ WRITING = "writing a flight report"
 
 @dataclass(frozen=True, slots=True)
 class FlightReport:
-    """A report that a flight recorder wrote, with its folder, reason and suspects (most likely first)."""
+    """A report that a flight recorder wrote, with its folder, its reason, and the verdict about the training.
+
+    If there is no verdict, `suspects` lists the targets that probably caused the problem, the most likely one first.
+    """
 
     path: str
     step: int
     reason: str
     suspects: tuple[Suspect, ...]
+    #: what went wrong in the training, or None if that is unknown
+    verdict: Verdict | None = None
 
     def __str__(self) -> str:
         lines = [f"step {self.step}: {self.reason}"]
+        lines += [f"  {line}" for line in str(self.verdict).split("\n") if self.verdict is not None]
         lines += [f"  {s.kind:9} {s.target} at {s.point}: {s.why}" for s in self.suspects]
         return "\n".join([*lines, f"  {self.path}"])
 
@@ -46,7 +53,8 @@ class Flight:
 
     A flight recorder writes a report when a trigger trips, when an error ends the program or the rig's `with` block,
     and when the process receives SIGTERM. Each report is a new run folder inside `path`. The file `flight.json` in this
-    folder lists the suspects: the targets that probably caused the problem. The report is also added to `reports`.
+    folder has the verdict about the training, or a list of suspects: the targets that probably caused the problem. The
+    report is also added to `reports`.
 
     Args:
         path: Folder that will contain the run folders. The path may be a URI that Arrow supports.
@@ -108,33 +116,35 @@ class Flight:
         """
         self._batches.append(batch)
 
-    def trip(self, reason: str) -> None:
+    def trip(self, reason: str, verdict: Verdict | None = None) -> None:
         """Write a report in a new thread, at most once every `steps` steps.
 
         The rig calls this method when a trigger trips.
 
         Args:
             reason: Text for the report.
+            verdict: What went wrong in the training, if that is known.
         """
         step = self._batches[-1].step if self._batches else 0
         if self._written >= 0 and step < self._written + self.steps:
             return
         self._written = step
-        write = partial(self._write, *self._evidence(reason))
+        write = partial(self._write, *self._evidence(reason), verdict)
         thread = threading.Thread(target=call_and_report, args=(WRITING, write), name="tenterhook: flight")
         thread.start()
         self._writing.append(thread)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, verdict: Verdict | None = None) -> None:
         """Write a report before returning, because the process may end soon.
 
         Args:
             reason: Text for the report.
+            verdict: What went wrong in the training, if that is known.
         """
         # A forked process, such as a data loader worker, may receive SIGTERM even if nothing is wrong.
         if self._batches and self._batches[-1].step != self._written and os.getpid() == self._process:
             self._written = self._batches[-1].step
-            self._write(*self._evidence(reason))
+            self._write(*self._evidence(reason), verdict)
 
     def catch_up(self, timeout: float) -> bool:
         """Wait until all reports in progress are written.
@@ -168,10 +178,11 @@ class Flight:
             snapshot = None
         return reason, list(self._batches), snapshot or ModelSnapshot()
 
-    def _write(self, reason: str, batches: list[Batch], snapshot: ModelSnapshot) -> None:
+    def _write(self, reason: str, batches: list[Batch], snapshot: ModelSnapshot, verdict: Verdict | None) -> None:
         step = batches[-1].step if batches else 0
         path = _make_folder(f"{self.path}/step-{step:08}")
-        report = FlightReport(path, step, reason, tuple(rank_suspects(batches, snapshot)))
+        suspects = () if verdict is not None else tuple(rank_suspects(batches, snapshot))
+        report = FlightReport(path, step, reason, suspects, verdict)
         store = Store(path)
         store.write(batches)
         store.close()

@@ -13,12 +13,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tenterhook.errors import RefusedError
 from tenterhook.record import sigterm
 from tenterhook.record.containment import ContainedErrors
 from tenterhook.record.flight import WRITING, Flight
 from tenterhook.record.rows import Batch, Row, StepTable, copy_to_host
+from tenterhook.record.run_folder.folder import VERDICTS
 from tenterhook.record.sink_worker import Sink, SinkWorker
 from tenterhook.record.store import Store
+from tenterhook.record.verdict import Judge, Verdict, verdicts_json
 
 #: maximum number of rows that actions can emit in one step; further rows are dropped and counted
 MAX_EMITTED = 65_536
@@ -40,6 +43,8 @@ class Recorder:
         weakref.finalize(self, _finish, self.workers)
         self.rank = rank
         self.errors = ContainedErrors()
+        #: watches the training, or None
+        self.judge: Judge | None = None
         #: number of emitted rows and captures that exceeded a limit
         self.dropped = 0
         self._tables: dict[str, StepTable] = {}
@@ -138,13 +143,27 @@ class Recorder:
 
     def trip(self, reason: str) -> None:
         """Let the flight recorders write a report, because a trigger tripped."""
+        verdict = next(iter(self.verdicts()), None) if self.flights else None
         for flight in self.flights:
-            self.errors.contain(WRITING, flight.trip, reason)
+            self.errors.contain(WRITING, flight.trip, reason, verdict)
 
     def fail(self, reason: str) -> None:
         """Let the flight recorders write a report before this method returns, because the program may end."""
+        verdict = next(iter(self.verdicts()), None) if self.flights else None
         for flight in self.flights:
-            self.errors.contain(WRITING, flight.fail, reason)
+            self.errors.contain(WRITING, flight.fail, reason, verdict)
+
+    def require_judge(self) -> None:
+        """Raise a RefusedError if nothing watches the training."""
+        if self.judge is None:
+            raise RefusedError(
+                "this rig does not watch the training, so there is no verdict",
+                remedy="use th.flight(model, optimizer, folder), or tenterhook run script.py",
+            )
+
+    def verdicts(self) -> list[Verdict]:
+        """Return what went wrong in the training so far, the cause first."""
+        return (self.errors.contain("judging the training", self.judge.verdicts) or []) if self.judge else []
 
     def on_sigterm(self) -> None:
         """Write everything before the process ends. The recorder still works if the process goes on."""
@@ -170,6 +189,9 @@ class Recorder:
 
     def close(self) -> None:
         """Write everything and close the sinks."""
+        if self.judge is not None:
+            self.errors.contain("judging the training", self.judge.close)
+            self.write_sidecar(VERDICTS, lambda: verdicts_json(self.verdicts()))
         for worker in self.workers:
             self.errors.contain("closing a sink", worker.finish)
         for close in [*(flight.close for flight in self.flights), *(worker.close for worker in self.workers)]:

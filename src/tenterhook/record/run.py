@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenterhook.errors import StoreError, nearest
-from tenterhook.record.run_folder.folder import FINDINGS, LEDGER, PLAN, Folder, merge_parts
+from tenterhook.record.run_folder.folder import FINDINGS, LEDGER, PLAN, VERDICTS, Folder, merge_parts
 from tenterhook.record.run_folder.part import DEFAULT_LIMITS, ReadLimits, superseded_from
-from tenterhook.record.run_folder.sidecars import FindingsFile, LedgerFile, read_json
+from tenterhook.record.run_folder.sidecars import FindingsFile, LedgerFile, VerdictsFile, read_json
+from tenterhook.record.verdict import Verdict
 
 if TYPE_CHECKING:
     import duckdb
@@ -294,6 +295,15 @@ class Run:
         """Return the doctor's findings for the first run. The list is empty if the doctor did not check the run."""
         text = self._sidecar(FINDINGS)
         return read_json(FINDINGS, text, FindingsFile).findings if text else []
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Return what went wrong in the training of the first run, the cause first.
+
+        The list is empty if nothing went wrong, or if nothing watched the training.
+        """
+        text = self._sidecar(VERDICTS)
+        return read_json(VERDICTS, text, VerdictsFile).verdicts if text else []
 
     def _sidecar(self, name: str) -> bytes | None:
         folder = self._folders[0]

@@ -3,7 +3,6 @@
 from tenterhook.rig.api.attach import attach as attach
 from tenterhook.rig.api.everyday import Handle as Handle
 from tenterhook.rig.api.everyday import detach as detach
-from tenterhook.rig.api.everyday import flight as flight
 from tenterhook.rig.api.everyday import hook as hook
 from tenterhook.rig.api.everyday import watch as watch
 from tenterhook.rig.api.inventory import Found as Found

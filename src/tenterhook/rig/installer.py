@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tenterhook.resolve.resolution import ResolvedHook
@@ -30,6 +32,18 @@ class Schedule(NamedTuple):
     next_change: int | None = None
     #: active registrations on parameters; the program may replace these parameters
     parameters: tuple[ParameterRegistration, ...] = ()
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause the garbage collector, which would otherwise repeatedly scan up to a hundred thousand new sites."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Installer:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from enum import Enum, auto
 from functools import partial
 from types import TracebackType
@@ -20,13 +19,13 @@ from tenterhook.actions import BUILTIN, Registry
 from tenterhook.audit import Auditor, Imbalance, Imbalances
 from tenterhook.errors import AttachedError, RefusedError, UnknownHookError
 from tenterhook.plan import Action, Hook, Plan
-from tenterhook.record import FlightReport, Recorder, Row, Sinks, as_sinks
+from tenterhook.record import FlightReport, Recorder, Row, Sinks, Verdict, as_sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
 from tenterhook.resolve.model_view import ModelView, sharing
 from tenterhook.resolve.resolution import Resolution, resolve
 from tenterhook.rig.audited_ledger import AuditedLedger
 from tenterhook.rig.display import last_values, last_vectors, rig_html, rig_tables, rig_text, warn_of_nothing
-from tenterhook.rig.installer import Installer
+from tenterhook.rig.installer import Installer, gc_paused
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.model_calls import ModelCalls
 from tenterhook.rig.registrations import Registrations
@@ -54,18 +53,6 @@ from tenterhook.rig.step.program_step import ProgramStep
 
 T = TypeVar("T")
 _numbers = itertools.count()
-
-
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector, which would otherwise repeatedly scan up to a hundred thousand new sites."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class RigStatus(Enum):
@@ -317,6 +304,40 @@ class Rig:
             recorder.
         """
         return [report for flight in self._recorder.flights for report in flight.reports]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Return what went wrong in the training so far, the cause first.
+
+        Returns:
+            The verdicts. The list is empty if nothing went wrong, or if nothing watches the training. `th.flight` and
+            `tenterhook run` watch it.
+        """
+        return self._recorder.verdicts()
+
+    def verdict(self) -> Verdict | None:
+        """Return the cause of what went wrong in the training so far.
+
+        Returns:
+            The first of `verdicts`, or None if nothing went wrong. Print it to see the sentence and its evidence.
+
+        Raises:
+            RefusedError: Nothing watches the training.
+
+        Example:
+            >>> import tempfile
+            >>> import torch
+            >>> import tenterhook as th
+            >>> model = torch.nn.Linear(2, 1)
+            >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            >>> rig = th.flight(model, optimizer, tempfile.mkdtemp())
+            >>> model(torch.tensor([[1.0, float("nan")]])).sum().backward()
+            >>> optimizer.step()
+            >>> rig.verdict().sentence.partition(".")[0]
+            "Step 0: the program passed a NaN to the model, in the argument 'input'"
+        """
+        self._recorder.require_judge()
+        return next(iter(self.verdicts), None)
 
     @property
     def imbalances(self) -> list[Imbalance]:

@@ -38,6 +38,11 @@ class Case:
         """Return the first step whose loss or gradients leapt or were not finite, or None if there is none."""
         return min((one.step for one in self.examinations), default=None)
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why the first steps were examined."""
+        return tuple(f"step {one.step}: {one.reason}" for one in self.examinations[:3])
+
     def numbers(self, step: int) -> StepNumbers | None:
         """Return the numbers of a recent step."""
         return next((one for one in self.history.recent if one.step == step), None)
@@ -51,3 +56,15 @@ class Case:
         """Return the median of the norms of all gradients before a step, or None if there are none."""
         past = [total for at, total in self.history.totals if at < step and math.isfinite(total)]
         return median(past[-count:]) if past else None
+
+    def moves(self, step: int) -> dict[str, float]:
+        """Return by what factor each parameter moved further in the step before than it usually does.
+
+        A parameter is left out if it was not measured or usually does not move.
+        """
+        numbers = self.numbers(step)
+        if numbers is None:
+            return {}
+        usual = self.history.usual_moves(step)
+        found = zip(self.history.names, numbers.moved, usual, strict=False)
+        return {name: now / past for name, now, past in found if now is not None and past and math.isfinite(now)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tenterhook.rig.rerun.operation_watch import Origin
 from tenterhook.rig.rerun.second_run import Rerun
 
 
@@ -18,3 +19,8 @@ class Examination:
     found: Rerun | None
     #: why the step could not run again
     refusal: str | None
+
+    @property
+    def origin(self) -> Origin | None:
+        """Return where the first bad value came from, or None if that is unknown or all values were finite."""
+        return None if self.found is None else self.found.origin

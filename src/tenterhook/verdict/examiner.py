@@ -6,21 +6,24 @@ import math
 import weakref
 from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tenterhook.record import Verdict
 from tenterhook.record.containment import ContainedErrors
-from tenterhook.resolve.targets import named_parameters, unwrapped
+from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped
+from tenterhook.rig import Rig
 from tenterhook.rig.rerun.call_log import CallLog
 from tenterhook.rig.rerun.second_run import run_again, why_not
 from tenterhook.rig.rerun.step_watch import StepWatch
+from tenterhook.switch import is_off
+from tenterhook.verdict.alerts import Alert, Alerts
 from tenterhook.verdict.case import Case, Parameter
 from tenterhook.verdict.examination import Examination
 from tenterhook.verdict.history import History, StepNumbers
 from tenterhook.verdict.judge import judge
 from tenterhook.verdict.loss_watch import LossWatch
-from tenterhook.verdict.signals import LeapDetector, group_settings, measure
-from tenterhook.verdict.verdicts import Verdict
+from tenterhook.verdict.signals import LeapDetector, WeightSamples, group_settings, measure
 
 #: what fails if a step cannot be examined
 EXAMINING = "examining a step"
@@ -28,6 +31,31 @@ EXAMINING = "examining a step"
 WEIGHTS_EVERY = 8
 #: largest number of steps that are examined
 MAX_EXAMS = 8
+#: largest number of skipped steps that run again
+MAX_SKIPS = 16
+#: the training is judged for an alert so many steps after an examination, and in one step in so many
+JUDGED_AFTER, JUDGED_EVERY = 6, 100
+
+
+def watch_training(
+    rig: Rig, optimizers: Sequence[Optimizer], *, first: int = 0, alert: Alert | None = None
+) -> Examiner | None:
+    """Watch the training of a rig's model, so that `rig.verdict()` can say what goes wrong.
+
+    Args:
+        rig: The rig.
+        optimizers: The optimizers that train the model.
+        first: The number of the next step.
+        alert: Function that is called with each new verdict.
+
+    Returns:
+        The examiner, or None if tenterhook is off.
+    """
+    model = rig._installer.environment.model.root()
+    if model is None or is_off() or any(map(is_sharded, model.parameters())):
+        return None
+    rig._recorder.judge = examiner = Examiner(model, optimizers, first=first, alert=alert)
+    return examiner
 
 
 class Examiner:
@@ -37,16 +65,21 @@ class Examiner:
         model: The model.
         optimizers: The optimizers that train the model.
         first: The number of the next step.
+        alert: Function that is called with each new verdict, in a thread of its own.
     """
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], *, first: int = 0) -> None:
+    def __init__(
+        self, model: nn.Module, optimizers: Sequence[Optimizer], *, first: int = 0, alert: Alert | None = None
+    ) -> None:
         self._model = weakref.ref(model, self._forget)
         self._optimizers = [weakref.ref(one) for one in optimizers]
         self.step = first
-        held = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}
-        named = named_parameters(unwrapped(model))
-        self._parameters = [parameter for _, parameter in named if id(parameter) in held]
-        self.history = History([name for name, parameter in named if id(parameter) in held])
+        self._parameters: list[Tensor] = []
+        #: number of parameters in the optimizers; it changes if the program adds a group
+        self._held = 0
+        self._samples = WeightSamples()
+        self.history = History([])
+        self._find_parameters(optimizers)
         self.examinations: list[Examination] = []
         self._errors = ContainedErrors()
         self._log = CallLog(model, self._errors, self._next_pass)
@@ -54,18 +87,35 @@ class Examiner:
         #: for each optimizer, because the losses before their steps differ, as in a GAN
         self._leaps: weakref.WeakKeyDictionary[Optimizer, LeapDetector] = weakref.WeakKeyDictionary()
         self._steps = StepWatch(optimizers, self._before, self._after)
+        self._alerts = Alerts(alert, self.verdicts) if alert is not None else None
 
     def close(self) -> None:
         """Stop watching."""
         if any(call.gradients for call in self._log.calls):
-            self._next_pass()
+            self._errors.contain(EXAMINING, self._next_pass)
         self._steps.remove()
         self._losses.close()
         self._log.remove()
+        if self._alerts is not None:
+            self._alerts.look()
+            self._alerts.close()
 
     def _forget(self, model: object) -> None:
         """Forget the parameters of a model that was freed, so that their memory is freed too."""
         self._parameters = []
+
+    def _find_parameters(self, optimizers: Sequence[Optimizer]) -> None:
+        """Find the parameters of the model that the optimizers hold. Those that are known keep their places."""
+        groups = [group["params"] for one in optimizers for group in one.param_groups]
+        count, model = sum(map(len, groups)), self._model()
+        if count == self._held or model is None:
+            return
+        self._held = count
+        known = {id(parameter) for parameter in self._parameters}
+        new = {id(parameter) for params in groups for parameter in params} - known
+        found = [(name, parameter) for name, parameter in named_parameters(unwrapped(model)) if id(parameter) in new]
+        self._parameters += [parameter for _, parameter in found]
+        self.history.extend(name for name, _ in found)
 
     def verdicts(self) -> list[Verdict]:
         """Return what went wrong so far, the cause first."""
@@ -84,12 +134,21 @@ class Examiner:
         if model is not None and not self._is_examined():
             # Reading numbers from a device in every pass would slow the training down.
             gradients = [] if self._log.devices else measure(self._parameters).gradients
-            gone = all(parameter.grad is None for parameter in self._parameters)
+            gone = not any(gradients) if gradients else all(one.grad is None for one in self._parameters)
             if any(norm is not None and not math.isfinite(norm) for norm in gradients):
                 self._examine(model, "a gradient is not finite")
             elif gone and self._is_half():
-                self._examine(model, "the program skipped the step")
+                self._examine_skip(model)
         self._log.clear()
+
+    def _examine_skip(self, model: nn.Module) -> None:
+        """Examine a step that the program skipped. A loss scale that is too large is not worth an examination."""
+        count = self.history.skip(self.step)
+        if sum(self.history.skips.values()) <= MAX_SKIPS or count % MAX_SKIPS == 0:
+            self._examine(model, "the program skipped the step")
+            origin = self.examinations[-1].origin
+            if origin is None or (origin.source in ("backward", "gradient") and origin.value == "inf"):
+                self.examinations.pop()
 
     def _is_half(self) -> bool:
         """Return True if the loss of this step is probably multiplied by a loss scale."""
@@ -106,21 +165,31 @@ class Examiner:
         model = self._model()
         if model is None:
             return
-        losses = self._losses.take()
+        optimizers = [one for ref in self._optimizers if (one := ref()) is not None]
+        self._find_parameters(optimizers)
+        losses, counts = self._losses.take(), self._counts(optimizer)
         found = measure(
             self._parameters,
             losses=[] if self._is_half() else losses,  # they are multiplied by an unknown loss scale
-            weights=self.step % WEIGHTS_EVERY == 0,
+            samples=self._samples if counts else None,
+            weights=counts and self.step % WEIGHTS_EVERY == 0,
         )
-        optimizers = [one for ref in self._optimizers if (one := ref()) is not None]
-        numbers = StepNumbers(self.step, found.gradients, group_settings(optimizers), found.loss, found.weights)
+        settings = group_settings(optimizers)
+        numbers = StepNumbers(self.step, found.gradients, settings, found.loss, found.moved, found.weights)
         leaps = self._leaps.setdefault(optimizer, LeapDetector())
         reason = leaps.look({"the loss": numbers.loss, "the norm of all gradients": numbers.total})
-        if self._counts(optimizer):
+        if counts:
             self.history.add(numbers)
         if reason is not None and not self._is_examined():
             numbers.weights = numbers.weights or measure(self._parameters, weights=True).weights
             self._examine(model, reason)
+        if counts and self._alerts is not None and self._is_time():
+            self._alerts.look()
+
+    def _is_time(self) -> bool:
+        """Return True if a verdict may be new."""
+        since = [self.step - one.step for one in self.examinations]
+        return 0 in since or JUDGED_AFTER in since or self.step % JUDGED_EVERY == JUDGED_EVERY - 1
 
     def _examine(self, model: nn.Module, reason: str) -> None:
         refusal, found = why_not(model, self._log), None

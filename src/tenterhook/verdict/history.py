@@ -1,10 +1,10 @@
-"""Keep the cheap numbers of every step: gradient norms, learning rates and the loss."""
+"""Keep the cheap numbers of every step: gradient norms, how far the weights moved, learning rates and the loss."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -24,15 +24,15 @@ class GroupSettings:
 
 @dataclass(slots=True)
 class StepNumbers:
-    """The numbers of one optimizer step.
-
-    `norms` has the norm of each parameter's gradient, in the order of `History.names`, and None without a gradient.
-    """
+    """The numbers of one optimizer step. The lists are in the order of `History.names`."""
 
     step: int
+    #: the norm of each parameter's gradient, and None without a gradient
     norms: list[float | None]
     groups: tuple[GroupSettings, ...]
     loss: float | None = None
+    #: how far a few elements of each parameter moved since the step before
+    moved: list[float | None] = field(default_factory=list)
     #: the norms of the parameters before the step, if they were measured
     weights: list[float] | None = None
     #: norm of all gradients together
@@ -40,6 +40,28 @@ class StepNumbers:
 
     def __post_init__(self) -> None:
         self.total = math.sqrt(sum(norm * norm for norm in self.norms if norm is not None))
+
+    @property
+    def rate(self) -> float:
+        """Return the largest learning rate."""
+        return max((group.rate for group in self.groups), default=0.0)
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """When gradients of one kind arrived at a parameter."""
+
+    count: int = 0
+    #: the last step in which one arrived, and -1 if none did
+    last: int = -1
+    #: the longest time between two of them, in steps
+    longest_gap: int = 0
+
+    def add(self, step: int) -> None:
+        if self.count:
+            self.longest_gap = max(self.longest_gap, step - self.last)
+        self.count += 1
+        self.last = step
 
 
 class History:
@@ -49,18 +71,28 @@ class History:
         names: The names of the parameters.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = list(names)
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names: list[str] = []
         self.recent: deque[StepNumbers] = deque(maxlen=RECENT)
         #: for each step: its number, the loss, and the norm of all gradients
         self.losses: deque[tuple[int, float]] = deque(maxlen=LONG)
         self.totals: deque[tuple[int, float]] = deque(maxlen=LONG)
         #: changes of the settings: the step, and the settings from then on
         self.settings: deque[tuple[int, tuple[GroupSettings, ...]]] = deque(maxlen=LONG)
-        #: for each parameter, the number of steps with a gradient, and with a gradient other than zero
-        self.arrived = [0] * len(self.names)
-        self.nonzero = [0] * len(self.names)
+        #: for each parameter, the steps with a gradient, and with a gradient other than zero
+        self.arrived: list[Arrivals] = []
+        self.nonzero: list[Arrivals] = []
+        #: how often each step was skipped, because a gradient was too large for float16
+        self.skips: dict[int, int] = {}
         self.steps = 0
+        self.extend(names)
+
+    def extend(self, names: Iterable[str]) -> None:
+        """Add parameters that the optimizer received later."""
+        for name in names:
+            self.names.append(name)
+            self.arrived.append(Arrivals())
+            self.nonzero.append(Arrivals())
 
     def add(self, numbers: StepNumbers) -> None:
         """Add the numbers of a step."""
@@ -73,8 +105,24 @@ class History:
             self.settings.append((numbers.step, numbers.groups))
         for place, norm in enumerate(numbers.norms):
             if norm is not None:
-                self.arrived[place] += 1
-                self.nonzero[place] += norm != 0.0
+                self.arrived[place].add(numbers.step)
+                if norm != 0.0:
+                    self.nonzero[place].add(numbers.step)
+
+    def skip(self, step: int) -> int:
+        """Count a step that the program skipped. Return how often it has been skipped."""
+        self.skips[step] = self.skips.get(step, 0) + 1
+        return self.skips[step]
+
+    @property
+    def first(self) -> int:
+        """Return the first step."""
+        return self.totals[0][0] if self.totals else 0
+
+    @property
+    def last(self) -> int:
+        """Return the last step."""
+        return self.totals[-1][0] if self.totals else 0
 
     def before(self, step: int, count: int = RECENT) -> list[StepNumbers]:
         """Return the numbers of up to `count` recent steps before a step."""
@@ -82,10 +130,16 @@ class History:
 
     def usual_norms(self, step: int, count: int = 32) -> list[float | None]:
         """Return the median norm of each parameter's gradient in the steps before a step. None if there was none."""
-        past = [one.norms for one in self.before(step, count)]
-        return [_usual(norms[place] for norms in past) for place in range(len(self.names))]
+        return self._usual([one.norms for one in self.before(step, count)])
+
+    def usual_moves(self, step: int, count: int = 32) -> list[float | None]:
+        """Return how far each parameter usually moved before a step. None if that was not measured."""
+        return self._usual([one.moved for one in self.before(step, count)])
+
+    def _usual(self, past: Sequence[Sequence[float | None]]) -> list[float | None]:
+        return [_median(one[place] for one in past if place < len(one)) for place in range(len(self.names))]
 
 
-def _usual(norms: Iterator[float | None]) -> float | None:
+def _median(norms: Iterator[float | None]) -> float | None:
     found = [norm for norm in norms if norm is not None and math.isfinite(norm)]
     return median(found) if found else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.rules import RULES
-from tenterhook.verdict.verdicts import Verdict
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 

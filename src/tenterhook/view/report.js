@@ -197,9 +197,20 @@ function hooks(run) {
 
 function trips(run) {
   return element("section", { class: "card trips" }, element("h2", {}, "Trips"),
-    element("p", {}, "Flight recorder reports. The most likely suspect comes first."),
+    element("p", {}, "Flight recorder reports, each with the verdict about the training or with the most likely suspects."),
     ...run.flights.map(flight => element("div", {}, element("p", {}, element("span", { class: "sign error" }, `step ${number(flight.step)}`), flight.reason),
-      table(["suspect", "at", "target", "why"], flight.suspects.map(s => [s.kind, s.point, element("code", {}, s.target), s.why]), []))));
+      flight.verdict ? element("p", {}, flight.verdict.sentence) : null,
+      flight.suspects.length ? table(["suspect", "at", "target", "why"],
+        flight.suspects.map(s => [s.kind, s.point, element("code", {}, s.target), s.why]), []) : null)));
+}
+
+function verdicts(run) {
+  const [first, ...others] = run.verdicts;
+  return element("section", { class: "card verdict" }, element("h2", {}, "What went wrong"),
+    element("p", {}, element("span", { class: `sign ${first.severity}` }, first.code), element("b", {}, first.sentence)),
+    element("ul", {}, ...first.evidence.map(one => element("li", {}, one))), element("p", {}, "Remedy: ", first.remedy),
+    others.length ? element("details", {}, element("summary", {}, `${others.length} more`),
+      ...others.map(one => element("p", {}, element("span", { class: `sign ${one.severity}` }, one.code), one.sentence))) : null);
 }
 
 function findings(run) {
@@ -233,6 +244,7 @@ for (const run of RUNS) {
   const page = element("article", { class: "run" });
   document.getElementById("page").append(page);
   page.append(head(run));
+  if (run.verdicts.length) page.append(verdicts(run));
   if (run.flights.length) page.append(trips(run));
   if (run.findings.some(f => f.severity !== "note")) page.append(findings(run));
   const each = run.steps.each > 1 ? `. Each column covers ${number(run.steps.each)} steps and shows the largest number among them` : "";

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,7 @@ def _run_data(folder: Path, max_cells: int, progress: Progress) -> dict[str, Any
         "matrices": made,
         "histograms": histograms(run, contents),
         "ledger": run.ledger,
+        "verdicts": [asdict(one) for one in run.verdicts],
         "findings": run.findings,
         "plan": _plan(run),
         "flights": list(_flights(folder)),
@@ -149,4 +151,4 @@ def _flights(folder: Path) -> Iterator[dict[str, Any]]:
                     f"the flight reports in {folder} have more than {inside.limits.text_bytes:,} bytes",
                     remedy="move some of the folders in `flights` out of the run folder",
                 )
-            yield msgspec.structs.asdict(read_json(name, text, FlightFile))
+            yield msgspec.to_builtins(read_json(name, text, FlightFile))

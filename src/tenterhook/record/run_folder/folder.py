@@ -38,7 +38,8 @@ T = TypeVar("T")
 PLAN = "plan.json"
 LEDGER = "ledger.json"
 FINDINGS = "findings.json"
-_SIDECARS = frozenset((PLAN, LEDGER, FINDINGS))
+VERDICTS = "verdicts.json"
+_SIDECARS = frozenset((PLAN, LEDGER, FINDINGS, VERDICTS))
 
 
 class Folder:

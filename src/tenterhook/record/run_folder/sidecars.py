@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from tenterhook.errors import StoreError
+from tenterhook.record.verdict import Verdict
 
 T = TypeVar("T")
 #: text, numbers and counts by reason
@@ -32,6 +33,13 @@ class FlightFile(msgspec.Struct):
     step: int
     reason: str
     suspects: list[Entry]
+    verdict: Verdict | None = None
+
+
+class VerdictsFile(msgspec.Struct):
+    """Holds the verdicts about the training."""
+
+    verdicts: list[Verdict]
 
 
 def read_json(name: str, text: bytes, kind: type[T]) -> T:

@@ -18,7 +18,8 @@ from tenterhook.resolve.agreement import resolve_on_all_ranks
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import resolve
 from tenterhook.resolve.targets import Optimizers, named_optimizers
-from tenterhook.rig.rig import Rig, gc_paused, rigs_on
+from tenterhook.rig.installer import gc_paused
+from tenterhook.rig.rig import Rig, rigs_on
 from tenterhook.torch_internals import Capability, require
 
 

@@ -1,8 +1,7 @@
-"""Define the one-line functions `hook`, `watch`, `flight` and `detach`."""
+"""Define the one-line functions `hook`, `watch` and `detach`."""
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -10,15 +9,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tenterhook.actions import DEFAULT, Context, Registry, spike, stats, watch_nonfinite
+from tenterhook.actions import DEFAULT, Context, Registry, stats
 from tenterhook.errors import RefusedError, ResolveError
 from tenterhook.plan import POINTS, Action, Hook, Plan, PointName, When, callable_name
-from tenterhook.record import Flight, Sinks
+from tenterhook.record import Sinks
 from tenterhook.resolve.refusals import check_action
 from tenterhook.resolve.resolution import ResolvedHook, find_action
 from tenterhook.resolve.targets import Optimizers, Target
 from tenterhook.rig.api.attach import attach, check_module
-from tenterhook.rig.api.nonfinite import _in_place
 from tenterhook.rig.points.calling import Fire, make_fire
 from tenterhook.rig.rig import Rig, rigs_on
 from tenterhook.rig.root_hooks import remove_inert_hooks
@@ -259,57 +257,6 @@ def watch(
         hooks.insert(0, Hook("grads", on="**", at="grad_final", do=stats(), when=When(every=every)))
         hooks.append(Hook("updates", on="**", at="update", do=stats(), when=seldom))
     return attach(model, Plan(hooks), optimizer=optimizer, sinks=sinks, replace=replace)
-
-
-def flight(
-    model: nn.Module, optimizer: Optimizers, path: str | os.PathLike[str], *, steps: int = 64, replace: bool = False
-) -> Rig:
-    """Attach a flight recorder, which keeps statistics for recent steps in memory and saves them when a run fails.
-
-    The recorder writes a run folder, which includes a list of suspects, under `path`. It writes the folder when a
-    gradient is not finite, when a gradient norm jumps far above its running mean, when an error ends a `with rig:`
-    block, or when the process receives SIGTERM. The recorder requires pyarrow.
-
-    Args:
-        model: The model.
-        optimizer: The optimizer or optimizers that train the model.
-        path: Folder for the reports.
-        steps: Number of steps to keep in memory.
-        replace: If True, replace hooks on the model that have the same ids.
-
-    Returns:
-        The rig. `rig.reports` lists the written reports.
-
-    Raises:
-        ResolveError: The plan does not fit the model.
-        AttachedError: The model already has a hook with one of these ids, and `replace` is False.
-
-    Example:
-        >>> import tempfile
-        >>> import torch
-        >>> import tenterhook as th
-        >>> model = torch.nn.Linear(2, 1)
-        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> rig = th.flight(model, optimizer, tempfile.mkdtemp())
-        >>> (model(torch.ones(1, 2)).sum() * float("inf")).backward()
-        >>> optimizer.step()
-        >>> rig.flush(timeout=10.0)
-        True
-        >>> rig.reports[0].reason
-        "watch_nonfinite 'nonfinite' tripped at 'weight'"
-        >>> rig.detach()
-    """
-    everything = (".", "**")
-    hooks = [
-        Hook("outputs", on=everything, at="output", do=stats()),
-        Hook("grad_outputs", on=everything, at="grad_output", do=stats()),
-        Hook("grad_inputs", on=(*everything, *_in_place(model)), at="grad_input", do=stats()),
-        Hook("grads", on="**", at="grad_final", do=stats()),
-        Hook("updates", on="**", at="update", do=stats()),
-        Hook("nonfinite", on="**", at="grad_final", do=watch_nonfinite()),
-        Hook("leap", on="**", at="grad_final", do=spike(z=8.0, floor=0.1)),
-    ]
-    return attach(model, Plan(hooks), optimizer=optimizer, sinks=Flight(path, steps=steps), replace=replace)
 
 
 def detach(model: nn.Module) -> int:

@@ -90,7 +90,3 @@ class BufferCopies:
 
 def _is_like(copy: Tensor, buffer: Tensor) -> bool:
     return copy.shape == buffer.shape and copy.dtype == buffer.dtype and copy.device == buffer.device
-
-
-def _is_same(buffer: Tensor, version: int, now: Tensor | None) -> bool:
-    return now is buffer and (private.version(buffer) or 0) == version

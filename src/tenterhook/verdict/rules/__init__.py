@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.rules.constant import clipped_always, flat_loss
-from tenterhook.verdict.rules.leaps import explosion, one_batch, one_layer
+from tenterhook.verdict.rules.leaps import explosion, one_batch, one_gradient
 from tenterhook.verdict.rules.nonfinite import nonfinite
+from tenterhook.verdict.rules.scaler import scale_collapse
 from tenterhook.verdict.rules.settings import learning_rate, weight_decay
 from tenterhook.verdict.rules.untrained import dead_layers, left_behind, never_reached, vanishing
-from tenterhook.verdict.verdicts import Verdict
+from tenterhook.verdict.rules.updates import one_layer, out_of_proportion
 
 Rule = Callable[[Case], Iterator[Verdict]]
 
@@ -19,8 +21,11 @@ RULES: tuple[Rule, ...] = (
     learning_rate,
     weight_decay,
     one_layer,
+    out_of_proportion,
     one_batch,
+    one_gradient,
     nonfinite,
+    scale_collapse,
     explosion,
     dead_layers,
     never_reached,

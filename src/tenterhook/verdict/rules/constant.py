@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator
 from statistics import median, pstdev
 
+from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
-from tenterhook.verdict.verdicts import Verdict
+from tenterhook.verdict.codes import verdict
 
 #: number of steps before a number is judged
 ENOUGH = 30
@@ -23,14 +24,12 @@ def clipped_always(case: Case) -> Iterator[Verdict]:
     limit = median(totals)
     share = sum(abs(total - limit) <= NEAR * limit for total in totals) / len(totals)
     if limit > 0.0 and share > 0.95:
-        yield Verdict(
+        yield verdict(
             "TH814",
             case.history.totals[0][0],
-            "",
             f"Gradient clipping is active in {share:.0%} of the steps: the norm of all gradients is {limit:.4g} each "
             "time. So only the direction of the gradient counts, and the learning rate alone decides the step size.",
-            (),
-            "use a larger limit, if clipping is intended for rare spikes only",
+            remedy="use a larger limit, if clipping is intended for rare spikes only",
         )
 
 
@@ -44,12 +43,11 @@ def flat_loss(case: Case) -> Iterator[Verdict]:
     noise = max(pstdev(first), pstdev(last))
     fell = median(first) - median(last)
     if fell < 0.25 * noise and fell < 0.01 * abs(median(first)):
-        yield Verdict(
+        yield verdict(
             "TH815",
             case.history.losses[0][0],
-            "",
             f"The loss does not fall: its median was {median(first):.4g} in the first {count} steps and "
             f"{median(last):.4g} in the last {count}.",
-            (f"its standard deviation is {noise:.3g}",),
-            "check the learning rate, the labels, and that the optimizer holds the parameters of this model",
+            evidence=(f"its standard deviation is {noise:.3g}",),
+            remedy="check the learning rate, the labels, and that the optimizer holds the parameters of this model",
         )

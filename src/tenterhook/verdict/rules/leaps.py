@@ -1,4 +1,4 @@
-"""Explain a loss or a gradient that leaps: one layer, one batch, or a training that explodes."""
+"""Explain a loss or a gradient that leaps: one batch, one layer's gradient, or a training that explodes."""
 
 from __future__ import annotations
 
@@ -6,85 +6,108 @@ import math
 from collections.abc import Iterator
 from statistics import median
 
+from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
+from tenterhook.verdict.codes import verdict
+from tenterhook.verdict.examination import Examination
 from tenterhook.verdict.signals import LEAP
-from tenterhook.verdict.verdicts import Verdict
 
-#: a layer's weights changed suddenly if their norm changed by such a factor, and those of most layers did not
-CHANGED = 3.0
 #: a loss has recovered if it is less than so many times the usual loss
 RECOVERED = 2.0
 #: number of steps in which a loss must recover
 WITHIN = 5
-
-
-def one_layer(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the weights of one layer changed suddenly before the trouble, and those of most did not."""
-    measured = [one for one in case.history.recent if one.weights is not None and one.step <= (case.trouble or -1)]
-    if len(measured) < 2 or measured[-1].step != case.trouble:
-        return
-    before, now = measured[-2], measured[-1]
-    matrices = {one.name for one in case.parameters if one.dimensions >= 2}
-    pairs = zip(case.history.names, before.weights or (), now.weights or (), strict=True)
-    ratios = {name: new / old for name, old, new in pairs if name in matrices and old > 0.0 and math.isfinite(new)}
-    if not ratios or not 1 / 1.5 < median(ratios.values()) < 1.5:
-        return
-    name, ratio = max(ratios.items(), key=lambda item: abs(math.log(max(item[1], 1e-30))))
-    if ratio > CHANGED or ratio < 1 / CHANGED:
-        yield Verdict(
-            "TH807",
-            now.step,
-            name,
-            f"Step {now.step}: the norm of '{name}' changed by a factor of {ratio:.3g} since step {before.step}, "
-            "while most other weights stayed as they were. The loss and the gradients changed because of it.",
-            (f"the median factor of all weights is {median(ratios.values()):.3g}", case.examinations[0].reason),
-            f"check what writes to '{name}' between these steps",
-        )
+#: the gradient of one layer leaps if it is so many times larger than usual, and those of most layers are not
+FAR = 30.0
 
 
 def one_batch(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the loss leapt in one step and returned, while weights and settings were as usual."""
+    """Yield a verdict if the loss leapt in one step, while the weights had moved as usual."""
     for exam in case.examinations:
         loss, usual = dict(case.history.losses).get(exam.step), case.usual_loss(exam.step)
-        total, norm = dict(case.history.totals).get(exam.step), case.usual_total(exam.step)
-        if loss is None or usual is None or total is None or norm is None or not math.isfinite(loss + total):
+        if loss is None or usual is None or not math.isfinite(loss):
             continue
-        after = [abs(later) for at, later in case.history.losses if exam.step < at <= exam.step + WITHIN]
-        leapt = abs(loss) > 3.0 * usual or total > LEAP * norm
-        if leapt and len(after) >= 2 and min(after) < RECOVERED * usual:
-            yield Verdict(
+        before = [abs(one) for at, one in case.history.losses if exam.step - 3 <= at < exam.step]
+        leapt = abs(loss) > 3.0 * usual and all(one < RECOVERED * usual for one in before)
+        moves = case.moves(exam.step)
+        as_usual = not moves or median(moves.values()) < 4.0
+        if leapt and as_usual and (after := _afterwards(case, exam, usual)):
+            yield verdict(
                 "TH808",
                 exam.step,
-                "",
                 f"Step {exam.step}: this batch differs from the others: the loss was {loss:.3g} instead of about "
-                f"{usual:.3g}, and {min(after):.3g} soon afterwards. The weights and the settings were as usual.",
-                (exam.reason,),
-                "look at the data of this step; clip the gradient norm if such batches are legitimate",
+                f"{usual:.3g}{after}. The weights and the settings were as usual.",
+                evidence=(exam.reason,),
+                remedy="look at the data of this step; clip the gradient norm if such batches are legitimate",
             )
             return
 
 
+def _afterwards(case: Case, exam: Examination, usual: float) -> str:
+    """Say how the loss went on, or return an empty text if it does not show that one batch was different."""
+    after = [abs(later) for at, later in case.history.losses if exam.step < at <= exam.step + WITHIN]
+    if len(after) >= 2 and min(after) < RECOVERED * usual:
+        return f", and {min(after):.3g} soon afterwards"
+    if after and not all(map(math.isfinite, after)):
+        return ", and not finite soon afterwards"
+    norm = case.usual_total(exam.step)
+    later = [total for at, total in case.history.totals if exam.step < at <= exam.step + WITHIN]
+    if len(after) == WITHIN and norm and min(later) > LEAP * norm:
+        return ", and the training did not recover from it"
+    return ""
+
+
+def one_gradient(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if the gradients of one layer and of those before it leapt, while the loss was as usual."""
+    trouble = case.trouble
+    numbers = case.numbers(trouble) if trouble is not None else None
+    if numbers is None or trouble is None:
+        return
+    loss, usual_loss = numbers.loss, case.usual_loss(trouble)
+    if loss is None or usual_loss is None or not abs(loss) < RECOVERED * usual_loss:
+        return
+    usual = case.history.usual_norms(trouble)
+    ratios = {
+        name: now / past
+        for name, now, past in zip(case.history.names, numbers.norms, usual, strict=False)
+        if now is not None and past and math.isfinite(now)
+    }
+    far = [name for name, ratio in ratios.items() if ratio > FAR]
+    near = [name for name, ratio in ratios.items() if ratio < 4.0]
+    if not far or not near:
+        return
+    # A gradient flows from the last layer to the first, so the last layer with a leap was the first to have it.
+    order = {one.name: place for place, one in enumerate(case.parameters)}
+    target = max(far, key=lambda name: order.get(name, -1))
+    yield verdict(
+        "TH818",
+        trouble,
+        f"Step {trouble}: the gradient of '{target}' is {ratios[target]:.3g} times its usual size, while the loss and "
+        f"the gradients of {len(near)} other parameters are as usual.",
+        target=target,
+        evidence=(f"{len(far)} of {len(ratios)} gradients leapt", case.examinations[0].reason),
+        remedy=f"check what changes the gradient in or after '{target}', such as a hook or a custom backward function",
+    )
+
+
 def explosion(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if loss and gradients grew and did not return."""
-    trouble = case.trouble
-    if trouble is None:
-        return
     totals = [(step, total) for step, total in case.history.totals if math.isfinite(total)]
-    early = [total for step, total in totals if step < max(trouble - 8, 5)] or [total for _, total in totals[:3]]
-    if not early or not totals:
+    ended = len(totals) < len(case.history.totals)
+    trouble = case.trouble
+    if len(totals) < 2 or (trouble is None and not ended):
         return
+    begin = trouble if trouble is not None else totals[-1][0]
+    early = [total for step, total in totals if step < max(begin - 8, 5)] or [total for _, total in totals[:3]]
     usual, largest = median(early), max(total for _, total in totals)
-    ended = not all(math.isfinite(total) for _, total in case.history.totals)
-    later = [total for step, total in totals if step >= trouble]
+    later = [total for step, total in totals if step >= begin]
     stays = ended or (bool(later) and median(later) > LEAP * usual)
     if usual > 0.0 and largest > 100.0 * usual and stays:
         begin = next(step for step, total in totals if total > LEAP * usual)
-        yield Verdict(
+        yield verdict(
             "TH806",
             begin,
-            "",
             f"Step {begin}: the training explodes: from here on, the norm of all gradients grew from about {usual:.3g} "
             f"to {largest:.3g}" + (", until it was not finite." if ended else "."),
-            tuple(f"step {one.step}: {one.reason}" for one in case.examinations[:3]),
-            "use a lower learning rate, a longer warm-up, or clip the gradient norm",
+            evidence=case.reasons,
+            remedy="use a lower learning rate, a longer warm-up, or clip the gradient norm",
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from tenterhook.record import Verdict
 from tenterhook.rig.rerun.operation_watch import Origin
 from tenterhook.verdict.case import Case
+from tenterhook.verdict.codes import verdict
 from tenterhook.verdict.examination import Examination
-from tenterhook.verdict.verdicts import Verdict
 
 CONSEQUENCE = "Everything after it is a consequence."
 _VALUES = {"nan": "NaN", "inf": "infinity", "-inf": "infinity"}
@@ -31,45 +32,44 @@ def _verdict(case: Case, exam: Examination, origin: Origin) -> Verdict:
     evidence = _evidence(exam, origin)
     match origin.source:
         case "forward":
-            return Verdict(
+            return verdict(
                 "TH801",
                 step,
-                origin.name,
                 f"Step {step}: {where} produced the first {value} in the forward pass, in the operation "
                 f"{origin.operation}; its input was finite. {CONSEQUENCE}",
-                evidence,
-                f"check the operation {origin.operation} in {where}: {_hint(origin)}",
+                target=origin.name,
+                evidence=evidence,
+                remedy=f"check the operation {origin.operation} in {where}: {_hint(origin)}",
             )
         case "backward":
             node = origin.operation.partition(":")[0]
-            return Verdict(
+            return verdict(
                 "TH801",
                 step,
-                origin.name,
                 f"Step {step}: the backward pass of {where} produced the first {value}, in {node}; all values of the "
                 f"forward pass and the gradient that reached it were finite. {CONSEQUENCE}",
-                evidence,
-                f"check the operation in {where} whose derivative is not finite, such as a square root of zero",
+                target=origin.name,
+                evidence=evidence,
+                remedy=f"check the operation in {where} whose derivative is not finite, such as a square root of zero",
             )
         case "input":
-            return Verdict(
+            return verdict(
                 "TH802",
                 step,
-                origin.name,
                 f"Step {step}: the program passed {_a(value)} to the model, in the argument '{origin.name}'. "
                 f"{CONSEQUENCE}",
-                evidence,
-                "check the data of this step, and the code that prepares them",
+                target=origin.name,
+                evidence=evidence,
+                remedy="check the data of this step, and the code that prepares them",
             )
         case "gradient":
-            return Verdict(
+            return verdict(
                 "TH803",
                 step,
-                "",
                 f"Step {step}: the loss produced the first {value}: all outputs of the model were finite, but the "
                 f"gradient that reached them was not. {CONSEQUENCE}",
-                evidence,
-                "check the loss and its targets, for example for a logarithm of zero",
+                evidence=evidence,
+                remedy="check the loss and its targets, for example for a logarithm of zero",
             )
         case _:
             return _found_before(case, exam, origin, evidence)
@@ -80,22 +80,22 @@ def _found_before(case: Case, exam: Examination, origin: Origin, evidence: tuple
     before = case.numbers(exam.step - 1)
     what = f"the {origin.source} '{origin.name}'"
     if origin.source == "parameter" and before is not None and math.isfinite(before.total):
-        return Verdict(
+        return verdict(
             "TH804",
             before.step,
-            origin.name,
             f"Step {before.step}: the optimizer's step made {what} not finite, although all gradients were finite. "
             f"{CONSEQUENCE}",
-            evidence,
-            "check the optimizer's settings, such as the learning rate and eps",
+            target=origin.name,
+            evidence=evidence,
+            remedy="check the optimizer's settings, such as the learning rate and eps",
         )
-    return Verdict(
+    return verdict(
         "TH804",
         exam.step,
-        origin.name,
         f"Step {exam.step}: {what} was not finite before the step. {CONSEQUENCE}",
-        evidence,
-        "check what changed it before this step, such as a checkpoint that was loaded",
+        target=origin.name,
+        evidence=evidence,
+        remedy="check what changed it before this step, such as a checkpoint that was loaded",
     )
 
 
@@ -107,14 +107,13 @@ def _unexamined(case: Case, exam: Examination) -> Verdict:
         for name, norm in zip(case.history.names, numbers.norms, strict=True)
         if norm is not None and not math.isfinite(norm)
     ]
-    return Verdict(
+    return verdict(
         "TH801",
         exam.step,
-        "",
         f"Step {exam.step}: {len(bad)} of {len(numbers.norms)} gradients are not finite; the origin of "
         f"the first one is unknown, because {exam.refusal}.",
-        (exam.reason,),
-        "run the program again with th.find_nonfinite",
+        evidence=(exam.reason,),
+        remedy="run the program again with th.find_nonfinite",
     )
 
 

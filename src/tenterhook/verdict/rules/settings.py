@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
-from tenterhook.verdict.verdicts import Verdict
+from tenterhook.verdict.codes import verdict
 
-#: a learning rate jumps if it is so many times larger than all learning rates before it
+#: a learning rate jumps if it is so many times larger than in the step before
 JUMP = 4.0
 #: a jump is a cause if trouble begins within so many steps
 SOON = 25
@@ -21,29 +22,23 @@ def learning_rate(case: Case) -> Iterator[Verdict]:
     trouble = case.trouble
     if trouble is None:
         return
-    highest = 0.0
     for (_, before), (step, now) in pairwise(case.history.settings):
-        highest = max([highest, *(group.rate for group in before)])
+        usual = max((group.rate for group in before), default=0.0)
         largest = max((group.rate for group in now), default=0.0)
-        if highest > 0.0 and largest > JUMP * highest and step <= trouble <= step + SOON:
-            yield Verdict(
+        if largest > JUMP * usual > 0.0 and step <= trouble <= step + SOON:
+            yield verdict(
                 "TH805",
                 step,
-                "",
-                f"Step {step}: the learning rate jumped from {highest:.3g} to {largest:.3g}, {largest / highest:.0f} "
-                f"times the largest value before. The training broke {_after(trouble - step)}.",
-                _reasons(case),
-                "check the learning-rate schedule at this step",
+                f"Step {step}: the learning rate jumped from {usual:.3g} to {largest:.3g}, {largest / usual:.0f} "
+                f"times the value before. The training broke {_after(trouble - step)}.",
+                evidence=case.reasons,
+                remedy="check the learning-rate schedule at this step",
             )
             return
 
 
 def _after(steps: int) -> str:
     return "in the same step" if steps == 0 else f"{steps} step{'s' * (steps > 1)} later"
-
-
-def _reasons(case: Case) -> tuple[str, ...]:
-    return tuple(f"step {one.step}: {one.reason}" for one in case.examinations[:3])
 
 
 def weight_decay(case: Case) -> Iterator[Verdict]:
@@ -57,13 +52,12 @@ def weight_decay(case: Case) -> Iterator[Verdict]:
         assert first.weights is not None and last.weights is not None
         shrunk = sum(last.weights) / max(sum(first.weights), 1e-30)
         if shrunk < 0.7:
-            yield Verdict(
+            yield verdict(
                 "TH809",
                 step,
-                "",
                 f"Step {step}: weight decay removes {strongest:.1%} of the weights in every step. From step "
                 f"{first.step} to step {last.step}, the norms of the weights fell to {shrunk:.0%}.",
-                (f"learning rate times weight decay is {strongest:.3g}",),
-                "use a smaller weight_decay; values from 0.0 to 0.1 are usual with AdamW",
+                evidence=(f"learning rate times weight decay is {strongest:.3g}",),
+                remedy="use a smaller weight_decay; values from 0.0 to 0.1 are usual with AdamW",
             )
             return

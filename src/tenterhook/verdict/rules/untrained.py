@@ -5,54 +5,87 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
-from tenterhook.verdict.verdicts import Verdict
+from tenterhook.verdict.codes import verdict
+from tenterhook.verdict.history import Arrivals
 
 #: number of steps before a layer is judged
-ENOUGH = 10
+ENOUGH = 20
+#: a gradient has stopped if it is missing for so many times its longest absence before
+STOPPED = 5
 #: gradients vanish if those of the first layers are so many times smaller than those of the last layers
 VANISHED = 1e-4
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
 
 
-def never_reached(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if parameters of the optimizer never received a gradient, while others did."""
-    history = case.history
-    missing = [n for n, count in zip(history.names, history.arrived, strict=True) if count == 0]
+def _missing(case: Case, kind: Sequence[Arrivals]) -> list[tuple[str, int]]:
+    """Return the parameters whose gradients of a kind never arrived or stopped, each with the first step without."""
+    history, found = case.history, []
     trains = {one.name for one in case.parameters if one.trains}
-    missing = [name for name in missing if name in trains]
-    if history.steps >= ENOUGH and missing and any(history.arrived):
-        yield Verdict(
+    for name, one in zip(history.names, kind, strict=True):
+        absent = history.last - one.last if one.count else history.steps
+        if name in trains and absent >= ENOUGH and (not one.count or absent > STOPPED * one.longest_gap):
+            found.append((name, one.last + 1 if one.count else history.first))
+    return found if len(found) < len(trains) else []
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _cause(case: Case, missing: list[tuple[str, int]]) -> tuple[str, int]:
+    """Return the parameter that explains the others: the last one of the earliest group.
+
+    A gradient flows from the last layer to the first. So if a layer blocks it, all layers before it have none. A
+    parameter counts only if all parameters of its module are missing: the layer after a dead one has zeros in its
+    weight, but not in its bias.
+    """
+    first = min(step for _, step in missing)
+    names = {name for name, step in missing if step <= first + 2}
+    partly = {_module(one.name) for one in case.parameters if one.trains and one.name not in names}
+    whole = [name for name, _ in missing if name in names and _module(name) not in partly]
+    order = {one.name: place for place, one in enumerate(case.parameters)}
+    target = max(whole or names, key=lambda name: order.get(name, -1))
+    module = [name for name in whole or names if _module(name) == _module(target)]
+    return min(module, key=lambda name: order.get(name, -1)), first
+
+
+def never_reached(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if parameters of the optimizer receive no gradient, while others do."""
+    missing = _missing(case, case.history.arrived)
+    if missing:
+        name, step = _cause(case, missing)
+        since = f"since step {step}" if step > case.history.first else f"in all {case.history.steps} steps"
+        yield verdict(
             "TH812",
-            history.totals[0][0],
-            missing[0],
-            f"'{missing[0]}'{_others(missing)} received no gradient in {history.steps} steps: the loss does not depend "
-            "on it, or the code detaches it.",
-            (f"{len(missing)} of {len(history.names)} parameters in the optimizer have no gradient",),
-            "check that the forward pass uses it, and look for detach() and torch.no_grad() after it",
+            step,
+            f"'{name}'{_others(missing)} received no gradient {since}: the loss does not depend on it, or the code "
+            "detaches it.",
+            target=name,
+            evidence=(f"{len(missing)} of {len(case.history.names)} parameters in the optimizer have no gradient",),
+            remedy="check that the forward pass uses it, and look for detach() and torch.no_grad() after it",
         )
 
 
 def dead_layers(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the gradient of a parameter was exactly zero in every step."""
-    history = case.history
-    dead = [
-        name
-        for name, arrived, nonzero in zip(history.names, history.arrived, history.nonzero, strict=True)
-        if arrived >= ENOUGH and nonzero == 0
-    ]
-    if dead and any(history.nonzero):
-        yield Verdict(
+    """Yield a verdict if the gradient of a parameter is exactly zero from some step on."""
+    without = {name for name, _ in _missing(case, case.history.arrived)}
+    dead = [one for one in _missing(case, case.history.nonzero) if one[0] not in without]
+    if dead:
+        name, step = _cause(case, dead)
+        since = f"since step {step}" if step > case.history.first else f"in all {case.history.steps} steps"
+        yield verdict(
             "TH811",
-            history.totals[0][0],
-            dead[0],
-            f"'{dead[0]}'{_others(dead)} had a gradient of exactly zero in all {history.steps} steps: the layer is "
-            "dead, or nothing that depends on it reaches the loss.",
-            (f"{len(dead)} of {len(history.names)} parameters have only zero gradients",),
-            "check the activation after it (a ReLU whose inputs are all negative passes no gradient), and its mask",
+            step,
+            f"'{name}'{_others(dead)} had a gradient of exactly zero {since}: the layer is dead, or nothing that "
+            "depends on it reaches the loss.",
+            target=name,
+            evidence=(f"{len(dead)} of {len(case.history.names)} parameters have only zero gradients",),
+            remedy="check the activation after it (a ReLU whose inputs are all negative passes no gradient), and masks",
         )
 
 
@@ -67,14 +100,13 @@ def left_behind(case: Case) -> Iterator[Verdict]:
         name, alike = left[0]
         frozen = not next(one.trains for one in case.parameters if one.name == name)
         why = "it does not require grad" if frozen else "no optimizer holds it"
-        yield Verdict(
+        yield verdict(
             "TH813",
-            case.history.totals[0][0],
-            name,
-            f"'{name}'{_others([n for n, _ in left])} does not train, because {why}, while "
-            f"{sum(alike.values())} of {len(alike)} parameters of the same kind train.",
-            (),
-            "call requires_grad_() on it" if frozen else "give it to the optimizer",
+            case.history.first,
+            f"'{name}'{_others(left)} does not train, because {why}, while {sum(alike.values())} of {len(alike)} "
+            "parameters of the same kind train.",
+            target=name,
+            remedy="call requires_grad_() on it" if frozen else "give it to the optimizer",
         )
 
 
@@ -83,31 +115,34 @@ def vanishing(case: Case) -> Iterator[Verdict]:
     history = case.history
     if history.steps < ENOUGH or not history.recent:
         return
-    sizes = {one.name: one.size for one in case.parameters if one.dimensions >= 2}
-    usual = history.usual_norms(history.recent[-1].step + 1)
+    places = {one.name: (place, one.size) for place, one in enumerate(case.parameters) if one.dimensions >= 2}
+    usual = history.usual_norms(history.last + 1)
     found = [
-        (name, norm / math.sqrt(sizes[name]))
+        (name, norm / math.sqrt(places[name][1]))
         for name, norm in zip(history.names, usual, strict=True)
-        if norm and name in sizes and "emb" not in name.lower()
+        if norm and name in places and "emb" not in name.lower()
     ]
+    found.sort(key=lambda one: places[one[0]][0])
     if len(found) < 3:
         return
     third = max(1, len(found) // 3)
     first = max(size for _, size in found[:third])
     last = max(size for _, size in found[-third:])
     if 0.0 < first < VANISHED * last:
-        drops = [(a[1] / b[1], b[0], a[0]) for a, b in pairwise(found) if b[1] > 0.0]
-        ratio, later, earlier = min(drops)
-        yield Verdict(
+        ratio, later, earlier = min((a[1] / b[1], b[0], a[0]) for a, b in pairwise(found))
+        yield verdict(
             "TH810",
-            history.totals[0][0],
-            earlier,
+            history.first,
             f"Gradients vanish: those of the first layers are {first / last:.1g} times as large as those of the last "
             f"layers. The largest fall is from '{later}' to '{earlier}', by a factor of {1 / ratio:.3g}.",
-            (f"root mean square of '{found[0][0]}': {found[0][1]:.3g}, of '{found[-1][0]}': {found[-1][1]:.3g}",),
-            "use residual connections, normalization, another activation or a larger initialization",
+            target=earlier,
+            evidence=(
+                f"root mean square of '{found[0][0]}': {found[0][1]:.3g}, of '{found[-1][0]}': {found[-1][1]:.3g}",
+            ),
+            remedy="use residual connections, normalization, another activation or a larger initialization",
         )
 
 
-def _others(names: list[str]) -> str:
-    return f" and {len(names) - 1} other parameters" if len(names) > 2 else " and another" if len(names) == 2 else ""
+def _others(missing: Sequence[object]) -> str:
+    count = len(missing) - 1
+    return f" and {count} other parameters" if count > 1 else " and another" if count == 1 else ""

@@ -1,0 +1,44 @@
+"""Tell somebody about a verdict while the training runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tenterhook.record import Verdict
+from tenterhook.record.containment import call_and_report
+
+Alert = Callable[[Verdict], object]
+
+#: seconds to wait for an alert that is still being sent at the end
+WAIT = 10.0
+
+
+class Alerts:
+    """Calls a function with the first verdict whenever it is a new one. The training does not wait for the function.
+
+    Args:
+        alert: The function.
+        verdicts: Returns the verdicts, the cause first.
+    """
+
+    def __init__(self, alert: Alert, verdicts: Callable[[], list[Verdict]]) -> None:
+        self._alert = alert
+        self._verdicts = verdicts
+        self._sent: set[tuple[str, str]] = set()
+        self._threads: list[threading.Thread] = []
+
+    def look(self) -> None:
+        """Send the first verdict, unless it was sent before."""
+        for verdict in self._verdicts()[:1]:
+            if (verdict.code, verdict.target) not in self._sent:
+                self._sent.add((verdict.code, verdict.target))
+                arguments = ("sending an alert", self._alert, verdict)
+                thread = threading.Thread(target=call_and_report, args=arguments, name="tenterhook: alert", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    def close(self) -> None:
+        """Wait for the alerts that are being sent."""
+        for thread in self._threads:
+            thread.join(WAIT)

@@ -1,0 +1,85 @@
+"""Define `flight`, which watches a training and says what went wrong."""
+
+from __future__ import annotations
+
+import os
+
+from torch import nn
+
+from tenterhook.actions import ratio, spike, stats, watch_nonfinite
+from tenterhook.plan import Hook, Plan, When
+from tenterhook.record import Flight
+from tenterhook.resolve.targets import Optimizers, named_optimizers
+from tenterhook.rig import Rig, attach
+from tenterhook.verdict.alerts import Alert
+from tenterhook.verdict.examiner import watch_training
+
+
+def flight_plan() -> Plan:
+    """Return the plan that a flight recorder uses.
+
+    The plan records gradient statistics in every step, and output and update statistics in every tenth step. Two
+    triggers watch the gradients. After a trip, output statistics are recorded in each of the next ten steps.
+    """
+    seldom, everything = When(every=10, start=1), (".", "**")
+    return Plan(
+        [
+            Hook("grads", on="**", at="grad_final", do=stats()),
+            Hook("outputs", on=everything, at="output", do=stats(), when=seldom),
+            Hook("updates", on="**", at="update", do=ratio(), when=seldom),
+            Hook("nonfinite", on="**", at="grad_final", do=watch_nonfinite()),
+            Hook("leap", on="**", at="grad_final", do=spike(z=8.0, floor=0.1)),
+            Hook("outputs_after", on=everything, at="output", do=stats(), when=When(after_trip=10)),
+        ]
+    )
+
+
+def flight(
+    model: nn.Module,
+    optimizer: Optimizers,
+    path: str | os.PathLike[str],
+    *,
+    steps: int = 64,
+    alert: Alert | None = None,
+    replace: bool = False,
+) -> Rig:
+    """Watch a training. When it breaks, find out which layer and which step caused it, and save the recent steps.
+
+    If the loss or the gradients are not finite, or far larger than before, the same step runs again before the
+    optimizer changes anything, with every operation watched. `rig.verdict()` returns what was found. The recorder also
+    writes a run folder with statistics of the recent steps under `path`. It writes the folder when a gradient is not
+    finite, when a gradient norm jumps far above its running mean, when an error ends a `with rig:` block, or when the
+    process receives SIGTERM. The recorder requires pyarrow.
+
+    Args:
+        model: The model.
+        optimizer: The optimizer or optimizers that train the model.
+        path: Folder for the reports.
+        steps: Number of steps to keep in memory.
+        alert: Function that is called with each new verdict while the training runs, for example to send a message.
+            It runs in a thread of its own.
+        replace: If True, replace hooks on the model that have the same ids.
+
+    Returns:
+        The rig. `rig.verdict()` says what went wrong, and `rig.reports` lists the written reports.
+
+    Raises:
+        ResolveError: The plan does not fit the model.
+        AttachedError: The model already has a hook with one of these ids, and `replace` is False.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> import tenterhook as th
+        >>> model = torch.nn.Linear(2, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> rig = th.flight(model, optimizer, tempfile.mkdtemp())
+        >>> (model(torch.ones(1, 2)).sum() * float("inf")).backward()
+        >>> optimizer.step()
+        >>> rig.verdict().sentence.partition(": all")[0]
+        'Step 0: the loss produced the first infinity'
+        >>> rig.detach()
+    """
+    rig = attach(model, flight_plan(), optimizer=optimizer, sinks=Flight(path, steps=steps), replace=replace)
+    watch_training(rig, list(named_optimizers(optimizer).values()), alert=alert)
+    return rig
