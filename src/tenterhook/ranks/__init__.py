@@ -14,5 +14,6 @@ from tenterhook.ranks.merging import merge as merge
 from tenterhook.ranks.rendezvous import barrier as barrier
 from tenterhook.ranks.world import launch_ranks as launch_ranks
 from tenterhook.ranks.world import rank as rank
+from tenterhook.ranks.world import sum_over_ranks as sum_over_ranks
 from tenterhook.ranks.world import warn_once as warn_once
 from tenterhook.ranks.world import world_size as world_size

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from tenterhook.torch_internals import default_store
 
@@ -48,6 +49,13 @@ def device() -> torch.device:
 def store() -> Any:
     """Return the store of the process group."""
     return default_store()
+
+
+def sum_over_ranks(numbers: Tensor) -> Tensor:
+    """Return the sum of a tensor over all ranks."""
+    found = numbers.to(device(), copy=True)
+    dist.all_reduce(found)
+    return found
 
 
 def max_over_ranks(numbers: Sequence[int]) -> list[int]:

@@ -70,7 +70,18 @@ def is_fsdp2(model: nn.Module) -> bool:
 
     The class is recognized by its name, because importing it takes long.
     """
-    return any(cls.__name__ == "FSDPModule" for kind in set(map(type, model.modules())) for cls in kind.__mro__)
+    return any(map(_is_fsdp2_class, set(map(type, model.modules()))))
+
+
+def _is_fsdp2_class(kind: type) -> bool:
+    return any(cls.__name__ == "FSDPModule" for cls in kind.__mro__)
+
+
+def reshard(model: nn.Module) -> None:
+    """Free the parameters that FSDP2 has gathered."""
+    sharded: list[Any] = [module for module in model.modules() if _is_fsdp2_class(type(module))]
+    for module in sharded:
+        module.reshard()
 
 
 def is_tensor_parallel(model: nn.Module) -> bool:

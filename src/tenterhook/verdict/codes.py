@@ -31,7 +31,14 @@ CODES: dict[str, tuple[str, Literal["error", "warning"]]] = {
 
 
 def verdict(
-    code: str, step: int, sentence: str, *, target: str = "", evidence: Iterable[str] = (), remedy: str
+    code: str,
+    step: int,
+    sentence: str,
+    *,
+    target: str = "",
+    evidence: Iterable[str] = (),
+    remedy: str,
+    severity: Literal["error", "warning"] | None = None,
 ) -> Verdict:
-    """Return a verdict with the severity of its code."""
-    return Verdict(code, CODES[code][1], step, target, sentence, tuple(evidence), remedy)
+    """Return a verdict. Unless it is given, the severity is that of the code."""
+    return Verdict(code, severity or CODES[code][1], step, target, sentence, tuple(evidence), remedy)

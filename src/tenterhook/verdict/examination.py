@@ -19,6 +19,13 @@ class Examination:
     found: Rerun | None
     #: why the step could not run again
     refusal: str | None
+    #: the rank on which the problem began, or None in a single process
+    rank: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Return the step, and the rank if there are several, for the beginning of a sentence."""
+        return f"Step {self.step}" if self.rank is None else f"Step {self.step}, rank {self.rank}"
 
     @property
     def origin(self) -> Origin | None:

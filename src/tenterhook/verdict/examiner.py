@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import weakref
 from collections.abc import Sequence
@@ -9,21 +10,24 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tenterhook import ranks
 from tenterhook.record import Verdict
 from tenterhook.record.containment import ContainedErrors
 from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped
 from tenterhook.rig import Rig
 from tenterhook.rig.rerun.call_log import CallLog
-from tenterhook.rig.rerun.second_run import run_again, why_not
+from tenterhook.rig.rerun.second_run import Rerun, run_again, why_not
 from tenterhook.rig.rerun.step_watch import StepWatch
 from tenterhook.switch import is_off
+from tenterhook.verdict.across_ranks import examine_on_all_ranks, why_not_on_ranks
 from tenterhook.verdict.alerts import Alert, Alerts
 from tenterhook.verdict.case import Case, Parameter
 from tenterhook.verdict.examination import Examination
 from tenterhook.verdict.history import History, StepNumbers
 from tenterhook.verdict.judge import judge
 from tenterhook.verdict.loss_watch import LossWatch
-from tenterhook.verdict.signals import LeapDetector, WeightSamples, group_settings, measure
+from tenterhook.verdict.measurement import WeightSamples, group_settings, measure
+from tenterhook.verdict.signals import LeapDetector
 
 #: what fails if a step cannot be examined
 EXAMINING = "examining a step"
@@ -52,10 +56,19 @@ def watch_training(
         The examiner, or None if tenterhook is off.
     """
     model = rig._installer.environment.model.root()
-    if model is None or is_off() or any(map(is_sharded, model.parameters())):
+    if model is None or is_off():
         return None
-    rig._recorder.judge = examiner = Examiner(model, optimizers, first=first, alert=alert)
+    together = ranks.world_size() > 1 and _same_parameters(model)
+    if not together and any(map(is_sharded, model.parameters())):
+        return None
+    rig._recorder.judge = examiner = Examiner(model, optimizers, first=first, alert=alert, together=together)
     return examiner
+
+
+def _same_parameters(model: nn.Module) -> bool:
+    """Return True if all ranks have parameters with the same names and shapes, which pipeline stages do not have."""
+    known = [(name, tuple(one.shape)) for name, one in named_parameters(unwrapped(model))]
+    return ranks.all_equal(hashlib.sha256(repr(known).encode()).digest())
 
 
 class Examiner:
@@ -66,10 +79,17 @@ class Examiner:
         optimizers: The optimizers that train the model.
         first: The number of the next step.
         alert: Function that is called with each new verdict, in a thread of its own.
+        together: If True, all ranks train the same parameters in the same steps, and examine a step together.
     """
 
     def __init__(
-        self, model: nn.Module, optimizers: Sequence[Optimizer], *, first: int = 0, alert: Alert | None = None
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        *,
+        first: int = 0,
+        alert: Alert | None = None,
+        together: bool = False,
     ) -> None:
         self._model = weakref.ref(model, self._forget)
         self._optimizers = [weakref.ref(one) for one in optimizers]
@@ -81,6 +101,9 @@ class Examiner:
         self.history = History([])
         self._find_parameters(optimizers)
         self.examinations: list[Examination] = []
+        self._together = together
+        #: what this rank found in an earlier pass of this step; the other ranks hear of it before the optimizer's step
+        self._unshared: Rerun | None = None
         self._errors = ContainedErrors()
         self._log = CallLog(model, self._errors, self._next_pass)
         self._losses = LossWatch(self._passes)
@@ -136,15 +159,22 @@ class Examiner:
             gradients = [] if self._log.devices else measure(self._parameters).gradients
             gone = not any(gradients) if gradients else all(one.grad is None for one in self._parameters)
             if any(norm is not None and not math.isfinite(norm) for norm in gradients):
-                self._examine(model, "a gradient is not finite")
+                self._examine_pass(model)
             elif gone and self._is_half():
                 self._examine_skip(model)
         self._log.clear()
 
+    def _examine_pass(self, model: nn.Module) -> None:
+        """Examine the first pass of this step that has a bad gradient."""
+        if not self._together:
+            self._examine(model, "a gradient is not finite")
+        elif self._unshared is None and (why_not_on_ranks(model) or why_not(model, self._log)) is None:
+            self._unshared = run_again(model, self._log)
+
     def _examine_skip(self, model: nn.Module) -> None:
         """Examine a step that the program skipped. A loss scale that is too large is not worth an examination."""
         count = self.history.skip(self.step)
-        if sum(self.history.skips.values()) <= MAX_SKIPS or count % MAX_SKIPS == 0:
+        if not self._together and (sum(self.history.skips.values()) <= MAX_SKIPS or count % MAX_SKIPS == 0):
             self._examine(model, "the program skipped the step")
             origin = self.examinations[-1].origin
             if origin is None or (origin.source in ("backward", "gradient") and origin.value == "inf"):
@@ -168,23 +198,35 @@ class Examiner:
         optimizers = [one for ref in self._optimizers if (one := ref()) is not None]
         self._find_parameters(optimizers)
         losses, counts = self._losses.take(), self._counts(optimizer)
+        if self._is_half():  # they are multiplied by an unknown loss scale
+            losses = []
         found = measure(
             self._parameters,
-            losses=[] if self._is_half() else losses,  # they are multiplied by an unknown loss scale
+            losses=losses,
+            together=self._together,
             samples=self._samples if counts else None,
             weights=counts and self.step % WEIGHTS_EVERY == 0,
         )
         settings = group_settings(optimizers)
         numbers = StepNumbers(self.step, found.gradients, settings, found.loss, found.moved, found.weights)
-        leaps = self._leaps.setdefault(optimizer, LeapDetector())
-        reason = leaps.look({"the loss": numbers.loss, "the norm of all gradients": numbers.total})
+        reason = self._leaps_of(optimizer, numbers)
         if counts:
             self.history.add(numbers)
         if reason is not None and not self._is_examined():
-            numbers.weights = numbers.weights or measure(self._parameters, weights=True).weights
-            self._examine(model, reason)
+            if numbers.weights is None:
+                numbers.weights = measure(self._parameters, weights=True, together=self._together).weights
+            if self._together:
+                self._examine_together(model, reason, sum(map(float, losses)) / len(losses) if losses else None)
+            else:
+                self._examine(model, reason)
+        self._unshared = None
         if counts and self._alerts is not None and self._is_time():
             self._alerts.look()
+
+    def _leaps_of(self, optimizer: Optimizer, numbers: StepNumbers) -> str | None:
+        """Return why the step must be examined, or None."""
+        leaps = self._leaps.setdefault(optimizer, LeapDetector())
+        return leaps.look({"the loss": numbers.loss, "the norm of all gradients": numbers.total})
 
     def _is_time(self) -> bool:
         """Return True if a verdict may be new."""
@@ -199,6 +241,12 @@ class Examiner:
             except Exception as error:
                 refusal = f"running it again failed: {error!r}"
         self.examinations.append(Examination(self.step, reason, found, refusal))
+
+    def _examine_together(self, model: nn.Module, reason: str, loss: float | None) -> None:
+        known = self._unshared
+        refusal = why_not_on_ranks(model) or (why_not(model, self._log) if known is None else None)
+        run = (lambda: known) if known is not None else (lambda: run_again(model, self._log))
+        self.examinations.append(examine_on_all_ranks(self.step, reason, refusal, run, loss))
 
     def _after(self, optimizer: Optimizer) -> None:
         self._errors.contain(EXAMINING, self._log.end_step)

@@ -34,7 +34,7 @@ class StepNumbers:
     #: how far a few elements of each parameter moved since the step before
     moved: list[float | None] = field(default_factory=list)
     #: the norms of the parameters before the step, if they were measured
-    weights: list[float] | None = None
+    weights: list[float | None] | None = None
     #: norm of all gradients together
     total: float = field(init=False)
 
@@ -77,6 +77,8 @@ class History:
         #: for each step: its number, the loss, and the norm of all gradients
         self.losses: deque[tuple[int, float]] = deque(maxlen=LONG)
         self.totals: deque[tuple[int, float]] = deque(maxlen=LONG)
+        #: for the steps in which the weights were measured: the number of the step, and the sum of their norms
+        self.lengths: deque[tuple[int, float]] = deque(maxlen=LONG)
         #: changes of the settings: the step, and the settings from then on
         self.settings: deque[tuple[int, tuple[GroupSettings, ...]]] = deque(maxlen=LONG)
         #: for each parameter, the steps with a gradient, and with a gradient other than zero
@@ -101,6 +103,8 @@ class History:
         if numbers.loss is not None:
             self.losses.append((numbers.step, numbers.loss))
         self.totals.append((numbers.step, numbers.total))
+        if numbers.weights is not None:
+            self.lengths.append((numbers.step, sum(one for one in numbers.weights if one is not None)))
         if not self.settings or self.settings[-1][1] != numbers.groups:
             self.settings.append((numbers.step, numbers.groups))
         for place, norm in enumerate(numbers.norms):

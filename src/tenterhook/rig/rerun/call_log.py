@@ -6,6 +6,7 @@ modules below the model are watched too, and each of their outermost calls is re
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -52,7 +53,8 @@ class ModelCall:
     random: RandomState
     modes: Modes
     training: bool
-    #: for each output that requires grad, some of its elements
+    #: for each output that requires grad, its place among all outputs, and some of its elements
+    places: list[int] = field(default_factory=list)
     samples: list[Tensor] = field(default_factory=list)
     #: for each backward pass, by its id, the gradients of the outputs
     gradients: dict[int, dict[int, Tensor]] = field(default_factory=dict)
@@ -64,6 +66,15 @@ class ModelCall:
         """Return the tensors among the arguments."""
         return leaves((self.arguments, self.keywords))
 
+    def named_inputs(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors among the arguments, each with the name of the parameter of `forward`."""
+        try:
+            given = inspect.signature(self.module.forward).bind(*self.arguments, **self.keywords).arguments
+        except (TypeError, ValueError):  # a hook changes the arguments, or the module hides its signature
+            given = {"args": self.arguments, "kwargs": self.keywords}
+        for name, value in given.items():
+            yield from ((name, tensor) for tensor in leaves(value))
+
     def changed_inputs(self) -> bool:
         """Return True if an argument was changed in place after the call began."""
         return [private.version(one) for one in self.inputs] != self.versions
@@ -73,6 +84,11 @@ def sample(tensor: Tensor) -> Tensor:
     """Copy some evenly spaced elements of a tensor."""
     flat = tensor.detach().reshape(-1)
     return flat[:: max(1, flat.numel() // SAMPLED)].clone()
+
+
+def same_values(first: Tensor, second: Tensor) -> bool:
+    """Return True if two tensors have the same values. A NaN is equal to a NaN."""
+    return first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
 class CallLog:
@@ -188,6 +204,7 @@ class CallLog:
         self._open = None
         call.ended = True
         self._look_at_hosts(call)
+        call.places = [place for place, one in enumerate(leaves(output)) if one.grad_fn is not None]
         for number, tensor in enumerate(differentiable(output)):
             call.samples.append(sample(tensor))
             tensor.register_hook(partial(_keep, weakref.ref(call), number))

@@ -81,15 +81,12 @@ class OperationWatch(private.DispatchMode):  # type: ignore[misc]  # its class m
 
     def origin_of(self, tensor: Tensor) -> Origin | None:
         """Return where the first bad value of a tensor came from, or None if the tensor is finite."""
-        return self._known(tensor) if badness(tensor) is not None else None
+        found = self._origins.get(_address(tensor))
+        return found[0] if found is not None and badness(tensor) is not None else None
 
     def _next(self) -> int:
         self._count += 1
         return self._count
-
-    def _known(self, tensor: Tensor) -> Origin | None:
-        found = self._origins.get(_address(tensor))
-        return None if found is None else found[0]
 
     def _note(self, origin: Origin, tensors: Iterable[Tensor]) -> Origin:
         for tensor in tensors:
@@ -103,7 +100,7 @@ class OperationWatch(private.DispatchMode):  # type: ignore[misc]  # its class m
         name = func.overloadpacket.__name__
         taken = [] if name in _UNINITIALIZED else _tensors((args, kwargs))
         # An operation in place replaces its input, so the inputs are looked at before.
-        before = [(tensor, self._known(tensor)) for tensor in taken] if self._origins else []
+        before = [origin for tensor in taken if (origin := self.origin_of(tensor))] if self._origins else []
         made = func(*args, **kwargs)
         if name in _UNINITIALIZED or func.is_view:
             return made
@@ -119,11 +116,11 @@ class OperationWatch(private.DispatchMode):  # type: ignore[misc]  # its class m
         self,
         name: str,
         taken: list[Tensor],
-        before: list[tuple[Tensor, Origin | None]],
+        before: list[Origin],
         bad: list[tuple[Tensor, str]],
     ) -> None:
         value = "nan" if any(found == "nan" for _, found in bad) else bad[0][1]
-        earlier = sorted((one for _, one in before if one is not None), key=lambda one: one.order)
+        earlier = sorted(before, key=lambda one: one.order)
         causes = [one for one in earlier if not one.intended or value == "-inf"]
         if not causes:
             causes = [self._new(name, taken, value, placed=bool(earlier))]

@@ -6,10 +6,9 @@ them fires and no gradient is accumulated; buffers are copies; random generators
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,12 +18,14 @@ from torch.func import functional_call
 
 from tenterhook import torch_internals as private
 from tenterhook.errors import RefusedError
+from tenterhook.resolve.sharding import is_fsdp2, is_tensor_parallel
 from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped, walk
-from tenterhook.rig.rerun.call_log import CallLog, ModelCall, differentiable, sample
+from tenterhook.rig.rerun.call_log import CallLog, ModelCall, differentiable, same_values, sample
 from tenterhook.rig.rerun.module_spans import ModuleSpans
 from tenterhook.rig.rerun.operation_watch import OperationWatch, Origin
 from tenterhook.rig.rerun.random_state import kept_random_state
 from tenterhook.rig.rerun.rig_hooks import forward_modifier, without_rigs
+from tenterhook.rig.rerun.sharded_run import run_forward_again
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 
 
@@ -37,7 +38,9 @@ class Rerun:
     #: True if each output has the same values as in the first run
     reproduced: bool
     #: the norm of each parameter's gradient
-    gradients: dict[str, float]
+    gradients: dict[str, float] = field(default_factory=dict)
+    #: False if only the forward pass ran again
+    with_backward: bool = True
 
 
 def why_not(model: nn.Module, log: CallLog) -> str | None:
@@ -48,7 +51,7 @@ def why_not(model: nn.Module, log: CallLog) -> str | None:
         return error.fact
     if log.refusal is not None:
         return log.refusal
-    if any(map(is_sharded, model.parameters())):
+    if any(map(is_sharded, model.parameters())) and (not is_fsdp2(model) or is_tensor_parallel(model)):
         return "the parameters are spread across ranks"
     if (hook := forward_modifier(model)) is not None:
         return f"the hook {hook!r} changes the forward pass"
@@ -80,6 +83,9 @@ def run_again(model: nn.Module, log: CallLog) -> Rerun:
         What was found.
     """
     body = unwrapped(model)
+    if any(map(is_sharded, body.parameters())):
+        origin, reproduced = run_forward_again(body, log)
+        return Rerun(origin, reproduced, with_backward=False)
     names = {module: "" if name == "." else name for name, module in walk(body)}
     spans = ModuleSpans(names)
     watch = OperationWatch(spans)
@@ -125,12 +131,12 @@ class _SecondCall:
     def is_same(self) -> bool:
         """Return True if each output has the same values as in the first run."""
         samples = [sample(output) for output in self.outputs]
-        return len(samples) == len(self.first.samples) and all(map(_same, samples, self.first.samples))
+        return len(samples) == len(self.first.samples) and all(map(same_values, samples, self.first.samples))
 
 
 def _call(call: ModelCall, stand_ins: _StandIns, watch: OperationWatch) -> _SecondCall:
     """Run a call again."""
-    watch.mark(_named_inputs(call), "input")
+    watch.mark(call.named_inputs(), "input")
     arguments, keywords = map_leaves((call.arguments, call.keywords), _detached)
     output: Any = None
 
@@ -148,16 +154,6 @@ def _call(call: ModelCall, stand_ins: _StandIns, watch: OperationWatch) -> _Seco
         handle.remove()
     inputs = [one for one in leaves((arguments, keywords)) if one.requires_grad]
     return _SecondCall(call, inputs, differentiable(output))
-
-
-def _named_inputs(call: ModelCall) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors among the arguments of a call, each with the name of the parameter of `forward`."""
-    try:
-        given = inspect.signature(call.module.forward).bind(*call.arguments, **call.keywords).arguments
-    except (TypeError, ValueError):  # a hook changes the arguments, or the module hides its signature
-        given = {"args": call.arguments, "kwargs": call.keywords}
-    for name, value in given.items():
-        yield from ((name, tensor) for tensor in leaves(value))
 
 
 def _detached(tensor: Tensor) -> Tensor:
@@ -208,8 +204,3 @@ def _gradients(
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _same(first: Tensor, second: Tensor) -> bool:
-    """Return True if two tensors have the same values. A NaN is equal to a NaN."""
-    return first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())

@@ -30,30 +30,32 @@ def one_batch(case: Case) -> Iterator[Verdict]:
         leapt = abs(loss) > 3.0 * usual and all(one < RECOVERED * usual for one in before)
         moves = case.moves(exam.step)
         as_usual = not moves or median(moves.values()) < 4.0
-        if leapt and as_usual and (after := _afterwards(case, exam, usual)):
+        after, recovered = _afterwards(case, exam, usual)
+        if leapt and as_usual and after:
             yield verdict(
                 "TH808",
                 exam.step,
-                f"Step {exam.step}: this batch differs from the others: the loss was {loss:.3g} instead of about "
+                f"{exam.place}: this batch differs from the others: the loss was {loss:.3g} instead of about "
                 f"{usual:.3g}{after}. The weights and the settings were as usual.",
                 evidence=(exam.reason,),
                 remedy="look at the data of this step; clip the gradient norm if such batches are legitimate",
+                severity="warning" if recovered else "error",
             )
             return
 
 
-def _afterwards(case: Case, exam: Examination, usual: float) -> str:
-    """Say how the loss went on, or return an empty text if it does not show that one batch was different."""
+def _afterwards(case: Case, exam: Examination, usual: float) -> tuple[str, bool]:
+    """Say how the loss went on, and whether it recovered. The text is empty if that does not show one bad batch."""
     after = [abs(later) for at, later in case.history.losses if exam.step < at <= exam.step + WITHIN]
     if len(after) >= 2 and min(after) < RECOVERED * usual:
-        return f", and {min(after):.3g} soon afterwards"
+        return f", and {min(after):.3g} soon afterwards", True
     if after and not all(map(math.isfinite, after)):
-        return ", and not finite soon afterwards"
+        return ", and not finite soon afterwards", False
     norm = case.usual_total(exam.step)
     later = [total for at, total in case.history.totals if exam.step < at <= exam.step + WITHIN]
-    if len(after) == WITHIN and norm and min(later) > LEAP * norm:
-        return ", and the training did not recover from it"
-    return ""
+    if after and norm and min(later) > LEAP * norm:
+        return ", and the training did not recover from it", False
+    return "", False
 
 
 def one_gradient(case: Case) -> Iterator[Verdict]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tenterhook.record import Verdict
 from tenterhook.rig.rerun.operation_watch import Origin
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
 from tenterhook.verdict.examination import Examination
+from tenterhook.verdict.history import StepNumbers
 
 CONSEQUENCE = "Everything after it is a consequence."
 _VALUES = {"nan": "NaN", "inf": "infinity", "-inf": "infinity"}
@@ -18,13 +19,21 @@ _VALUES = {"nan": "NaN", "inf": "infinity", "-inf": "infinity"}
 def nonfinite(case: Case) -> Iterator[Verdict]:
     """Yield a verdict for the first step with a value that is not finite."""
     for exam in case.examinations:
-        if exam.found is not None and exam.found.origin is not None:
-            yield _verdict(case, exam, exam.found.origin)
+        if (origin := exam.origin) is not None and not _is_doubtful(exam, origin):
+            yield _verdict(case, exam, origin)
             return
         numbers = case.numbers(exam.step)
-        if exam.found is None and numbers is not None and not math.isfinite(numbers.total):
-            yield _unexamined(case, exam)
+        if numbers is not None and not math.isfinite(numbers.total):
+            yield _unexplained(exam, case.history.names, numbers)
             return
+
+
+def _is_doubtful(exam: Examination, origin: Origin) -> bool:
+    """Return True if the origin is only a gradient from outside, but the outputs differed from those of the first run.
+
+    Then the second run did not show what happened in the first one.
+    """
+    return origin.source == "gradient" and exam.found is not None and not exam.found.reproduced
 
 
 def _verdict(case: Case, exam: Examination, origin: Origin) -> Verdict:
@@ -35,7 +44,7 @@ def _verdict(case: Case, exam: Examination, origin: Origin) -> Verdict:
             return verdict(
                 "TH801",
                 step,
-                f"Step {step}: {where} produced the first {value} in the forward pass, in the operation "
+                f"{exam.place}: {where} produced the first {value} in the forward pass, in the operation "
                 f"{origin.operation}; its input was finite. {CONSEQUENCE}",
                 target=origin.name,
                 evidence=evidence,
@@ -46,7 +55,7 @@ def _verdict(case: Case, exam: Examination, origin: Origin) -> Verdict:
             return verdict(
                 "TH801",
                 step,
-                f"Step {step}: the backward pass of {where} produced the first {value}, in {node}; all values of the "
+                f"{exam.place}: the backward pass of {where} produced the first {value}, in {node}; all values of the "
                 f"forward pass and the gradient that reached it were finite. {CONSEQUENCE}",
                 target=origin.name,
                 evidence=evidence,
@@ -56,7 +65,7 @@ def _verdict(case: Case, exam: Examination, origin: Origin) -> Verdict:
             return verdict(
                 "TH802",
                 step,
-                f"Step {step}: the program passed {_a(value)} to the model, in the argument '{origin.name}'. "
+                f"{exam.place}: the program passed {_a(value)} to the model, in the argument '{origin.name}'. "
                 f"{CONSEQUENCE}",
                 target=origin.name,
                 evidence=evidence,
@@ -66,7 +75,7 @@ def _verdict(case: Case, exam: Examination, origin: Origin) -> Verdict:
             return verdict(
                 "TH803",
                 step,
-                f"Step {step}: the loss produced the first {value}: all outputs of the model were finite, but the "
+                f"{exam.place}: the loss produced the first {value}: all outputs of the model were finite, but the "
                 f"gradient that reached them was not. {CONSEQUENCE}",
                 evidence=evidence,
                 remedy="check the loss and its targets, for example for a logarithm of zero",
@@ -92,26 +101,23 @@ def _found_before(case: Case, exam: Examination, origin: Origin, evidence: tuple
     return verdict(
         "TH804",
         exam.step,
-        f"Step {exam.step}: {what} was not finite before the step. {CONSEQUENCE}",
+        f"{exam.place}: {what} was not finite before the step. {CONSEQUENCE}",
         target=origin.name,
         evidence=evidence,
         remedy="check what changed it before this step, such as a checkpoint that was loaded",
     )
 
 
-def _unexamined(case: Case, exam: Examination) -> Verdict:
-    numbers = case.numbers(exam.step)
-    assert numbers is not None
-    bad = [
-        name
-        for name, norm in zip(case.history.names, numbers.norms, strict=True)
-        if norm is not None and not math.isfinite(norm)
-    ]
+def _unexplained(exam: Examination, names: Sequence[str], numbers: StepNumbers) -> Verdict:
+    bad = [n for n, norm in zip(names, numbers.norms, strict=False) if norm is not None and not math.isfinite(norm)]
+    why = exam.refusal or "the step gave other values when it ran again"
+    if exam.found is not None and exam.found.reproduced and not exam.found.with_backward:
+        why = "only the forward pass of a sharded model can run again, and all of its values were finite"
     return verdict(
         "TH801",
         exam.step,
-        f"Step {exam.step}: {len(bad)} of {len(numbers.norms)} gradients are not finite; the origin of "
-        f"the first one is unknown, because {exam.refusal}.",
+        f"{exam.place}: {len(bad)} of {len(numbers.norms)} gradients are not finite; the origin of the first one is "
+        f"unknown, because {why}.",
         evidence=(exam.reason,),
         remedy="run the program again with th.find_nonfinite",
     )

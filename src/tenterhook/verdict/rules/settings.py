@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -45,18 +46,17 @@ def weight_decay(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if weight decay removes a large part of the weights in every step."""
     for step, groups in case.history.settings:
         strongest = max((group.rate * group.decay for group in groups), default=0.0)
-        measured = [one for one in case.history.recent if one.weights is not None and one.step >= step]
+        measured = [(at, length) for at, length in case.history.lengths if at >= step and math.isfinite(length)]
         if strongest < STRONG or len(measured) < 2:
             continue
-        first, last = measured[0], measured[-1]
-        assert first.weights is not None and last.weights is not None
-        shrunk = sum(last.weights) / max(sum(first.weights), 1e-30)
+        first, last = measured[0], min(measured, key=lambda one: one[1])
+        shrunk = last[1] / max(first[1], 1e-30)
         if shrunk < 0.7:
             yield verdict(
                 "TH809",
                 step,
                 f"Step {step}: weight decay removes {strongest:.1%} of the weights in every step. From step "
-                f"{first.step} to step {last.step}, the norms of the weights fell to {shrunk:.0%}.",
+                f"{first[0]} to step {last[0]}, the norms of the weights fell to {shrunk:.0%}.",
                 evidence=(f"learning rate times weight decay is {strongest:.3g}",),
                 remedy="use a smaller weight_decay; values from 0.0 to 0.1 are usual with AdamW",
             )
