@@ -6,6 +6,7 @@ import hashlib
 import math
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -95,11 +96,14 @@ class Examiner:
         self._optimizers = [weakref.ref(one) for one in optimizers]
         self.step = first
         self._parameters: list[Tensor] = []
-        #: number of parameters in the optimizers; it changes if the program adds a group
-        self._held = 0
+        #: for each optimizer, the number of its parameters, and the places of those that belong to the model
+        self._held: weakref.WeakKeyDictionary[Optimizer, tuple[int, list[int]]] = weakref.WeakKeyDictionary()
+        #: the gradients that other optimizers have used in this step
+        self._used: dict[int, float] = {}
         self._samples = WeightSamples()
         self.history = History([])
-        self._find_parameters(optimizers)
+        for one in optimizers:
+            self._places(one)
         self.examinations: list[Examination] = []
         self._together = together
         #: what this rank found in an earlier pass of this step; the other ranks hear of it before the optimizer's step
@@ -126,19 +130,24 @@ class Examiner:
     def _forget(self, model: object) -> None:
         """Forget the parameters of a model that was freed, so that their memory is freed too."""
         self._parameters = []
+        self._held.clear()
 
-    def _find_parameters(self, optimizers: Sequence[Optimizer]) -> None:
-        """Find the parameters of the model that the optimizers hold. Those that are known keep their places."""
-        groups = [group["params"] for one in optimizers for group in one.param_groups]
-        count, model = sum(map(len, groups)), self._model()
-        if count == self._held or model is None:
-            return
-        self._held = count
-        known = {id(parameter) for parameter in self._parameters}
-        new = {id(parameter) for params in groups for parameter in params} - known
-        found = [(name, parameter) for name, parameter in named_parameters(unwrapped(model)) if id(parameter) in new]
-        self._parameters += [parameter for _, parameter in found]
-        self.history.extend(name for name, _ in found)
+    def _places(self, optimizer: Optimizer) -> list[int]:
+        """Return the places of an optimizer's parameters. A parameter that the program adds gets a new place."""
+        held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        count, places = self._held.get(optimizer, (-1, []))
+        model = self._model()
+        if count != len(held) and model is not None:
+            ids = set(map(id, held))
+            known = {id(parameter): place for place, parameter in enumerate(self._parameters)}
+            named = [(name, one) for name, one in named_parameters(unwrapped(model)) if id(one) in ids]
+            new = [(name, one) for name, one in named if id(one) not in known]
+            known.update({id(one): len(known) + number for number, (_, one) in enumerate(new)})
+            self._parameters += [one for _, one in new]
+            self.history.extend(name for name, _ in new)
+            places = [known[id(one)] for _, one in named]
+            self._held[optimizer] = len(held), places
+        return places
 
     def verdicts(self) -> list[Verdict]:
         """Return what went wrong so far, the cause first."""
@@ -156,7 +165,7 @@ class Examiner:
         model = self._model()
         if model is not None and not self._is_examined():
             # Reading numbers from a device in every pass would slow the training down.
-            gradients = [] if self._log.devices else measure(self._parameters).gradients
+            gradients = [] if self._log.devices else measure(self._parameters, range(len(self._parameters))).gradients
             gone = not any(gradients) if gradients else all(one.grad is None for one in self._parameters)
             if any(norm is not None and not math.isfinite(norm) for norm in gradients):
                 self._examine_pass(model)
@@ -195,26 +204,29 @@ class Examiner:
         model = self._model()
         if model is None:
             return
-        optimizers = [one for ref in self._optimizers if (one := ref()) is not None]
-        self._find_parameters(optimizers)
+        places = self._places(optimizer)
         losses, counts = self._losses.take(), self._counts(optimizer)
         if self._is_half():  # they are multiplied by an unknown loss scale
             losses = []
         found = measure(
             self._parameters,
+            places,
             losses=losses,
             together=self._together,
             samples=self._samples if counts else None,
             weights=counts and self.step % WEIGHTS_EVERY == 0,
         )
-        settings = group_settings(optimizers)
+        settings = group_settings([one for ref in self._optimizers if (one := ref()) is not None])
         numbers = StepNumbers(self.step, found.gradients, settings, found.loss, found.moved, found.weights)
         reason = self._leaps_of(optimizer, numbers)
+        self._used |= {place: norm for place, norm in enumerate(numbers.norms) if norm is not None}
         if counts:
+            numbers = replace(numbers, norms=[self._used.get(place) for place in range(len(self._parameters))])
+            self._used = {}
             self.history.add(numbers)
         if reason is not None and not self._is_examined():
             if numbers.weights is None:
-                numbers.weights = measure(self._parameters, weights=True, together=self._together).weights
+                numbers.weights = measure(self._parameters, (), weights=True, together=self._together).weights
             if self._together:
                 self._examine_together(model, reason, sum(map(float, losses)) / len(losses) if losses else None)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,6 +67,7 @@ class WeightSamples:
 @torch.no_grad()
 def measure(
     parameters: Sequence[Tensor],
+    places: Iterable[int],
     *,
     losses: Sequence[Tensor] = (),
     samples: WeightSamples | None = None,
@@ -77,20 +78,21 @@ def measure(
 
     Args:
         parameters: The parameters.
+        places: The places of the parameters whose gradients are measured.
         losses: The losses of the step.
         samples: Measure how far these samples moved.
         weights: If True, measure the norms of the parameters too.
         together: If True, measure the parts that all ranks have, and the mean of their losses. All ranks get the same
             numbers.
     """
-    grads = [(at, one.grad) for at, one in enumerate(parameters) if one.grad is not None]
+    grads = [(at, grad) for at in places if (grad := parameters[at].grad) is not None]
     gradients = [(at, local(one.detach())) for at, one in grads if one.layout is torch.strided]
     values = [local(one.detach()) for one in parameters]
-    places, distances = samples.moved(values) if samples is not None else ([], None)
+    sampled, distances = samples.moved(values) if samples is not None else ([], None)
     norms = _norms([*(one for _, one in gradients), *(values if weights else ())])
     parts = [
         _Part([at for at, _ in gradients], norms[: len(gradients)]),
-        _Part(places, [] if distances is None else [distances]),
+        _Part(sampled, [] if distances is None else [distances]),
         _Part(list(range(len(parameters))) if weights else [], norms[len(gradients) :]),
         _Part([0] * len(losses), losses),
     ]

@@ -12,10 +12,14 @@ from tenterhook.verdict.codes import verdict
 from tenterhook.verdict.examination import Examination
 from tenterhook.verdict.signals import LEAP
 
+#: a batch differs from all others if its loss is so many times larger than the largest loss before
+FOREIGN = 1.5
 #: a loss has recovered if it is less than so many times the usual loss
 RECOVERED = 2.0
 #: number of steps in which a loss must recover
 WITHIN = 5
+#: gradients grow if they are far larger than usual in so many steps
+GROWING = 3
 #: the gradient of one layer leaps if it is so many times larger than usual, and those of most layers are not
 FAR = 30.0
 
@@ -26,8 +30,8 @@ def one_batch(case: Case) -> Iterator[Verdict]:
         loss, usual = dict(case.history.losses).get(exam.step), case.usual_loss(exam.step)
         if loss is None or usual is None or not math.isfinite(loss):
             continue
-        before = [abs(one) for at, one in case.history.losses if exam.step - 3 <= at < exam.step]
-        leapt = abs(loss) > 3.0 * usual and all(one < RECOVERED * usual for one in before)
+        past = [abs(one) for at, one in case.history.losses if at < exam.step and math.isfinite(one)]
+        leapt = abs(loss) > FOREIGN * max(past) and all(one < RECOVERED * usual for one in past[-3:])
         moves = case.moves(exam.step)
         as_usual = not moves or median(moves.values()) < 4.0
         after, recovered = _afterwards(case, exam, usual)
@@ -103,8 +107,9 @@ def explosion(case: Case) -> Iterator[Verdict]:
     usual, largest = median(early), max(total for _, total in totals)
     later = [total for step, total in totals if step >= begin]
     stays = ended or (bool(later) and median(later) > LEAP * usual)
-    if usual > 0.0 and largest > 100.0 * usual and stays:
-        begin = next(step for step, total in totals if total > LEAP * usual)
+    large = [step for step, total in totals if total > LEAP * usual]
+    if usual > 0.0 and largest > 100.0 * usual and stays and len(large) >= GROWING:
+        begin = large[0]
         yield verdict(
             "TH806",
             begin,
