@@ -30,7 +30,7 @@ def test_a_script_is_watched_and_its_losses_are_the_same(script: Path, tmp_path:
     outcome = compare(script, tmp_path, sys.executable if script.stem == "resume" else warm_python())
     assert outcome.watched == outcome.bare and outcome.losses >= 25
     assert (outcome.code, outcome.errors) == (0, []), outcome.said
-    steps = {name: run.sql("select min(step), max(step) from rows where hook = 'grads'").fetchall()[0]
+    steps = {name: run.sql("select min(step), max(step) from rows where hook = 'training'").fetchall()[0]
              for name, run in outcome.runs.items()}  # fmt: skip
     assert steps == MODELS[script.stem]
     assert outcome.report > 4_000_000

@@ -146,7 +146,7 @@ def test_the_scripts_arguments_exit_code_and_error_are_its_own(tmp_path: Path):
     # The traceback is the interpreter's. SGD does not count steps, so the run continues the steps of the folder.
     assert done.stderr.startswith("Traceback (most recent call last):\n  File ") and "runpy" not in done.stderr
     assert "ValueError: mine" in done.stderr and "Linear (SGD), 6 steps" in done.stderr
-    assert th.open_run(tmp_path / "out" / "Linear").curve("grads", "weight", "norm").steps == list(range(6))
+    assert th.open_run(tmp_path / "out" / "Linear").curve("training", "weight", "norm").steps == list(range(6))
     assert (tmp_path / "out" / "Linear" / "flights" / "step-00000005" / "flight.json").exists()
 
 

@@ -136,7 +136,7 @@ def test_how_a_program_may_end(tmp_path: Path, before: str, end: str, code: int,
     assert len(found) == (reason is not None)
     if reason is not None:
         assert json.loads(found[0].read_text())["reason"] == reason
-        assert th.open_run(found[0].parent).curve("grads", "weight", "norm").steps == list(range(10))
+        assert th.open_run(found[0].parent).curve("training", "weight", "norm").steps == list(range(10))
 
 
 def test_the_signal_handler_is_restored(tmp_path: Path):

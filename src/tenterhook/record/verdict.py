@@ -55,6 +55,9 @@ class Judge(Protocol):
     def verdicts(self) -> list[Verdict]:
         """Return what went wrong so far, the cause first."""
 
+    def trip(self) -> str | None:
+        """Return why the last step was examined, or None. The next call returns None."""
+
     def close(self) -> None:
         """Stop watching."""
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook import ranks
-from tenterhook.record import Verdict
+from tenterhook.record import Recorder, StepTable, Verdict
 from tenterhook.record.containment import ContainedErrors
 from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped
 from tenterhook.rig import Rig
@@ -30,6 +32,8 @@ from tenterhook.verdict.loss_watch import LossWatch
 from tenterhook.verdict.measurement import WeightSamples, group_settings, measure
 from tenterhook.verdict.signals import LeapDetector
 
+#: the name of the examiner's rows in a run folder, where other rows have the id of a hook
+RECORDED = "training"
 #: what fails if a step cannot be examined
 EXAMINING = "examining a step"
 #: the weights are measured in one step in so many
@@ -63,6 +67,7 @@ def watch_training(
     if not together and any(map(is_sharded, model.parameters())):
         return None
     rig._recorder.judge = examiner = Examiner(model, optimizers, first=first, alert=alert, together=together)
+    rig._recorder.errors.contain("recording the norms", examiner.record_to, rig._recorder)
     return examiner
 
 
@@ -106,6 +111,9 @@ class Examiner:
             self._places(one)
         self.examinations: list[Examination] = []
         self._together = together
+        #: why the last step was examined
+        self._reason: str | None = None
+        self._record: Callable[[StepNumbers], None] = lambda numbers: None
         #: what this rank found in an earlier pass of this step; the other ranks hear of it before the optimizer's step
         self._unshared: Rerun | None = None
         self._errors = ContainedErrors()
@@ -156,6 +164,15 @@ class Examiner:
         known = named_parameters(unwrapped(model)) if model is not None else []
         parameters = [Parameter(n, p.numel(), p.dim(), id(p) in held, p.requires_grad) for n, p in known]
         return judge(Case(self.history, self.examinations, parameters))
+
+    def record_to(self, recorder: Recorder) -> None:
+        """Record the loss, the largest learning rate and the norm of each gradient in every step."""
+        self._record = partial(_record, weakref.ref(recorder), self.history.names)
+
+    def trip(self) -> str | None:
+        """Return why the last step was examined, or None. The next call returns None."""
+        reason, self._reason = self._reason, None
+        return reason
 
     def _passes(self) -> int:
         return sum(len(call.gradients) for call in self._log.calls)
@@ -224,9 +241,11 @@ class Examiner:
             numbers = replace(numbers, norms=[self._used.get(place) for place in range(len(self._parameters))])
             self._used = {}
             self.history.add(numbers)
+            self._record(numbers)
         if reason is not None and not self._is_examined():
             if numbers.weights is None:
                 numbers.weights = measure(self._parameters, (), weights=True, together=self._together).weights
+            self._reason = reason
             if self._together:
                 self._examine_together(model, reason, sum(map(float, losses)) / len(losses) if losses else None)
             else:
@@ -267,3 +286,18 @@ class Examiner:
     def _counts(self, optimizer: Optimizer) -> bool:
         """Return True if the steps of an optimizer are counted. Those of the last one are, as in a rig."""
         return self._optimizers[-1]() is optimizer
+
+
+def _record(ref: weakref.ref[Recorder], names: Sequence[str], numbers: StepNumbers) -> None:
+    """Record the numbers of a step. They are on the host already, so this costs nearly nothing."""
+    recorder = ref()
+    if recorder is None or not recorder.has_sinks:
+        return
+    norms = torch.tensor([math.nan if norm is None else norm for norm in numbers.norms], dtype=torch.float64)
+    there = bytearray(norm is not None for norm in numbers.norms)
+    table = StepTable(numbers.step, names, there, lambda: {"norm": norms}, width=1, device=norms.device)
+    recorder.add_table(RECORDED, table, shared=True)
+    if recorder.rank == 0:
+        if numbers.loss is not None:
+            recorder.emit(RECORDED, ".", "loss", 0, 0, numbers.loss)
+        recorder.emit(RECORDED, ".", "rate", 0, 0, numbers.rate)

@@ -6,7 +6,7 @@ import os
 
 from torch import nn
 
-from tenterhook.actions import ratio, spike, stats, watch_nonfinite
+from tenterhook.actions import ratio, stats
 from tenterhook.plan import Hook, Plan, When
 from tenterhook.record import Flight
 from tenterhook.resolve.targets import Optimizers, named_optimizers
@@ -18,17 +18,15 @@ from tenterhook.verdict.examiner import watch_training
 def flight_plan() -> Plan:
     """Return the plan that a flight recorder uses.
 
-    The plan records gradient statistics in every step, and output and update statistics in every tenth step. Two
-    triggers watch the gradients. After a trip, output statistics are recorded in each of the next ten steps.
+    The plan records statistics of gradients and updates in every tenth step, and of outputs in every fiftieth step.
+    After a step was examined, statistics of outputs are recorded in each of the next ten steps.
     """
-    seldom, everything = When(every=10, start=1), (".", "**")
+    everything = (".", "**")
     return Plan(
         [
-            Hook("grads", on="**", at="grad_final", do=stats()),
-            Hook("outputs", on=everything, at="output", do=stats(), when=seldom),
-            Hook("updates", on="**", at="update", do=ratio(), when=seldom),
-            Hook("nonfinite", on="**", at="grad_final", do=watch_nonfinite()),
-            Hook("leap", on="**", at="grad_final", do=spike(z=8.0, floor=0.1)),
+            Hook("grads", on="**", at="grad_final", do=stats(), when=When(every=10, start=1)),
+            Hook("updates", on="**", at="update", do=ratio(), when=When(every=10, start=1)),
+            Hook("outputs", on=everything, at="output", do=stats(), when=When(every=50, start=1)),
             Hook("outputs_after", on=everything, at="output", do=stats(), when=When(after_trip=10)),
         ]
     )
@@ -47,9 +45,8 @@ def flight(
 
     If the loss or the gradients are not finite, or far larger than before, the same step runs again before the
     optimizer changes anything, with every operation watched. `rig.verdict()` returns what was found. The recorder also
-    writes a run folder with statistics of the recent steps under `path`. It writes the folder when a gradient is not
-    finite, when a gradient norm jumps far above its running mean, when an error ends a `with rig:` block, or when the
-    process receives SIGTERM. The recorder requires pyarrow.
+    writes a run folder with statistics of the recent steps under `path`. It writes the folder when a step looks wrong,
+    when an error ends a `with rig:` block, or when the process receives SIGTERM. The recorder requires pyarrow.
 
     Args:
         model: The model.

@@ -61,7 +61,7 @@ class WeightSamples:
             fits = one.is_contiguous() and one.numel() >= SAMPLED and one.device == parameters[0].device
             if fits and one.is_floating_point():
                 self._places.append(place)
-                self._views.append(one.view(-1)[:: one.numel() // SAMPLED][:SAMPLED])
+                self._views.append(one.detach().view(-1)[:: one.numel() // SAMPLED][:SAMPLED])
 
 
 @torch.no_grad()
@@ -85,9 +85,9 @@ def measure(
         together: If True, measure the parts that all ranks have, and the mean of their losses. All ranks get the same
             numbers.
     """
-    grads = [(at, grad) for at in places if (grad := parameters[at].grad) is not None]
-    gradients = [(at, local(one.detach())) for at, one in grads if one.layout is torch.strided]
-    values = [local(one.detach()) for one in parameters]
+    found = [(at, grad) for at in places if (grad := parameters[at].grad) is not None]
+    gradients = [(at, local(one) if together else one) for at, one in found if one.layout is torch.strided]
+    values = [local(one.detach()) for one in parameters] if together else parameters
     sampled, distances = samples.moved(values) if samples is not None else ([], None)
     norms = _norms([*(one for _, one in gradients), *(values if weights else ())])
     parts = [
@@ -100,8 +100,8 @@ def measure(
         read = _read_together(parts, [float(is_counted_here(one)) for one in parameters])
     else:
         read = _read(parts, len(parameters))
-    found, moved, lengths, loss = read
-    return Measured(found, moved, lengths if weights else None, loss[0])
+    lengths, moved, weighed, loss = read
+    return Measured(lengths, moved, weighed if weights else None, loss[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +163,12 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
     """Return the elements of small tensors in one tensor."""
     if not tensors:
         return torch.zeros(0)
-    device = tensors[0].device
-    dtype = torch.float64 if any(one.dtype is torch.float64 for one in tensors) else torch.float32
-    return torch.cat([one.reshape(-1).to(device, dtype) for one in tensors])
+    kinds = {(one.device, one.dtype) for one in tensors}
+    if len(kinds) > 1:
+        device = tensors[0].device
+        dtype = torch.float64 if any(dtype is torch.float64 for _, dtype in kinds) else torch.float32
+        tensors = [one.to(device, dtype) for one in tensors]
+    return torch.cat([one.reshape(-1) for one in tensors])
 
 
 def group_settings(optimizers: Sequence[Optimizer]) -> tuple[GroupSettings, ...]:

@@ -133,7 +133,7 @@ class StepFinalizer:
                 trip = self._report_or_mute(hook, hook.partials)
                 trips += [(hook, trip)] if trip is not None else []
         self._recorder.errors.contain("recording the numbers of a step", self._recorder.flush, clock.step)
-        if trips:
+        if trips or self._recorder.judge is not None:
             self._recorder.errors.contain("looking for tripped triggers", self._look_for_trips, trips)
         clock.end_step()
         environment.gradients.accumulated = False
@@ -207,7 +207,11 @@ class StepFinalizer:
 
     def _look_for_trips(self, trips: list[tuple[AttachedHook, Tensor]]) -> None:
         """Record the step in which a trigger tripped, but only if a hook or a flight recorder is waiting for this."""
-        environment, flights = self._installer.environment, self._recorder.flights
+        environment, flights, judge = self._installer.environment, self._recorder.flights, self._recorder.judge
+        if judge is not None and (reason := judge.trip()) is not None:
+            environment.clock.tripped = environment.clock.step
+            self._recorder.errors.contain("writing a flight report", self._recorder.trip, reason)
+            return
         # All ranks must make the same decision, whether or not they have a flight recorder.
         awaited = (
             flights or environment.errors.shared or any(h.hook.when.after_trip for h in self._installer.hooks.values())
