@@ -184,10 +184,11 @@ class Examiner:
             # Reading numbers from a device in every pass would slow the training down.
             gradients = [] if self._log.devices else measure(self._parameters, range(len(self._parameters))).gradients
             gone = not any(gradients) if gradients else all(one.grad is None for one in self._parameters)
-            if any(norm is not None and not math.isfinite(norm) for norm in gradients):
-                self._examine_pass(model)
-            elif gone and self._is_half():
+            bad = any(norm is not None and not math.isfinite(norm) for norm in gradients)
+            if self._is_half() and (bad or gone):
                 self._examine_skip(model)
+            elif bad:
+                self._examine_pass(model)
         self._log.clear()
 
     def _examine_pass(self, model: nn.Module) -> None:

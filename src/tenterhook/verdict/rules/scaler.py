@@ -8,8 +8,9 @@ from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
 
-#: a step that was skipped so often in a row is not a part of the scale's warm-up: 16 halves of 65,536 are 1
-MANY = 16
+#: a step that was skipped so often in a row is not a part of the scale's warm-up: 16 halves of 65,536 are 1, and each
+#: pass of an accumulated gradient may count
+MANY = 40
 #: ... nor one that was skipped so often, if the training ended there
 UNFINISHED = 8
 

@@ -30,7 +30,25 @@ def _missing(case: Case, kind: Sequence[Arrivals]) -> list[tuple[str, int]]:
         absent = history.last - one.last if one.count else history.steps
         if name in trains and absent >= ENOUGH and (not one.count or absent > STOPPED * one.longest_gap):
             found.append((name, one.last + 1 if one.count else history.first))
+    found = [(name, step) for name, step in found if step == history.first or _is_blocked(case, name, found)]
     return found if len(found) < len(trains) else []
+
+
+def _is_blocked(case: Case, name: str, missing: list[tuple[str, int]]) -> bool:
+    """Return True if something blocks the gradient of a parameter that had one before.
+
+    Programs drop a part of a model on purpose, such as an auxiliary head. But if the first layers have no gradient, or
+    one of several layers of the same kind, that is hardly a purpose.
+    """
+    names = {one for one, _ in missing}
+    alike = {one.name for one in case.parameters if one.trains and _kind(one.name) == _kind(name)}
+    first = next((one.name for one in case.parameters if one.trains and one.held), None)
+    return first in names or bool(alike - names)
+
+
+def _kind(name: str) -> str:
+    """Return what layers of the same kind have in common: the name without the number of the layer."""
+    return _NUMBER.sub("*", name, count=1)
 
 
 def _module(name: str) -> str:
@@ -93,7 +111,7 @@ def left_behind(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if a layer is frozen or not in an optimizer, while layers of the same kind train."""
     kinds: dict[str, dict[str, bool]] = defaultdict(dict)
     for one in case.parameters:
-        kinds[_NUMBER.sub("*", one.name, count=1)][one.name] = one.held and one.trains
+        kinds[_kind(one.name)][one.name] = one.held and one.trains
     left = [(name, alike) for alike in kinds.values() for name, trains in alike.items() if not trains]
     left = [(name, alike) for name, alike in left if 2 * sum(alike.values()) > len(alike) > 2]
     if left and case.history.steps >= ENOUGH:
