@@ -204,7 +204,8 @@ class Examiner:
         if not self._together and (sum(self.history.skips.values()) <= MAX_SKIPS or count % MAX_SKIPS == 0):
             self._examine(model, "the program skipped the step")
             origin = self.examinations[-1].origin
-            if origin is None or (origin.source in ("backward", "gradient") and origin.value == "inf"):
+            too_large = origin is not None and origin.half and origin.value == "inf"
+            if origin is None or (too_large and origin.source in ("backward", "gradient")):
                 self.examinations.pop()
 
     def _is_half(self) -> bool:

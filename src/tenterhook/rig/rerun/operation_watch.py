@@ -8,7 +8,7 @@ count.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -43,6 +43,8 @@ class Origin:
     value: str = "nan"
     #: the largest magnitude of the operation's inputs
     largest: float | None = None
+    #: True if the value has 16 bits, so that a number above 65,504 may have become infinite
+    half: bool = False
     #: True if the program placed an infinity on purpose, as in an attention mask
     intended: bool = False
     #: position in the order of all origins
@@ -75,7 +77,8 @@ class OperationWatch(private.DispatchMode):  # type: ignore[misc]  # its class m
         """Replace the gradient of an output with the recorded one. Only if it came from inside, it keeps its origin."""
         if badness(recorded) is not None:
             inside = self.origin_of(gradient)
-            outside = Origin("gradient", "", value=badness(recorded) or "", order=self._next())
+            half = recorded.dtype is torch.float16
+            outside = Origin("gradient", "", value=badness(recorded) or "", half=half, order=self._next())
             self._note(inside or outside, [recorded])
         return recorded
 
@@ -123,7 +126,7 @@ class OperationWatch(private.DispatchMode):  # type: ignore[misc]  # its class m
         earlier = sorted(before, key=lambda one: one.order)
         causes = [one for one in earlier if not one.intended or value == "-inf"]
         if not causes:
-            causes = [self._new(name, taken, value, placed=bool(earlier))]
+            causes = [replace(self._new(name, taken, value, placed=bool(earlier)), half=_is_half(bad))]
         self._note(causes[0], [tensor for tensor, _ in bad])
 
     def _new(self, name: str, taken: list[Tensor], value: str, *, placed: bool) -> Origin:
@@ -152,6 +155,10 @@ def badness(tensor: Tensor) -> str | None:
     if bool(torch.isnan(dense).any()):
         return "nan"
     return "inf" if dense.is_complex() or bool((dense == torch.inf).any()) else "-inf"
+
+
+def _is_half(bad: list[tuple[Tensor, str]]) -> bool:
+    return any(tensor.dtype is torch.float16 for tensor, _ in bad)
 
 
 def _address(tensor: Tensor) -> int:
