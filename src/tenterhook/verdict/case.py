@@ -32,6 +32,8 @@ class Case:
     examinations: Sequence[Examination]
     #: all parameters of the model, in the order of the modules
     parameters: Sequence[Parameter]
+    #: the norm of all gradients before they were clipped, or None or NaN if it is unknown
+    unclipped: float | None = None
 
     @property
     def trouble(self) -> int | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tenterhook.rig.rerun.operation_watch import Origin
 from tenterhook.rig.rerun.second_run import Rerun
+from tenterhook.verdict.history import StepNumbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Examination:
     refusal: str | None
     #: the rank on which the problem began, or None in a single process
     rank: int | None = None
+    #: the numbers that were measured before the optimizer's step, or None if the program skipped it
+    numbers: StepNumbers | None = None
 
     @property
     def place(self) -> str:

@@ -110,6 +110,8 @@ class Examiner:
         for one in optimizers:
             self._places(one)
         self.examinations: list[Examination] = []
+        #: the norm of all gradients before they were clipped, if all norms are the same; NaN if it is unknown
+        self.unclipped: float | None = None
         self._together = together
         #: why the last step was examined
         self._reason: str | None = None
@@ -163,7 +165,7 @@ class Examiner:
         held = {id(parameter) for parameter in self._parameters}
         known = named_parameters(unwrapped(model)) if model is not None else []
         parameters = [Parameter(n, p.numel(), p.dim(), id(p) in held, p.requires_grad) for n, p in known]
-        return judge(Case(self.history, self.examinations, parameters))
+        return judge(Case(self.history, self.examinations, parameters, self.unclipped))
 
     def record_to(self, recorder: Recorder) -> None:
         """Record the loss, the largest learning rate and the norm of each gradient in every step."""
@@ -233,7 +235,7 @@ class Examiner:
             losses=losses,
             together=self._together,
             samples=self._samples if counts else None,
-            weights=counts and self.step % WEIGHTS_EVERY == 0,
+            weights=counts and (self.step % WEIGHTS_EVERY == 0 or _divides_by_zero(optimizer)),
         )
         settings = group_settings([one for ref in self._optimizers if (one := ref()) is not None])
         numbers = StepNumbers(self.step, found.gradients, settings, found.loss, found.moved, found.weights)
@@ -252,6 +254,9 @@ class Examiner:
                 self._examine_together(model, reason, sum(map(float, losses)) / len(losses) if losses else None)
             else:
                 self._examine(model, reason)
+            self.examinations[-1] = replace(self.examinations[-1], numbers=numbers)
+        elif counts and self.unclipped is None and self.history.is_constant():
+            self._look_behind_clipping(model)
         self._unshared = None
         if counts and self._alerts is not None and self._is_time():
             self._alerts.look()
@@ -259,7 +264,16 @@ class Examiner:
     def _leaps_of(self, optimizer: Optimizer, numbers: StepNumbers) -> str | None:
         """Return why the step must be examined, or None."""
         leaps = self._leaps.setdefault(optimizer, LeapDetector())
-        return leaps.look({"the loss": numbers.loss, "the norm of all gradients": numbers.total})
+        bad = [at for at, one in enumerate(numbers.weights or ()) if one is not None and not math.isfinite(one)]
+        reason = leaps.look({"the loss": numbers.loss, "the norm of all gradients": numbers.total})
+        return reason or (f"the weight {self.history.names[bad[0]]!r} is not finite" if bad else None)
+
+    def _look_behind_clipping(self, model: nn.Module) -> None:
+        """Run a step again to find out how large its gradients were before the program clipped them."""
+        self.unclipped = math.nan
+        if not self._together and why_not(model, self._log) is None:
+            gradients = run_again(model, self._log).gradients
+            self.unclipped = math.sqrt(sum(norm * norm for norm in gradients.values()))
 
     def _is_time(self) -> bool:
         """Return True if a verdict may be new."""
@@ -288,6 +302,11 @@ class Examiner:
     def _counts(self, optimizer: Optimizer) -> bool:
         """Return True if the steps of an optimizer are counted. Those of the last one are, as in a rig."""
         return self._optimizers[-1]() is optimizer
+
+
+def _divides_by_zero(optimizer: Optimizer) -> bool:
+    """Return True if the optimizer divides by the second moment without eps, which is zero without a gradient."""
+    return any(group.get("eps") == 0.0 for group in optimizer.param_groups)
 
 
 def _record(ref: weakref.ref[Recorder], names: Sequence[str], numbers: StepNumbers) -> None:

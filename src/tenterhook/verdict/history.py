@@ -6,12 +6,15 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from statistics import median
 
 #: number of recent steps that are kept in detail
 RECENT = 128
 #: number of steps of which the totals are kept
 LONG = 100_000
+#: gradients are clipped in every step if the norms of so many steps are equal, up to such a difference
+CONSTANT, NEAR = 20, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,13 @@ class History:
                 self.arrived[place].add(numbers.step)
                 if norm != 0.0:
                     self.nonzero[place].add(numbers.step)
+
+    def is_constant(self) -> bool:
+        """Return True if the norm of all gradients was the same in each of the recent steps, as with clipping."""
+        if self.steps < CONSTANT or self.steps % CONSTANT:
+            return False
+        recent = [total for _, total in islice(reversed(self.totals), CONSTANT)]
+        return min(recent) > 0.0 and max(recent) <= (1.0 + NEAR) * min(recent)
 
     def skip(self, step: int) -> int:
         """Count a step that the program skipped. Return how often it has been skipped."""

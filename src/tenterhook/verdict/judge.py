@@ -6,10 +6,12 @@ from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.rules import RULES
 
-_ORDER = {"error": 0, "warning": 1, "note": 2}
-
 
 def judge(case: Case) -> list[Verdict]:
-    """Return the verdicts. Errors are first, then the earlier step, then the rule that is nearer to the cause."""
-    found = [(_ORDER[one.severity], one.step, place, one) for place, rule in enumerate(RULES) for one in rule(case)]
-    return [one for *_, one in sorted(found, key=lambda item: item[:3])]
+    """Return the verdicts. Errors are first, the earliest one before the others.
+
+    Most warnings are about the whole run, so the one of the rule that is nearer to the cause is the first of them.
+    """
+    found = [(place, one) for place, rule in enumerate(RULES) for one in rule(case)]
+    errors = sorted(((one.step, place, one) for place, one in found if one.severity == "error"), key=lambda e: e[:2])
+    return [one for *_, one in errors] + [one for _, one in found if one.severity != "error"]

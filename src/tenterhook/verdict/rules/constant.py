@@ -9,26 +9,28 @@ from statistics import median, pstdev
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
+from tenterhook.verdict.history import NEAR
 
 #: number of steps before a number is judged
 ENOUGH = 30
-#: clipping is active in a step if the norm is so near to the limit
-NEAR = 1e-3
+#: a limit is too small if the real norm is so many times larger
+FAR_BELOW = 10.0
 
 
 def clipped_always(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the norm of all gradients has the same value in nearly every step."""
+    """Yield a verdict if the norm of all gradients has the same value in nearly every step, far below the real one."""
     totals = [total for _, total in case.history.totals if math.isfinite(total)]
-    if len(totals) < ENOUGH:
+    if len(totals) < ENOUGH or case.unclipped is None:
         return
     limit = median(totals)
     share = sum(abs(total - limit) <= NEAR * limit for total in totals) / len(totals)
-    if limit > 0.0 and share > 0.95:
+    if limit > 0.0 and share > 0.9 and case.unclipped > FAR_BELOW * limit:
         yield verdict(
             "TH814",
-            case.history.totals[0][0],
-            f"Gradient clipping is active in {share:.0%} of the steps: the norm of all gradients is {limit:.4g} each "
-            "time. So only the direction of the gradient counts, and the learning rate alone decides the step size.",
+            case.history.first,
+            f"Gradient clipping is active in {share:.0%} of the steps: the norm of all gradients is {limit:.3g} each "
+            f"time, and would be about {case.unclipped:.3g}. So only the direction of the gradient counts, and the "
+            "learning rate alone decides the step size.",
             remedy="use a larger limit, if clipping is intended for rare spikes only",
         )
 

@@ -22,10 +22,48 @@ def nonfinite(case: Case) -> Iterator[Verdict]:
         if (origin := exam.origin) is not None and not _is_doubtful(exam, origin):
             yield _verdict(case, exam, origin)
             return
-        numbers = case.numbers(exam.step)
+        numbers = exam.numbers
         if numbers is not None and not math.isfinite(numbers.total):
             yield _unexplained(exam, case.history.names, numbers)
             return
+        if numbers is not None and numbers.loss is not None and not math.isfinite(numbers.loss):
+            yield _only_the_loss(exam, numbers.loss)
+            return
+        if numbers is not None and (bad := _bad_weight(case, numbers)) is not None:
+            yield bad
+            return
+
+
+def _only_the_loss(exam: Examination, loss: float) -> Verdict:
+    return verdict(
+        "TH803",
+        exam.step,
+        f"{exam.place}: the loss was {'NaN' if math.isnan(loss) else 'infinite'}, but all gradients and all outputs of "
+        "the model were finite, so this step has no consequence for the weights.",
+        evidence=(exam.reason,),
+        remedy="check the loss and its targets, for example for a mean over no elements",
+    )
+
+
+def _bad_weight(case: Case, numbers: StepNumbers) -> Verdict | None:
+    """Explain a weight that is not finite, although the outputs do not depend on its bad elements yet."""
+    names = case.history.names
+    bad = [
+        n for n, one in zip(names, numbers.weights or (), strict=False) if one is not None and not math.isfinite(one)
+    ]
+    if not bad:
+        return None
+    good = [one.step for one in case.history.before(numbers.step) if one.weights is not None]
+    first = good[-1] if good else case.history.first
+    since = f"Step {first}" if first == numbers.step - 1 else f"Steps {first} to {numbers.step - 1}"
+    return verdict(
+        "TH804",
+        first,
+        f"{since}: the optimizer made the parameter '{bad[0]}' not finite, although all gradients were finite.",
+        target=bad[0],
+        evidence=(f"{len(bad)} of {len(names)} parameters are not finite",),
+        remedy="check the optimizer's settings, such as the learning rate and eps",
+    )
 
 
 def _is_doubtful(exam: Examination, origin: Origin) -> bool:
