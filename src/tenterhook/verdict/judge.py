@@ -6,6 +6,9 @@ from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.rules import RULES
 
+#: the code of a training that explodes, and the codes that explain why
+EXPLODES, EXPLANATIONS = "TH806", frozenset(("TH805", "TH807", "TH808", "TH809", "TH817", "TH818"))
+
 
 def judge(case: Case) -> list[Verdict]:
     """Return the verdicts. Errors are first, the earliest one before the others.
@@ -14,4 +17,7 @@ def judge(case: Case) -> list[Verdict]:
     """
     found = [(place, one) for place, rule in enumerate(RULES) for one in rule(case)]
     errors = sorted(((one.step, place, one) for place, one in found if one.severity == "error"), key=lambda e: e[:2])
-    return [one for *_, one in errors] + [one for _, one in found if one.severity != "error"]
+    causes = [one for *_, one in errors]
+    if any(one.code in EXPLANATIONS for one in causes):
+        causes = [one for one in causes if one.code != EXPLODES]
+    return causes + [one for _, one in found if one.severity != "error"]

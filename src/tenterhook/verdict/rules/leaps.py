@@ -107,7 +107,7 @@ def explosion(case: Case) -> Iterator[Verdict]:
     usual, largest = median(early), max(total for _, total in totals)
     later = [total for step, total in totals if step >= begin]
     stays = ended or (bool(later) and median(later) > LEAP * usual)
-    large = [step for step, total in totals if total > LEAP * usual]
+    large = [step for step, total in totals if total > LEAP * usual and step >= begin - 8]
     if usual > 0.0 and largest > 100.0 * usual and stays and len(large) >= GROWING:
         begin = large[0]
         yield verdict(
