@@ -151,6 +151,18 @@ current_node: Callable[[], torch.autograd.graph.Node | None] = find(
 )
 
 
+def factor_of(product: Tensor) -> Tensor | None:
+    """Return the scalar by which a tensor was multiplied to give this one, or None if it is not such a product.
+
+    A loss scaler multiplies the loss by its scale. The backward pass frees the factor. Tested with torch 2.13.
+    """
+    node = product.grad_fn
+    if node is None or node.name() != "MulBackward0":
+        return None
+    factor: Tensor | None = getattr(node, "_saved_other", None)
+    return factor if factor is not None and factor.dim() == 0 else None
+
+
 def _no_base(_: Tensor) -> None:
     return None
 

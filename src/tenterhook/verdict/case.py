@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from tenterhook.verdict.examination import Examination
-from tenterhook.verdict.history import History, StepNumbers
+from tenterhook.verdict.history import History, Movement, StepNumbers
+
+#: the losses of so many steps before and after a step are compared, if there are enough of them
+WINDOWS, ENOUGH = (6, 20), 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +63,30 @@ class Case:
         past = [total for at, total in self.history.totals if at < step and math.isfinite(total)]
         return median(past[-count:]) if past else None
 
-    def moves(self, step: int) -> dict[str, float]:
-        """Return by what factor each parameter moved further in the step before than it usually does.
+    def movement(self, step: int) -> Movement | None:
+        """Return how far the weights moved before a step, or None if that was as usual."""
+        return next((one for one in self.history.movements.found if one.step == step), None)
 
-        A parameter is left out if it was not measured or usually does not move.
-        """
-        numbers = self.numbers(step)
-        if numbers is None:
-            return {}
-        usual = self.history.usual_moves(step)
-        found = zip(self.history.names, numbers.moved, usual, strict=False)
-        return {name: now / past for name, now, past in found if now is not None and past and math.isfinite(now)}
+    def became_worse(self, step: int) -> tuple[float, float] | None:
+        """Return the median loss before and after a step, if it rose by far more than it usually varies."""
+        finite = [(at, loss) for at, loss in self.history.losses if math.isfinite(loss)]
+        for window in WINDOWS:
+            before = [loss for at, loss in finite if step - window <= at < step]
+            after = [loss for at, loss in finite if step <= at < step + window]
+            if len(before) < ENOUGH or len(after) < ENOUGH:
+                continue
+            usual, new = median(before), median(after)
+            noise = median(abs(one - other) for one, other in pairwise(before))  # a trend is no noise
+            if new > usual + max(4.0 * noise, 0.2 * abs(usual)):
+                return usual, new
+        return None
+
+    def harm(self, step: int, soon: int) -> str:
+        """Say what happened soon after a step: the training broke, or the loss rose. Otherwise return an empty text."""
+        trouble = self.trouble
+        if trouble is not None and step <= trouble <= step + soon:
+            late = trouble - step
+            when = f"{late} step{'s' * (late > 1)} later" if late else "in the same step"
+            return f"The training broke {when}."
+        losses = self.became_worse(step)
+        return f"The loss rose from {losses[0]:.3g} to {losses[1]:.3g}." if losses is not None else ""

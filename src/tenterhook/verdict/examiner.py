@@ -226,9 +226,7 @@ class Examiner:
         if model is None:
             return
         places = self._places(optimizer)
-        losses, counts = self._losses.take(), self._counts(optimizer)
-        if self._is_half():  # they are multiplied by an unknown loss scale
-            losses = []
+        losses, counts = self._losses.take(scaled=self._is_half()), self._counts(optimizer)
         found = measure(
             self._parameters,
             places,

@@ -15,6 +15,10 @@ RECENT = 128
 LONG = 100_000
 #: gradients are clipped in every step if the norms of so many steps are equal, up to such a difference
 CONSTANT, NEAR = 20, 1e-3
+#: a weight moved far if it moved so many times its usual way, which is known after so many steps
+FAR, SETTLED = 6.0, 10
+#: number of steps with large movements that are kept
+MOST_MOVEMENTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,50 @@ class Arrivals:
         self.last = step
 
 
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """A step before which weights moved far more than usual. `factors` compares each weight with its usual way."""
+
+    step: int
+    factors: dict[str, float]
+
+    @property
+    def usual(self) -> float:
+        """Return the median of the factors."""
+        return median(self.factors.values())
+
+
+class Movements:
+    """The steps before which weights moved far more than usual."""
+
+    def __init__(self) -> None:
+        self.found: deque[Movement] = deque(maxlen=MOST_MOVEMENTS)
+        #: for each parameter, how far it usually moves, and in how many steps that was measured
+        self._usual: list[float] = []
+        self._counts: list[int] = []
+
+    def add(self, step: int, names: Sequence[str], moved: Sequence[float | None]) -> None:
+        """Look at how far the weights moved before a step."""
+        missing = len(moved) - len(self._usual)
+        self._usual += [0.0] * missing
+        self._counts += [0] * missing
+        factors, far = {}, False
+        for place, way in enumerate(moved):
+            if way is None:
+                continue
+            usual, count = self._usual[place], self._counts[place]
+            if count >= SETTLED and usual > 0.0:
+                factor = way / usual
+                factors[names[place]] = factor
+                far = far or factor > FAR
+                way = min(way, 4.0 * usual)  # a single large movement does not become usual
+            if math.isfinite(way):
+                self._usual[place] = usual + (way - usual) / min(count + 1, SETTLED)
+                self._counts[place] = count + 1
+        if far:
+            self.found.append(Movement(step, factors))
+
+
 class History:
     """The numbers of the steps of a run.
 
@@ -89,6 +137,8 @@ class History:
         self.nonzero: list[Arrivals] = []
         #: how often each step was skipped, because a gradient was too large for float16
         self.skips: dict[int, int] = {}
+        #: the steps before which weights moved far more than usual
+        self.movements = Movements()
         self.steps = 0
         self.extend(names)
 
@@ -102,6 +152,7 @@ class History:
     def add(self, numbers: StepNumbers) -> None:
         """Add the numbers of a step."""
         self.recent.append(numbers)
+        self.movements.add(numbers.step, self.names, numbers.moved)
         self.steps += 1
         if numbers.loss is not None:
             self.losses.append((numbers.step, numbers.loss))
@@ -138,6 +189,11 @@ class History:
         """Return the last step."""
         return self.totals[-1][0] if self.totals else 0
 
+    def rate_at(self, step: int) -> float:
+        """Return the largest learning rate of a step."""
+        groups = next((now for at, now in reversed(self.settings) if at <= step), ())
+        return max((group.rate for group in groups), default=0.0)
+
     def before(self, step: int, count: int = RECENT) -> list[StepNumbers]:
         """Return the numbers of up to `count` recent steps before a step."""
         return [one for one in self.recent if one.step < step][-count:]
@@ -145,10 +201,6 @@ class History:
     def usual_norms(self, step: int, count: int = 32) -> list[float | None]:
         """Return the median norm of each parameter's gradient in the steps before a step. None if there was none."""
         return self._usual([one.norms for one in self.before(step, count)])
-
-    def usual_moves(self, step: int, count: int = 32) -> list[float | None]:
-        """Return how far each parameter usually moved before a step. None if that was not measured."""
-        return self._usual([one.moved for one in self.before(step, count)])
 
     def _usual(self, past: Sequence[Sequence[float | None]]) -> list[float | None]:
         return [_median(one[place] for one in past if place < len(one)) for place in range(len(self.names))]

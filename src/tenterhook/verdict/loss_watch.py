@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tenterhook import torch_internals as private
+
 _watches: weakref.WeakSet[LossWatch] = weakref.WeakSet()
 
 
@@ -23,18 +25,23 @@ class LossWatch:
 
     def __init__(self, reached: Callable[[], int]) -> None:
         self.reached = reached
-        self._seen: list[Tensor] = []
+        self._seen: list[tuple[Tensor, Tensor | None]] = []
         _watches.add(self)
         _install()
 
-    def note(self, loss: Tensor) -> None:
-        """Note the loss of a backward pass."""
-        self._seen.append(loss.detach())
+    def note(self, loss: Tensor, factor: Tensor | None) -> None:
+        """Note the loss of a backward pass, and the factor by which it was multiplied."""
+        self._seen.append((loss.detach(), factor))
 
-    def take(self) -> list[Tensor]:
-        """Return the losses since the last call, and forget them."""
+    def take(self, *, scaled: bool) -> list[Tensor]:
+        """Return the losses since the last call, and forget them.
+
+        If `scaled` is True, they were multiplied by a loss scale. A loss whose scale is unknown is left out.
+        """
         seen, self._seen = self._seen, []
-        return seen
+        if not scaled:
+            return [loss for loss, _ in seen]
+        return [loss / factor.detach() for loss, factor in seen if factor is not None]
 
     def close(self) -> None:
         """Stop noticing losses."""
@@ -56,11 +63,12 @@ def _install() -> None:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             before = {watch: watch.reached() for watch in list(_watches)}
+            is_loss = isinstance(tensors, Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
+            factor = private.factor_of(tensors) if is_loss else None
             original(tensors, *args, **kwargs)
-            if isinstance(tensors, Tensor) and tensors.numel() == 1 and tensors.is_floating_point():
-                for watch, count in before.items():
-                    if watch.reached() > count:
-                        watch.note(tensors)
+            for watch, count in before.items():
+                if is_loss and watch.reached() > count:
+                    watch.note(tensors, factor)
 
         setattr(torch.autograd, "backward", backward)  # noqa: B010  # mypy would compare the signatures
 

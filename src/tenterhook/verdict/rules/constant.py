@@ -36,20 +36,21 @@ def clipped_always(case: Case) -> Iterator[Verdict]:
 
 
 def flat_loss(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the loss at the end is as high as at the beginning."""
+    """Yield a verdict if the loss never fell below its level at the beginning."""
     losses = [loss for _, loss in case.history.losses if math.isfinite(loss)]
     if len(losses) < 2 * ENOUGH or case.examinations:
         return
-    count = len(losses) // 4
-    first, last = losses[:count], losses[-count:]
-    noise = max(pstdev(first), pstdev(last))
-    fell = median(first) - median(last)
-    if fell < 0.25 * noise and fell < 0.01 * abs(median(first)):
+    count = len(losses) // 6
+    parts = [losses[start : start + count] for start in range(0, count * 6, count)]
+    first, lowest = median(parts[0]), min(map(median, parts[1:]))
+    noise = max(map(pstdev, parts))
+    fell = first - lowest
+    if fell < 0.5 * noise and fell < 0.01 * abs(first):
         yield verdict(
             "TH815",
             case.history.losses[0][0],
-            f"The loss does not fall: its median was {median(first):.4g} in the first {count} steps and "
-            f"{median(last):.4g} in the last {count}.",
+            f"The loss does not fall: its median was {first:.4g} in the first {count} steps, and never below "
+            f"{lowest:.4g} afterwards.",
             evidence=(f"its standard deviation is {noise:.3g}",),
             remedy="check the learning rate, the labels, and that the optimizer holds the parameters of this model",
         )

@@ -32,8 +32,8 @@ def one_batch(case: Case) -> Iterator[Verdict]:
             continue
         past = [abs(one) for at, one in case.history.losses if at < exam.step and math.isfinite(one)]
         leapt = abs(loss) > FOREIGN * max(past) and all(one < RECOVERED * usual for one in past[-3:])
-        moves = case.moves(exam.step)
-        as_usual = not moves or median(moves.values()) < 4.0
+        moved = case.movement(exam.step)
+        as_usual = moved is None or moved.usual < 4.0
         after, recovered = _afterwards(case, exam, usual)
         if leapt and as_usual and after:
             yield verdict(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median, pstdev
 
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
@@ -15,53 +14,31 @@ from tenterhook.verdict.codes import verdict
 JUMP = 4.0
 #: a jump is a cause if trouble begins within so many steps
 SOON = 25
-#: the losses of so many steps before and after a jump are compared, if there are enough of them
-WINDOW, ENOUGH = 20, 5
 #: weight decay is too strong if it removes such a part of the weights in one step
 STRONG = 0.02
 
 
 def learning_rate(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the learning rate jumped, and the training broke or became worse soon afterwards."""
-    trouble, highest = case.trouble, 0.0
+    highest = 0.0
     for (_, before), (step, now) in pairwise(case.history.settings):
         usual = max((group.rate for group in before), default=0.0)
         largest = max((group.rate for group in now), default=0.0)
         highest = max(highest, usual)
-        if not largest > JUMP * usual > 0.0:
+        if not largest > JUMP * usual > 0.0 or not (harm := case.harm(step, SOON)):
             continue
-        if trouble is not None and step <= trouble <= step + SOON:
-            after = f"The training broke {_after(trouble - step)}."
-        elif largest > JUMP * highest and (losses := _became_worse(case, step)) is not None:
-            # A schedule with restarts returns to a learning rate that it had before, and the loss rises for a while.
-            after = f"The loss rose from {losses[0]:.3g} to {losses[1]:.3g}."
-        else:
+        # A schedule with restarts returns to a learning rate that it had before, and the loss rises for a while.
+        if harm.startswith("The loss") and largest <= JUMP * highest:
             continue
         yield verdict(
             "TH805",
             step,
             f"Step {step}: the learning rate jumped from {usual:.3g} to {largest:.3g}, {largest / usual:.0f} times the "
-            f"value before. {after}",
+            f"value before. {harm}",
             evidence=case.reasons,
             remedy="check the learning-rate schedule at this step",
         )
         return
-
-
-def _became_worse(case: Case, step: int) -> tuple[float, float] | None:
-    """Return the median loss before and after a step, if it rose by far more than it usually varies."""
-    finite = [(at, loss) for at, loss in case.history.losses if math.isfinite(loss)]
-    before = [loss for at, loss in finite if step - WINDOW <= at < step]
-    after = [loss for at, loss in finite if step < at <= step + WINDOW]
-    if len(before) < ENOUGH or len(after) < ENOUGH:
-        return None
-    usual, new = median(before), median(after)
-    worse = new > usual + 3.0 * pstdev(before) and new > usual + 0.2 * abs(usual)
-    return (usual, new) if worse else None
-
-
-def _after(steps: int) -> str:
-    return "in the same step" if steps == 0 else f"{steps} step{'s' * (steps > 1)} later"
 
 
 def weight_decay(case: Case) -> Iterator[Verdict]:

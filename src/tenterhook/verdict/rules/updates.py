@@ -12,6 +12,8 @@ from tenterhook.verdict.codes import verdict
 
 #: a layer changed suddenly if it moved so many times further than usual, and most layers did not
 SUDDEN = 30.0
+#: a layer was overwritten if it moved so many times further, even if that did no harm
+OVERWRITTEN = 1000.0
 #: an update is out of proportion if most layers moved so many times further than usual
 LARGE = 6.0
 #: a change is a cause if trouble begins within so many steps
@@ -19,47 +21,45 @@ SOON = 12
 
 
 def one_layer(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if one layer's weights changed suddenly before the trouble, and those of most layers did not."""
-    trouble = case.trouble
-    for step in range(trouble - SOON, trouble + 1) if trouble is not None else ():
-        moves = case.moves(step)
-        matrices = {one.name for one in case.parameters if one.dimensions >= 2}
-        far = {name: factor for name, factor in moves.items() if factor > SUDDEN and name in matrices}
-        if far and 2 * len(far) < len(moves) and median(moves.values()) < 4.0:
-            name = max(far, key=far.__getitem__)
+    """Yield a verdict if one layer's weights changed suddenly, those of most layers did not, and that did harm."""
+    matrices = {one.name for one in case.parameters if one.dimensions >= 2}
+    for moved in case.history.movements.found:
+        far = {name: factor for name, factor in moved.factors.items() if factor > SUDDEN and name in matrices}
+        if not far or 2 * len(far) >= len(moved.factors) or moved.usual > 4.0:
+            continue
+        name = max(far, key=far.__getitem__)
+        harm = case.harm(moved.step, SOON)
+        if harm or far[name] > OVERWRITTEN:
             yield verdict(
                 "TH807",
-                step,
-                f"Step {step}: '{name}' changed by {far[name]:.3g} times its usual update since the step before, while "
-                "most other weights changed as usual. The loss and the gradients leapt because of it.",
+                moved.step,
+                f"Step {moved.step}: '{name}' had changed by {far[name]:.3g} times its usual update since the step "
+                f"before, while most other weights had changed as usual. {harm or 'The loss did not leap.'}",
                 target=name,
-                evidence=(f"the median factor of all weights is {median(moves.values()):.3g}", *case.reasons),
+                evidence=(f"the median factor of all weights is {moved.usual:.3g}", *case.reasons),
                 remedy=f"check what writes to '{name}' between these steps",
+                severity=None if harm else "warning",
             )
             return
 
 
 def out_of_proportion(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if most weights moved far more than usual, with a usual learning rate and usual gradients."""
-    trouble = case.trouble
-    for step in range(trouble - SOON, trouble + 1) if trouble is not None else ():
-        moves, cause = case.moves(step), case.numbers(step - 1)
-        if len(moves) < 2 or cause is None or median(moves.values()) < LARGE:
+    totals, rates = dict(case.history.totals), case.history.rate_at
+    for moved in case.history.movements.found:
+        cause = moved.step - 1
+        usual, total = case.usual_total(cause), totals.get(cause)
+        if moved.usual < LARGE or usual is None or total is None or not math.isfinite(moved.usual):
             continue
-        rates = [one.rate for one in case.history.before(cause.step, 32)]
-        usual = case.usual_total(cause.step)
-        if not rates or usual is None or cause.rate > 2.0 * median(rates) or not cause.total < 4.0 * usual:
-            return
-        if math.isfinite(factor := median(moves.values())):
+        as_usual = rates(cause) <= 2.0 * median(map(rates, range(cause - 16, cause))) and total < 4.0 * usual
+        if as_usual and (harm := case.harm(moved.step, SOON)):
             yield verdict(
                 "TH817",
-                cause.step,
-                f"Step {cause.step}: the optimizer's update was out of proportion: half of the weights moved at least "
-                f"{factor:.3g} times as far as usual, although the gradients and the learning rate were as usual.",
-                evidence=(
-                    f"norm of all gradients: {cause.total:.3g}, usually {usual:.3g}; learning rate: {cause.rate:.3g}",
-                    *case.reasons,
-                ),
+                cause,
+                f"Step {cause}: the optimizer's update was out of proportion: half of the weights moved at least "
+                f"{moved.usual:.3g} times as far as usual, although the gradients and the learning rate were as usual. "
+                f"{harm}",
+                evidence=(f"norm of all gradients: {total:.3g}, usually {usual:.3g}", *case.reasons),
                 remedy="check the optimizer's state, such as Adam's second moment after loading a checkpoint, and eps",
             )
-        return
+            return
