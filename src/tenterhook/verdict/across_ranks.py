@@ -11,7 +11,7 @@ from torch import nn
 from tenterhook import ranks
 from tenterhook.rig.rerun.operation_watch import Origin
 from tenterhook.rig.rerun.second_run import Rerun
-from tenterhook.verdict.examination import Examination
+from tenterhook.verdict.case import Examination
 
 #: modules that communicate in their forward pass; a rank that fails would leave the others waiting
 _COMMUNICATING = (nn.SyncBatchNorm,)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from tenterhook.verdict.examination import Examination
-from tenterhook.verdict.history import History, Movement, StepNumbers
+from tenterhook.rig.rerun.operation_watch import Origin
+from tenterhook.rig.rerun.second_run import Rerun
+from tenterhook.verdict.history import History, StepNumbers
+from tenterhook.verdict.unusual import Movement
 
 #: the losses of so many steps before and after a step are compared, if there are enough of them
 WINDOWS, ENOUGH = (6, 20), 5
@@ -26,6 +28,33 @@ class Parameter:
     held: bool
     #: True if the parameter requires grad
     trains: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A step that looked wrong, and what was found when it ran again."""
+
+    step: int
+    #: why the step was examined
+    reason: str
+    #: what was found, or None if the step could not run again
+    found: Rerun | None
+    #: why the step could not run again
+    refusal: str | None
+    #: the rank on which the problem began, or None in a single process
+    rank: int | None = None
+    #: the numbers that were measured before the optimizer's step, or None if the program skipped it
+    numbers: StepNumbers | None = None
+
+    @property
+    def place(self) -> str:
+        """Return the step, and the rank if there are several, for the beginning of a sentence."""
+        return f"Step {self.step}" if self.rank is None else f"Step {self.step}, rank {self.rank}"
+
+    @property
+    def origin(self) -> Origin | None:
+        """Return where the first bad value came from, or None if that is unknown or all values were finite."""
+        return None if self.found is None else self.found.origin
 
 
 @dataclass(frozen=True, slots=True)

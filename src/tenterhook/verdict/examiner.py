@@ -24,8 +24,7 @@ from tenterhook.rig.rerun.step_watch import StepWatch
 from tenterhook.switch import is_off
 from tenterhook.verdict.across_ranks import examine_on_all_ranks, why_not_on_ranks
 from tenterhook.verdict.alerts import Alert, Alerts
-from tenterhook.verdict.case import Case, Parameter
-from tenterhook.verdict.examination import Examination
+from tenterhook.verdict.case import Case, Examination, Parameter
 from tenterhook.verdict.history import History, StepNumbers
 from tenterhook.verdict.judge import judge
 from tenterhook.verdict.loss_watch import LossWatch
@@ -38,6 +37,8 @@ RECORDED = "training"
 EXAMINING = "examining a step"
 #: the weights are measured in one step in so many
 WEIGHTS_EVERY = 8
+#: the facts about the parameters, such as which of them are frozen, are noted in one step in so many
+NOTED_EVERY = 32
 #: largest number of steps that are examined
 MAX_EXAMS = 8
 #: largest number of skipped steps that run again
@@ -105,6 +106,7 @@ class Examiner:
         self._held: weakref.WeakKeyDictionary[Optimizer, tuple[int, list[int]]] = weakref.WeakKeyDictionary()
         #: the gradients that other optimizers have used in this step
         self._used: dict[int, float] = {}
+        self._facts: list[Parameter] = []
         self._samples = WeightSamples()
         self.history = History([])
         for one in optimizers:
@@ -157,15 +159,20 @@ class Examiner:
             self.history.extend(name for name, _ in new)
             places = [known[id(one)] for _, one in named]
             self._held[optimizer] = len(held), places
+            self._note_parameters()
         return places
 
     def verdicts(self) -> list[Verdict]:
         """Return what went wrong so far, the cause first."""
-        model = self._model()
-        held = {id(parameter) for parameter in self._parameters}
-        known = named_parameters(unwrapped(model)) if model is not None else []
-        parameters = [Parameter(n, p.numel(), p.dim(), id(p) in held, p.requires_grad) for n, p in known]
-        return judge(Case(self.history, self.examinations, parameters, self.unclipped))
+        self._note_parameters()
+        return judge(Case(self.history, self.examinations, self._facts, self.unclipped))
+
+    def _note_parameters(self) -> None:
+        """Note facts about the parameters. The program may free the model before it ends."""
+        if (model := self._model()) is not None:
+            held = {id(parameter) for parameter in self._parameters}
+            named = named_parameters(unwrapped(model))
+            self._facts = [Parameter(n, p.numel(), p.dim(), id(p) in held, p.requires_grad) for n, p in named]
 
     def record_to(self, recorder: Recorder) -> None:
         """Record the loss, the largest learning rate and the norm of each gradient in every step."""
@@ -256,6 +263,8 @@ class Examiner:
         elif counts and self.unclipped is None and self.history.is_constant():
             self._look_behind_clipping(model)
         self._unshared = None
+        if counts and self.step % NOTED_EVERY == 0:
+            self._note_parameters()
         if counts and self._alerts is not None and self._is_time():
             self._alerts.look()
 

@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from statistics import median
 
+from tenterhook.verdict.unusual import Excursions, Movements
+
 #: number of recent steps that are kept in detail
 RECENT = 128
 #: number of steps of which the totals are kept
 LONG = 100_000
 #: gradients are clipped in every step if the norms of so many steps are equal, up to such a difference
 CONSTANT, NEAR = 20, 1e-3
-#: a weight moved far if it moved so many times its usual way, which is known after so many steps
-FAR, SETTLED = 6.0, 10
-#: number of steps with large movements that are kept
-MOST_MOVEMENTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,50 +69,6 @@ class Arrivals:
         self.last = step
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
-    """A step before which weights moved far more than usual. `factors` compares each weight with its usual way."""
-
-    step: int
-    factors: dict[str, float]
-
-    @property
-    def usual(self) -> float:
-        """Return the median of the factors."""
-        return median(self.factors.values())
-
-
-class Movements:
-    """The steps before which weights moved far more than usual."""
-
-    def __init__(self) -> None:
-        self.found: deque[Movement] = deque(maxlen=MOST_MOVEMENTS)
-        #: for each parameter, how far it usually moves, and in how many steps that was measured
-        self._usual: list[float] = []
-        self._counts: list[int] = []
-
-    def add(self, step: int, names: Sequence[str], moved: Sequence[float | None]) -> None:
-        """Look at how far the weights moved before a step."""
-        missing = len(moved) - len(self._usual)
-        self._usual += [0.0] * missing
-        self._counts += [0] * missing
-        factors, far = {}, False
-        for place, way in enumerate(moved):
-            if way is None:
-                continue
-            usual, count = self._usual[place], self._counts[place]
-            if count >= SETTLED and usual > 0.0:
-                factor = way / usual
-                factors[names[place]] = factor
-                far = far or factor > FAR
-                way = min(way, 4.0 * usual)  # a single large movement does not become usual
-            if math.isfinite(way):
-                self._usual[place] = usual + (way - usual) / min(count + 1, SETTLED)
-                self._counts[place] = count + 1
-        if far:
-            self.found.append(Movement(step, factors))
-
-
 class History:
     """The numbers of the steps of a run.
 
@@ -139,6 +93,8 @@ class History:
         self.skips: dict[int, int] = {}
         #: the steps before which weights moved far more than usual
         self.movements = Movements()
+        #: the steps whose loss was far above that of the steps before
+        self.excursions = Excursions()
         self.steps = 0
         self.extend(names)
 
@@ -155,6 +111,7 @@ class History:
         self.movements.add(numbers.step, self.names, numbers.moved)
         self.steps += 1
         if numbers.loss is not None:
+            self.excursions.add(numbers.step, numbers.loss)
             self.losses.append((numbers.step, numbers.loss))
         self.totals.append((numbers.step, numbers.total))
         if numbers.weights is not None:

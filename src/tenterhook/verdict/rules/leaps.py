@@ -9,13 +9,15 @@ from statistics import median
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
-from tenterhook.verdict.examination import Examination
 from tenterhook.verdict.signals import LEAP
+from tenterhook.verdict.unusual import Excursion
 
 #: a batch differs from all others if its loss is so many times larger than the largest loss before
 FOREIGN = 1.5
-#: a loss has recovered if it is less than so many times the usual loss
-RECOVERED = 2.0
+#: a loss is as usual if it is less than so many times the usual loss
+AS_USUAL = 2.0
+#: a loss has recovered if only such a part of the leap is left
+BACK = 0.3
 #: number of steps in which a loss must recover
 WITHIN = 5
 #: gradients grow if they are far larger than usual in so many steps
@@ -26,38 +28,37 @@ FAR = 30.0
 
 def one_batch(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the loss leapt in one step, while the weights had moved as usual."""
-    for exam in case.examinations:
-        loss, usual = dict(case.history.losses).get(exam.step), case.usual_loss(exam.step)
-        if loss is None or usual is None or not math.isfinite(loss):
-            continue
-        past = [abs(one) for at, one in case.history.losses if at < exam.step and math.isfinite(one)]
-        leapt = abs(loss) > FOREIGN * max(past) and all(one < RECOVERED * usual for one in past[-3:])
-        moved = case.movement(exam.step)
-        as_usual = moved is None or moved.usual < 4.0
-        after, recovered = _afterwards(case, exam, usual)
-        if leapt and as_usual and after:
+    for leap in case.history.excursions.found:
+        moved = case.movement(leap.step)
+        after, recovered = _afterwards(case, leap)
+        if after and (moved is None or moved.usual < 4.0):
+            exam = next((one for one in case.examinations if one.step == leap.step), None)
             yield verdict(
                 "TH808",
-                exam.step,
-                f"{exam.place}: this batch differs from the others: the loss was {loss:.3g} instead of about "
-                f"{usual:.3g}{after}. The weights and the settings were as usual.",
-                evidence=(exam.reason,),
+                leap.step,
+                f"{exam.place if exam else f'Step {leap.step}'}: this batch differs from the others: the loss was "
+                f"{leap.loss:.3g} instead of about {leap.usual:.3g}{after}. The weights and the settings were as "
+                "usual.",
+                evidence=(exam.reason,) if exam else (),
                 remedy="look at the data of this step; clip the gradient norm if such batches are legitimate",
                 severity="warning" if recovered else "error",
             )
             return
 
 
-def _afterwards(case: Case, exam: Examination, usual: float) -> tuple[str, bool]:
+def _afterwards(case: Case, leap: Excursion) -> tuple[str, bool]:
     """Say how the loss went on, and whether it recovered. The text is empty if that does not show one bad batch."""
-    after = [abs(later) for at, later in case.history.losses if exam.step < at <= exam.step + WITHIN]
-    if len(after) >= 2 and min(after) < RECOVERED * usual:
+    after = [later for at, later in case.history.losses if leap.step < at <= leap.step + WITHIN]
+    recovered = leap.usual + BACK * (leap.loss - leap.usual)
+    if len(after) >= 2 and min(after[:2]) < recovered and median(after) < recovered:
         return f", and {min(after):.3g} soon afterwards", True
     if after and not all(map(math.isfinite, after)):
         return ", and not finite soon afterwards", False
-    norm = case.usual_total(exam.step)
-    later = [total for at, total in case.history.totals if exam.step < at <= exam.step + WITHIN]
-    if after and norm and min(later) > LEAP * norm:
+    norm = case.usual_total(leap.step)
+    later = [total for at, total in case.history.totals if leap.step < at <= leap.step + WITHIN]
+    past = [abs(loss) for at, loss in case.history.losses if at < leap.step and math.isfinite(loss)]
+    # A new task begins with a loss like that of the first steps. A loss above all of them has another cause.
+    if after and norm and min(later) > LEAP * norm and leap.loss > FOREIGN * max(past):
         return ", and the training did not recover from it", False
     return "", False
 
@@ -69,7 +70,7 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
     if numbers is None or trouble is None:
         return
     loss, usual_loss = numbers.loss, case.usual_loss(trouble)
-    if loss is None or usual_loss is None or not abs(loss) < RECOVERED * usual_loss:
+    if loss is None or usual_loss is None or not abs(loss) < AS_USUAL * usual_loss:
         return
     usual = case.history.usual_norms(trouble)
     ratios = {

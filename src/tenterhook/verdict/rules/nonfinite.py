@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from tenterhook.record import Verdict
 from tenterhook.rig.rerun.operation_watch import Origin
-from tenterhook.verdict.case import Case
+from tenterhook.verdict.case import Case, Examination
 from tenterhook.verdict.codes import verdict
-from tenterhook.verdict.examination import Examination
 from tenterhook.verdict.history import StepNumbers
 
 CONSEQUENCE = "Everything after it is a consequence."

@@ -1,0 +1,96 @@
+"""Notice numbers that are unusual for this run: weights that move too far, and a loss that leaps for one step."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+#: a weight moved far if it moved so many times its usual way, which is known after so many steps
+FAR, SETTLED = 6.0, 10
+#: number of unusual steps that are kept
+MOST = 256
+#: number of losses that a loss is compared with
+PAST = 32
+#: a loss leaps if it is so many times its usual change above the usual loss
+HIGH = 10.0
+#: ... and so many times higher than any loss of this run was before
+HIGHER = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """A step before which weights moved far more than usual. `factors` compares each weight with its usual way."""
+
+    step: int
+    factors: dict[str, float]
+
+    @property
+    def usual(self) -> float:
+        """Return the median of the factors."""
+        return median(self.factors.values())
+
+
+class Movements:
+    """The steps before which weights moved far more than usual."""
+
+    def __init__(self) -> None:
+        self.found: deque[Movement] = deque(maxlen=MOST)
+        #: for each parameter, how far it usually moves, and in how many steps that was measured
+        self._usual: list[float] = []
+        self._counts: list[int] = []
+
+    def add(self, step: int, names: Sequence[str], moved: Sequence[float | None]) -> None:
+        """Look at how far the weights moved before a step."""
+        missing = len(moved) - len(self._usual)
+        self._usual += [0.0] * missing
+        self._counts += [0] * missing
+        factors, far = {}, False
+        for place, way in enumerate(moved):
+            if way is None:
+                continue
+            usual, count = self._usual[place], self._counts[place]
+            if count >= SETTLED and usual > 0.0:
+                factor = way / usual
+                factors[names[place]] = factor
+                far = far or factor > FAR
+                way = min(way, 4.0 * usual)  # a single large movement does not become usual
+            if math.isfinite(way):
+                self._usual[place] = usual + (way - usual) / min(count + 1, SETTLED)
+                self._counts[place] = count + 1
+        if far:
+            self.found.append(Movement(step, factors))
+
+
+@dataclass(frozen=True, slots=True)
+class Excursion:
+    """A step whose loss was far above that of the steps before. `usual` is the median of those."""
+
+    step: int
+    loss: float
+    usual: float
+
+
+class Excursions:
+    """The steps whose loss was far above that of the steps before, compared with how the loss of this run varies."""
+
+    def __init__(self) -> None:
+        self.found: deque[Excursion] = deque(maxlen=MOST)
+        self._past: deque[float] = deque(maxlen=PAST)
+        self._highest = 0.0
+
+    def add(self, step: int, loss: float) -> None:
+        """Look at the loss of a step."""
+        if not math.isfinite(loss):
+            return
+        if len(self._past) >= SETTLED:
+            usual = median(self._past)
+            change = median(abs(one - other) for one, other in pairwise(self._past))
+            height = (loss - usual) / change if change > 0.0 else 0.0
+            if height > max(HIGH, HIGHER * self._highest):
+                self.found.append(Excursion(step, loss, usual))
+            self._highest = max(self._highest, height)
+        self._past.append(loss)
