@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.rules.constant import clipped_always, flat_loss
-from tenterhook.verdict.rules.leaps import explosion, one_batch, one_gradient
+from tenterhook.verdict.rules.growth import explosion
+from tenterhook.verdict.rules.leaps import one_batch, one_gradient
 from tenterhook.verdict.rules.nonfinite import nonfinite
 from tenterhook.verdict.rules.scaler import scale_collapse
 from tenterhook.verdict.rules.settings import learning_rate, weight_decay

@@ -9,6 +9,7 @@ from statistics import median
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
+from tenterhook.verdict.rules.growth import GROWN, growth
 from tenterhook.verdict.signals import LEAP
 from tenterhook.verdict.unusual import Excursion
 
@@ -20,8 +21,6 @@ AS_USUAL = 2.0
 BACK = 0.3
 #: number of steps in which a loss must recover
 WITHIN = 5
-#: gradients grow if they are far larger than usual in so many steps
-GROWING = 3
 #: the gradient of one layer leaps if it is so many times larger than usual, and those of most layers are not
 FAR = 30.0
 
@@ -31,7 +30,8 @@ def one_batch(case: Case) -> Iterator[Verdict]:
     for leap in case.history.excursions.found:
         moved = case.movement(leap.step)
         after, recovered = _afterwards(case, leap)
-        if after and (moved is None or moved.usual < 4.0):
+        as_usual = (moved is None or moved.usual < 4.0) and growth(case, leap.step) < GROWN
+        if after and as_usual:
             exam = next((one for one in case.examinations if one.step == leap.step), None)
             yield verdict(
                 "TH808",
@@ -94,28 +94,3 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
         evidence=(f"{len(far)} of {len(ratios)} gradients leapt", case.examinations[0].reason),
         remedy=f"check what changes the gradient in or after '{target}', such as a hook or a custom backward function",
     )
-
-
-def explosion(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if loss and gradients grew and did not return."""
-    totals = [(step, total) for step, total in case.history.totals if math.isfinite(total)]
-    ended = len(totals) < len(case.history.totals)
-    trouble = case.trouble
-    if len(totals) < 2 or (trouble is None and not ended):
-        return
-    begin = trouble if trouble is not None else totals[-1][0]
-    early = [total for step, total in totals if step < max(begin - 8, 5)] or [total for _, total in totals[:3]]
-    usual, largest = median(early), max(total for _, total in totals)
-    later = [total for step, total in totals if step >= begin]
-    stays = ended or (bool(later) and median(later) > LEAP * usual)
-    large = [step for step, total in totals if total > LEAP * usual and step >= begin - 8]
-    if usual > 0.0 and largest > 100.0 * usual and stays and len(large) >= GROWING:
-        begin = large[0]
-        yield verdict(
-            "TH806",
-            begin,
-            f"Step {begin}: the training explodes: from here on, the norm of all gradients grew from about {usual:.3g} "
-            f"to {largest:.3g}" + (", until it was not finite." if ended else "."),
-            evidence=case.reasons,
-            remedy="use a lower learning rate, a longer warm-up, or clip the gradient norm",
-        )
