@@ -93,6 +93,8 @@ class History:
         self.skips: dict[int, int] = {}
         #: the steps before which weights moved far more than usual
         self.movements = Movements()
+        #: the steps in which the gradients of parameters were far larger than usual
+        self.gradients = Movements()
         #: the steps whose loss was far above that of the steps before
         self.excursions = Excursions()
         self.steps = 0
@@ -109,6 +111,7 @@ class History:
         """Add the numbers of a step."""
         self.recent.append(numbers)
         self.movements.add(numbers.step, self.names, numbers.moved)
+        self.gradients.add(numbers.step, self.names, numbers.norms)
         self.steps += 1
         if numbers.loss is not None:
             self.excursions.add(numbers.step, numbers.loss)

@@ -19,11 +19,13 @@ PAST = 32
 HIGH = 10.0
 #: ... and so many times higher than any loss of this run was before
 HIGHER = 3.0
+#: ... and if it rises by such a part of the losses of the first steps
+PART = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """A step before which weights moved far more than usual. `factors` compares each weight with its usual way."""
+    """A step in which numbers were far larger than usual. `factors` compares the number of each parameter with it."""
 
     step: int
     factors: dict[str, float]
@@ -35,7 +37,7 @@ class Movement:
 
 
 class Movements:
-    """The steps before which weights moved far more than usual."""
+    """The steps in which numbers were far larger than usual: how far weights moved, or the norms of gradients."""
 
     def __init__(self) -> None:
         self.found: deque[Movement] = deque(maxlen=MOST)
@@ -44,7 +46,7 @@ class Movements:
         self._counts: list[int] = []
 
     def add(self, step: int, names: Sequence[str], moved: Sequence[float | None]) -> None:
-        """Look at how far the weights moved before a step."""
+        """Look at the numbers of a step."""
         missing = len(moved) - len(self._usual)
         self._usual += [0.0] * missing
         self._counts += [0] * missing
@@ -80,7 +82,9 @@ class Excursions:
     def __init__(self) -> None:
         self.found: deque[Excursion] = deque(maxlen=MOST)
         self._past: deque[float] = deque(maxlen=PAST)
+        self._first: list[float] = []
         self._highest = 0.0
+        self._last = 0.0
 
     def add(self, step: int, loss: float) -> None:
         """Look at the loss of a step."""
@@ -90,7 +94,11 @@ class Excursions:
             usual = median(self._past)
             change = median(abs(one - other) for one, other in pairwise(self._past))
             height = (loss - usual) / change if change > 0.0 else 0.0
-            if height > max(HIGH, HIGHER * self._highest):
+            far = loss - usual > PART * median(map(abs, self._first))
+            if far and height > max(HIGH, HIGHER * self._highest) and self._last < HIGH:
                 self.found.append(Excursion(step, loss, usual))
             self._highest = max(self._highest, height)
+            self._last = height
+        else:
+            self._first.append(loss)
         self._past.append(loss)

@@ -13,6 +13,10 @@ from tenterhook.verdict.history import NEAR
 
 #: number of steps before a number is judged
 ENOUGH = 30
+#: the loss is flat if it falls by less than such a part
+FLAT = 0.01
+#: the losses are divided into so many parts
+PARTS = 6
 #: a limit is too small if the real norm is so many times larger
 FAR_BELOW = 10.0
 
@@ -35,22 +39,32 @@ def clipped_always(case: Case) -> Iterator[Verdict]:
         )
 
 
-def flat_loss(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the loss never fell below its level at the beginning."""
+def is_flat(case: Case, *, within: float) -> bool:
+    """Return True if the loss never fell by such a part of its level at the beginning."""
+    return _levels(case, within) is not None
+
+
+def _levels(case: Case, within: float) -> tuple[float, float, float] | None:
+    """Return the loss of the first steps, the lowest level afterwards and the noise, if the loss hardly fell."""
     losses = [loss for _, loss in case.history.losses if math.isfinite(loss)]
     if len(losses) < 2 * ENOUGH or case.examinations:
-        return
-    count = len(losses) // 6
-    parts = [losses[start : start + count] for start in range(0, count * 6, count)]
-    first, lowest = median(parts[0]), min(map(median, parts[1:]))
-    noise = max(map(pstdev, parts))
+        return None
+    count = len(losses) // PARTS
+    parts = [losses[start : start + count] for start in range(0, count * PARTS, count)]
+    first, lowest, noise = median(parts[0]), min(map(median, parts[1:])), max(map(pstdev, parts))
     fell = first - lowest
-    if fell < 0.5 * noise and fell < 0.01 * abs(first):
+    return (first, lowest, noise) if fell < within * abs(first) and (fell < 0.5 * noise or within > FLAT) else None
+
+
+def flat_loss(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if the loss never fell below its level at the beginning."""
+    if (levels := _levels(case, FLAT)) is not None:
+        first, lowest, noise = levels
         yield verdict(
             "TH815",
             case.history.losses[0][0],
-            f"The loss does not fall: its median was {first:.4g} in the first {count} steps, and never below "
-            f"{lowest:.4g} afterwards.",
+            f"The loss does not fall: its median was {first:.4g} in the first steps, and never below {lowest:.4g} "
+            "afterwards.",
             evidence=(f"its standard deviation is {noise:.3g}",),
             remedy="check the learning rate, the labels, and that the optimizer holds the parameters of this model",
         )

@@ -21,8 +21,10 @@ AS_USUAL = 2.0
 BACK = 0.3
 #: number of steps in which a loss must recover
 WITHIN = 5
-#: the gradient of one layer leaps if it is so many times larger than usual, and those of most layers are not
-FAR = 30.0
+#: the gradient of one layer leaps if it is so many times larger than usual, and than those of the other layers
+FAR = 15.0
+#: ... and if it stays so large for so many steps
+STAYS = 3
 
 
 def one_batch(case: Case) -> Iterator[Verdict]:
@@ -64,33 +66,28 @@ def _afterwards(case: Case, leap: Excursion) -> tuple[str, bool]:
 
 
 def one_gradient(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the gradients of one layer and of those before it leapt, while the loss was as usual."""
-    trouble = case.trouble
-    numbers = case.numbers(trouble) if trouble is not None else None
-    if numbers is None or trouble is None:
-        return
-    loss, usual_loss = numbers.loss, case.usual_loss(trouble)
-    if loss is None or usual_loss is None or not abs(loss) < AS_USUAL * usual_loss:
-        return
-    usual = case.history.usual_norms(trouble)
-    ratios = {
-        name: now / past
-        for name, now, past in zip(case.history.names, numbers.norms, usual, strict=False)
-        if now is not None and past and math.isfinite(now)
-    }
-    far = [name for name, ratio in ratios.items() if ratio > FAR]
-    near = [name for name, ratio in ratios.items() if ratio < 4.0]
-    if not far or not near:
-        return
-    # A gradient flows from the last layer to the first, so the last layer with a leap was the first to have it.
+    """Yield a verdict if the gradients of one layer and of those before it leapt and stayed, with a usual loss."""
+    leaps = {one.step: one for one in case.history.gradients.found}
     order = {one.name: place for place, one in enumerate(case.parameters)}
-    target = max(far, key=lambda name: order.get(name, -1))
-    yield verdict(
-        "TH818",
-        trouble,
-        f"Step {trouble}: the gradient of '{target}' is {ratios[target]:.3g} times its usual size, while the loss and "
-        f"the gradients of {len(near)} other parameters are as usual.",
-        target=target,
-        evidence=(f"{len(far)} of {len(ratios)} gradients leapt", case.examinations[0].reason),
-        remedy=f"check what changes the gradient in or after '{target}', such as a hook or a custom backward function",
-    )
+    losses, totals = dict(case.history.losses), dict(case.history.totals)
+    for step, leap in leaps.items():
+        # The program may clip the norm of all gradients, and then those of the other layers are smaller than usual.
+        far = {name for name, factor in leap.factors.items() if factor > max(FAR, FAR * leap.usual)}
+        near = [name for name, factor in leap.factors.items() if factor < 4.0]
+        loss, usual = losses.get(step), case.usual_loss(step)
+        calm = loss is None or usual is None or abs(loss) < AS_USUAL * usual
+        stays = all(at in leaps for at in range(step, min(step + STAYS, case.history.last + 1)))
+        if not far or not near or not calm or not stays or case.movement(step) is not None:
+            continue
+        # A gradient flows from the last layer to the first, so the last layer with a leap was the first to have it.
+        target = max(far, key=lambda name: order.get(name, -1))
+        yield verdict(
+            "TH818",
+            step,
+            f"Step {step}: the gradient of '{target}' is {leap.factors[target]:.3g} times its usual size, while the "
+            f"loss and the gradients of {len(near)} other parameters are not larger than usual.",
+            target=target,
+            evidence=(f"{len(far)} of {len(leap.factors)} gradients leapt; norm of all: {totals.get(step, 0.0):.3g}",),
+            remedy=f"check what changes the gradient in or after '{target}', such as a hook or a custom backward",
+        )
+        return

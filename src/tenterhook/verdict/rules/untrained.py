@@ -12,6 +12,7 @@ from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
 from tenterhook.verdict.history import Arrivals
+from tenterhook.verdict.rules.constant import is_flat
 
 #: number of steps before a layer is judged
 ENOUGH = 20
@@ -19,7 +20,11 @@ ENOUGH = 20
 STOPPED = 5
 #: gradients vanish if those of the first layers are so many times smaller than those of the last layers
 VANISHED = 1e-4
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)")
+#: ... or so many times smaller, if the loss does not fall either
+SMALL = 1e-2
+#: the loss is stuck if it falls by less than this
+STUCK = 0.05
+_NUMBER = re.compile(r"\d+")
 
 
 def _missing(case: Case, kind: Sequence[Arrivals]) -> list[tuple[str, int]]:
@@ -47,8 +52,8 @@ def _is_blocked(case: Case, name: str, missing: list[tuple[str, int]]) -> bool:
 
 
 def _kind(name: str) -> str:
-    """Return what layers of the same kind have in common: the name without the number of the layer."""
-    return _NUMBER.sub("*", name, count=1)
+    """Return what layers of the same kind have in common: the name without numbers."""
+    return _NUMBER.sub("*", name)
 
 
 def _module(name: str) -> str:
@@ -113,7 +118,7 @@ def left_behind(case: Case) -> Iterator[Verdict]:
     for one in case.parameters:
         kinds[_kind(one.name)][one.name] = one.held and one.trains
     left = [(name, alike) for alike in kinds.values() for name, trains in alike.items() if not trains]
-    left = [(name, alike) for name, alike in left if 2 * sum(alike.values()) > len(alike) > 2]
+    left = [(name, alike) for name, alike in left if 2 * sum(alike.values()) > len(alike) > 2 and not _is_begin(alike)]
     if left and case.history.steps >= ENOUGH:
         name, alike = left[0]
         frozen = not next(one.trains for one in case.parameters if one.name == name)
@@ -126,6 +131,13 @@ def left_behind(case: Case) -> Iterator[Verdict]:
             target=name,
             remedy="call requires_grad_() on it" if frozen else "give it to the optimizer",
         )
+
+
+def _is_begin(alike: dict[str, bool]) -> bool:
+    """Return True if the first few layers do not train, which programs do on purpose in fine-tuning."""
+    trains = list(alike.values())
+    count = trains.count(False)
+    return count > 1 and not any(trains[:count])
 
 
 def vanishing(case: Case) -> Iterator[Verdict]:
@@ -144,15 +156,17 @@ def vanishing(case: Case) -> Iterator[Verdict]:
     if len(found) < 3:
         return
     third = max(1, len(found) // 3)
-    first = max(size for _, size in found[:third])
     last = max(size for _, size in found[-third:])
-    if 0.0 < first < VANISHED * last:
+    first = max(size for _, size in found[:third])
+    stuck = is_flat(case, within=STUCK)
+    if stuck:  # a reason to look closer
+        first = min(size for _, size in found)
+    if 0.0 < first < (SMALL if stuck else VANISHED) * last:
         ratio, later, earlier = min((a[1] / b[1], b[0], a[0]) for a, b in pairwise(found))
         yield verdict(
             "TH810",
             history.first,
-            f"Gradients vanish: those of the first layers are {first / last:.1g} times as large as those of the last "
-            f"layers. The largest fall is from '{later}' to '{earlier}', by a factor of {1 / ratio:.3g}.",
+            f"Gradients vanish along the depth: they fall to {first / last:.1g} of those of the last layers. The largest fall is from '{later}' to '{earlier}', by a factor of {1 / ratio:.3g}.",
             target=earlier,
             evidence=(
                 f"root mean square of '{found[0][0]}': {found[0][1]:.3g}, of '{found[-1][0]}': {found[-1][1]:.3g}",
