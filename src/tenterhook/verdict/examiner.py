@@ -195,6 +195,7 @@ class Examiner:
             gone = not any(gradients) if gradients else all(one.grad is None for one in self._parameters)
             bad = any(norm is not None and not math.isfinite(norm) for norm in gradients)
             if self._is_half() and (bad or gone):
+                self.history.skip(self.step, sure=gone)
                 self._examine_skip(model)
             elif bad:
                 self._examine_pass(model)
@@ -209,8 +210,7 @@ class Examiner:
 
     def _examine_skip(self, model: nn.Module) -> None:
         """Examine a step that the program skipped. A loss scale that is too large is not worth an examination."""
-        count = self.history.skip(self.step)
-        if not self._together and (sum(self.history.skips.values()) <= MAX_SKIPS or count % MAX_SKIPS == 0):
+        if not self._together and sum(self.history.skips.values()) <= MAX_SKIPS:
             self._examine(model, "the program skipped the step")
             origin = self.examinations[-1].origin
             too_large = origin is not None and origin.half and origin.value == "inf"

@@ -17,6 +17,8 @@ RECENT = 128
 LONG = 100_000
 #: gradients are clipped in every step if the norms of so many steps are equal, up to such a difference
 CONSTANT, NEAR = 20, 1e-3
+#: how much a skipped pass counts that may be a part of an accumulated gradient
+UNSURE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class History:
         self.arrived: list[Arrivals] = []
         self.nonzero: list[Arrivals] = []
         #: how often each step was skipped, because a gradient was too large for float16
-        self.skips: dict[int, int] = {}
+        self.skips: dict[int, float] = {}
         #: the steps before which weights moved far more than usual
         self.movements = Movements()
         #: the steps in which the gradients of parameters were far larger than usual
@@ -134,10 +136,9 @@ class History:
         recent = [total for _, total in islice(reversed(self.totals), CONSTANT)]
         return min(recent) > 0.0 and max(recent) <= (1.0 + NEAR) * min(recent)
 
-    def skip(self, step: int) -> int:
-        """Count a step that the program skipped. Return how often it has been skipped."""
-        self.skips[step] = self.skips.get(step, 0) + 1
-        return self.skips[step]
+    def skip(self, step: int, *, sure: bool) -> None:
+        """Count a step that the program skipped. It counts less if the pass may be a part of an accumulated gradient."""
+        self.skips[step] = self.skips.get(step, 0.0) + (1.0 if sure else UNSURE)
 
     @property
     def first(self) -> int:

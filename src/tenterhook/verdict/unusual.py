@@ -43,6 +43,9 @@ class Movements:
         self.found: deque[Movement] = deque(maxlen=MOST)
         #: for each parameter, how far it usually moves, and in how many steps that was measured
         self._usual: list[float] = []
+        #: number of steps with numbers, and True if one of the numbers was not zero
+        self.measured = 0
+        self.moves = False
         self._counts: list[int] = []
 
     def add(self, step: int, names: Sequence[str], moved: Sequence[float | None]) -> None:
@@ -51,6 +54,8 @@ class Movements:
         self._usual += [0.0] * missing
         self._counts += [0] * missing
         factors, far = {}, False
+        self.measured += any(way is not None for way in moved)
+        self.moves = self.moves or any(moved)
         for place, way in enumerate(moved):
             if way is None:
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
-from tenterhook.verdict.rules.constant import clipped_always, flat_loss
+from tenterhook.verdict.rules.constant import clipped_always, flat_loss, no_update
 from tenterhook.verdict.rules.growth import explosion
 from tenterhook.verdict.rules.leaps import one_batch, one_gradient
 from tenterhook.verdict.rules.nonfinite import nonfinite
@@ -28,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     nonfinite,
     scale_collapse,
     explosion,
+    no_update,
     dead_layers,
     never_reached,
     left_behind,

@@ -56,9 +56,24 @@ def _levels(case: Case, within: float) -> tuple[float, float, float] | None:
     return (first, lowest, noise) if fell < within * abs(first) and (fell < 0.5 * noise or within > FLAT) else None
 
 
+def no_update(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if no weight ever moved."""
+    history = case.history
+    if history.steps >= ENOUGH and history.movements.measured >= ENOUGH and not history.movements.moves:
+        rates = {group.rate for _, groups in history.settings for group in groups}
+        yield verdict(
+            "TH815",
+            history.first,
+            f"No weight has changed in {history.steps} steps, so the loss cannot fall"
+            + (": the learning rate is 0." if rates == {0.0} else "."),
+            evidence=(f"learning rates: {', '.join(f'{rate:.3g}' for rate in sorted(rates)[:5])}",),
+            remedy="check the learning rate, and that the optimizer holds the parameters of this model",
+        )
+
+
 def flat_loss(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the loss never fell below its level at the beginning."""
-    if (levels := _levels(case, FLAT)) is not None:
+    if (levels := _levels(case, FLAT)) is not None and not any(no_update(case)):
         first, lowest, noise = levels
         yield verdict(
             "TH815",

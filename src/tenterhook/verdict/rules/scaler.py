@@ -8,9 +8,8 @@ from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
 
-#: a step that was skipped so often in a row is not a part of the scale's warm-up: 16 halves of 65,536 are 1, and each
-#: pass of an accumulated gradient may count
-MANY = 40
+#: a step that was skipped so often in a row is not a part of the scale's warm-up: 16 halves of 65,536 are 1
+MANY = 16
 #: ... nor one that was skipped so often, if the training ended there
 UNFINISHED = 8
 
@@ -22,9 +21,11 @@ def scale_collapse(case: Case) -> Iterator[Verdict]:
             yield verdict(
                 "TH816",
                 step,
-                f"Step {step}: the loss scale collapses: the program skipped this step {count} times in a row, because "
+                f"Step {step}: the loss scale collapses: the program skipped this step {count:.0f} times in a row, because "
                 "gradients were not finite in float16, whatever the scale.",
-                evidence=(f"each time, the scaler halves the scale: {count} times is a factor of {2.0**-count:.2g}",),
+                evidence=(
+                    f"each time, the scaler halves the scale: {count:.0f} times is a factor of {2.0**-count:.2g}",
+                ),
                 remedy="use bfloat16, or keep the values that overflow in float32",
             )
             return

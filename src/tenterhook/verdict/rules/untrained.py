@@ -21,7 +21,7 @@ STOPPED = 5
 #: gradients vanish if those of the first layers are so many times smaller than those of the last layers
 VANISHED = 1e-4
 #: ... or so many times smaller, if the loss does not fall either
-SMALL = 1e-2
+STUCK_TOO = 1e-3
 #: the loss is stuck if it falls by less than this
 STUCK = 0.05
 _NUMBER = re.compile(r"\d+")
@@ -79,6 +79,15 @@ def _cause(case: Case, missing: list[tuple[str, int]]) -> tuple[str, int]:
 
 def never_reached(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if parameters of the optimizer receive no gradient, while others do."""
+    if case.history.steps >= ENOUGH and not any(one.count for one in case.history.arrived):
+        yield verdict(
+            "TH812",
+            case.history.first,
+            f"None of the {len(case.history.names)} parameters in the optimizer received a gradient in "
+            f"{case.history.steps} steps: the loss does not depend on this model.",
+            remedy="check that the optimizer holds the parameters of the model that computes the loss",
+        )
+        return
     missing = _missing(case, case.history.arrived)
     if missing:
         name, step = _cause(case, missing)
@@ -158,15 +167,14 @@ def vanishing(case: Case) -> Iterator[Verdict]:
     third = max(1, len(found) // 3)
     last = max(size for _, size in found[-third:])
     first = max(size for _, size in found[:third])
-    stuck = is_flat(case, within=STUCK)
-    if stuck:  # a reason to look closer
-        first = min(size for _, size in found)
-    if 0.0 < first < (SMALL if stuck else VANISHED) * last:
+    limit = STUCK_TOO if is_flat(case, within=STUCK) else VANISHED
+    if 0.0 < first < limit * last:
         ratio, later, earlier = min((a[1] / b[1], b[0], a[0]) for a, b in pairwise(found))
         yield verdict(
             "TH810",
             history.first,
-            f"Gradients vanish along the depth: they fall to {first / last:.1g} of those of the last layers. The largest fall is from '{later}' to '{earlier}', by a factor of {1 / ratio:.3g}.",
+            f"Gradients vanish along the depth: those of the first layers are {first / last:.1g} times as large as those "
+            f"of the last layers. The largest fall is from '{later}' to '{earlier}', by a factor of {1 / ratio:.3g}.",
             target=earlier,
             evidence=(
                 f"root mean square of '{found[0][0]}': {found[0][1]:.3g}, of '{found[-1][0]}': {found[-1][1]:.3g}",
