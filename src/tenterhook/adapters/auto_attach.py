@@ -56,13 +56,16 @@ class ModelRun:
     #: if no hook recorded anything, the reason for each hook
     silence: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=lambda: Findings([]))
+    #: True if the model no longer trains on its own
+    ended: bool = False
     #: what went wrong in the training, the cause first
     verdicts: list[Verdict] = field(default_factory=list)
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """Check the rig, write the findings and detach the rig."""
-        if self.rig is None:
+        if self.rig is None or self.ended:
             return
+        self.ended = True
         self.steps, self.findings = self.rig.step_count, check(self.rig)
         self.silence = _why_nothing(self.rig)
         for sink in self.sinks:
@@ -103,6 +106,10 @@ class AutoAttach:
         self._discovery.__exit__(kind, error, tb)
         for model in self.models:
             model.end(kind, error, tb)
+        if sum(bool(model.steps) for model in self.models) > 1:
+            # The losses of models that train against each other need not fall.
+            for model in self.models:
+                model.verdicts = [one for one in model.verdicts if one.code != "TH815"]
 
     def _on_model(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
         """Attach to a model when an optimizer steps. Report an error as a warning, so that the script continues."""
@@ -123,6 +130,11 @@ class AutoAttach:
             step = max(before.step_count, _steps_counted(optimizers))
             state = before.state_dict() if before._installer.environment.model.root() is model else None
             before.detach()
+        inside = set(model.modules())
+        for other in self.models:  # a model that is now a part of this one, as in fine-tuning with an adapter
+            root = other.rig._installer.environment.model.root() if other.rig is not None else None
+            if other is not run and root in inside:
+                other.end(None, None, None)
         run.rig = self._attach(model, optimizers, run)
         if run.rig is not None:
             watch_training(run.rig, optimizers, first=step, alert=self._alert)

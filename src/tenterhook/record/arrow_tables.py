@@ -119,7 +119,7 @@ def _tables_as_arrow(hook: str, rank: int, found: Sequence[_Numbers]) -> pa.Tabl
     listed = pa.ListArray.from_arrays(
         _array(lengths.cumsum(0).to(torch.int32), pa.int32()),
         _array(torch.cat([torch.zeros(0, dtype=torch.float64), *(one.reshape(-1) for one in lists)]), pa.float64()),
-        mask=pa.array([True] * (len(single) * sites) + [False] * (len(many) * sites)),
+        mask=pa.array([True] * (len(single) * sites) + [False] * (len(many) * sites), type=pa.bool_()),
     )
     return pa.table(
         [

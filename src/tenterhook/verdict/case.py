@@ -15,6 +15,8 @@ from tenterhook.verdict.unusual import Movement
 
 #: the losses of so many steps before and after a step are compared, if there are enough of them
 WINDOWS, ENOUGH = (6, 20), 5
+#: a rise of the loss by less than such a part of the first losses is nothing
+NOTHING = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Case:
     def became_worse(self, step: int) -> tuple[float, float] | None:
         """Return the median loss before and after a step, if it rose by far more than it usually varies."""
         finite = [(at, loss) for at, loss in self.history.losses if math.isfinite(loss)]
+        least = NOTHING * median(abs(loss) for _, loss in finite[:ENOUGH]) if finite else 0.0
         for window in WINDOWS:
             before = [loss for at, loss in finite if step - window <= at < step]
             after = [loss for at, loss in finite if step <= at < step + window]
@@ -106,9 +109,17 @@ class Case:
                 continue
             usual, new = median(before), median(after)
             noise = median(abs(one - other) for one, other in pairwise(before))  # a trend is no noise
-            if new > usual + max(4.0 * noise, 0.2 * abs(usual)):
+            if new > usual + max(4.0 * noise, 0.2 * abs(usual), least):
                 return usual, new
         return None
+
+    def ends_badly(self, step: int) -> bool:
+        """Return True if the loss is still far above its level before a step when the run ends, or is not finite."""
+        usual = self.usual_loss(step)
+        later = [loss for at, loss in self.history.losses if at > step][-10:]
+        if not all(map(math.isfinite, later)) or any(one.origin is not None for one in self.examinations):
+            return True
+        return bool(later) and usual is not None and median(later) > usual + max(0.5 * abs(usual), 1e-12)
 
     def harm(self, step: int, soon: int) -> str:
         """Say what happened soon after a step: the training broke, or the loss rose. Otherwise return an empty text."""
@@ -116,6 +127,6 @@ class Case:
         if trouble is not None and step <= trouble <= step + soon:
             late = trouble - step
             when = f"{late} step{'s' * (late > 1)} later" if late else "in the same step"
-            return f"The training broke {when}."
+            return f"The loss or the gradients leapt {when}."
         losses = self.became_worse(step)
         return f"The loss rose from {losses[0]:.3g} to {losses[1]:.3g}." if losses is not None else ""

@@ -213,7 +213,7 @@ class Examiner:
         if not self._together and sum(self.history.skips.values()) <= MAX_SKIPS:
             self._examine(model, "the program skipped the step")
             origin = self.examinations[-1].origin
-            too_large = origin is not None and origin.half and origin.value == "inf"
+            too_large = origin is not None and origin.half and origin.value != "nan"
             if origin is None or (too_large and origin.source in ("backward", "gradient")):
                 self.examinations.pop()
 

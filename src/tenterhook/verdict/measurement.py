@@ -53,7 +53,9 @@ class WeightSamples:
         before, self._before = self._before, now
         if before is None or before.shape != now.shape:
             return [], None
-        return self._places, torch.linalg.vector_norm(now - before, dim=1, dtype=torch.float32)
+        moved = now - before
+        half = moved.dtype in (torch.float16, torch.bfloat16)
+        return self._places, torch.linalg.vector_norm(moved.float() if half else moved, dim=1)
 
     def _find(self, parameters: Sequence[Tensor]) -> None:
         self._places, self._views = [], []
@@ -86,7 +88,7 @@ def measure(
             numbers.
     """
     found = [(at, grad) for at in places if (grad := parameters[at].grad) is not None]
-    gradients = [(at, local(one) if together else one) for at, one in found if one.layout is torch.strided]
+    gradients = [(at, _dense(local(one) if together else one)) for at, one in found]
     values = [local(one.detach()) for one in parameters] if together else parameters
     sampled, distances = samples.moved(values) if samples is not None else ([], None)
     norms = _norms([*(one for _, one in gradients), *(values if weights else ())])
@@ -151,6 +153,11 @@ def _read_together(parts: Sequence[_Part], shares: Sequence[float]) -> Read:
         for row, many in zip(values[:-1], counts[:-1], strict=True)
     ]
     return found[0], found[1], found[2], [values[-1][0] / counts[-1][0] if counts[-1][0] else None]
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    """Return the values of a sparse gradient, and any other gradient as it is."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def _norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -13,8 +13,12 @@ from tenterhook.verdict.history import NEAR
 
 #: number of steps before a number is judged
 ENOUGH = 30
-#: the loss is flat if it falls by less than such a part
-FLAT = 0.01
+#: the loss is flat if it varies by less than such a part of the first losses
+FLAT = 0.02
+#: ... and if it has fallen by less than such a part since the first steps
+HARDLY = 0.15
+#: number of the first steps
+FEW = 5
 #: the losses are divided into so many parts
 PARTS = 6
 #: a limit is too small if the real norm is so many times larger
@@ -39,21 +43,23 @@ def clipped_always(case: Case) -> Iterator[Verdict]:
         )
 
 
-def is_flat(case: Case, *, within: float) -> bool:
-    """Return True if the loss never fell by such a part of its level at the beginning."""
-    return _levels(case, within) is not None
+def is_flat(case: Case) -> bool:
+    """Return True if the loss is the same throughout the run, apart from noise."""
+    return _levels(case) is not None
 
 
-def _levels(case: Case, within: float) -> tuple[float, float, float] | None:
-    """Return the loss of the first steps, the lowest level afterwards and the noise, if the loss hardly fell."""
+def _levels(case: Case) -> tuple[float, float, float] | None:
+    """Return the loss of the first steps, the lowest level afterwards and the noise, if the loss hardly changed."""
     losses = [loss for _, loss in case.history.losses if math.isfinite(loss)]
     if len(losses) < 2 * ENOUGH or case.examinations:
         return None
     count = len(losses) // PARTS
     parts = [losses[start : start + count] for start in range(0, count * PARTS, count)]
-    first, lowest, noise = median(parts[0]), min(map(median, parts[1:])), max(map(pstdev, parts))
-    fell = first - lowest
-    return (first, lowest, noise) if fell < within * abs(first) and (fell < 0.5 * noise or within > FLAT) else None
+    levels, noise = list(map(median, parts)), max(map(pstdev, parts[1:]))
+    first = median(losses[:FEW])
+    same = max(levels[1:]) - min(levels[1:]) < max(0.5 * noise, FLAT * abs(first))
+    hardly = first - min(levels) < HARDLY * abs(first)
+    return (first, min(levels), noise) if same and hardly else None
 
 
 def no_update(case: Case) -> Iterator[Verdict]:
@@ -73,7 +79,7 @@ def no_update(case: Case) -> Iterator[Verdict]:
 
 def flat_loss(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the loss never fell below its level at the beginning."""
-    if (levels := _levels(case, FLAT)) is not None and not any(no_update(case)):
+    if (levels := _levels(case)) is not None and not any(no_update(case)):
         first, lowest, noise = levels
         yield verdict(
             "TH815",

@@ -28,7 +28,7 @@ def learning_rate(case: Case) -> Iterator[Verdict]:
         if not largest > JUMP * usual > 0.0 or not (harm := case.harm(step, SOON)):
             continue
         # A schedule with restarts returns to a learning rate that it had before, and the loss rises for a while.
-        if harm.startswith("The loss") and largest <= JUMP * highest:
+        if harm.startswith("The loss rose") and largest <= JUMP * highest:
             continue
         yield verdict(
             "TH805",

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from statistics import median
 
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
@@ -16,14 +17,14 @@ from tenterhook.verdict.rules.constant import is_flat
 
 #: number of steps before a layer is judged
 ENOUGH = 20
+#: everything is learnt if the norm of all gradients has fallen to such a part
+LEARNT = 1e-6
 #: a gradient has stopped if it is missing for so many times its longest absence before
 STOPPED = 5
 #: gradients vanish if those of the first layers are so many times smaller than those of the last layers
 VANISHED = 1e-4
 #: ... or so many times smaller, if the loss does not fall either
 STUCK_TOO = 1e-3
-#: the loss is stuck if it falls by less than this
-STUCK = 0.05
 _NUMBER = re.compile(r"\d+")
 
 
@@ -107,7 +108,9 @@ def dead_layers(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the gradient of a parameter is exactly zero from some step on."""
     without = {name for name, _ in _missing(case, case.history.arrived)}
     dead = [one for one in _missing(case, case.history.nonzero) if one[0] not in without]
-    if dead:
+    matrices = {one.name for one in case.parameters if one.dimensions >= 2}
+    # A bias alone may cancel out, and when everything is learnt, gradients fall to zero.
+    if any(name in matrices for name, _ in dead) and not _is_learnt(case):
         name, step = _cause(case, dead)
         since = f"since step {step}" if step > case.history.first else f"in all {case.history.steps} steps"
         yield verdict(
@@ -119,6 +122,12 @@ def dead_layers(case: Case) -> Iterator[Verdict]:
             evidence=(f"{len(dead)} of {len(case.history.names)} parameters have only zero gradients",),
             remedy="check the activation after it (a ReLU whose inputs are all negative passes no gradient), and masks",
         )
+
+
+def _is_learnt(case: Case) -> bool:
+    """Return True if the gradients are far smaller than at the beginning."""
+    totals = [total for _, total in case.history.totals if math.isfinite(total)]
+    return median(totals[-ENOUGH:]) < LEARNT * median(totals[:ENOUGH])
 
 
 def left_behind(case: Case) -> Iterator[Verdict]:
@@ -167,14 +176,14 @@ def vanishing(case: Case) -> Iterator[Verdict]:
     third = max(1, len(found) // 3)
     last = max(size for _, size in found[-third:])
     first = max(size for _, size in found[:third])
-    limit = STUCK_TOO if is_flat(case, within=STUCK) else VANISHED
+    limit = STUCK_TOO if is_flat(case) else VANISHED
     if 0.0 < first < limit * last:
         ratio, later, earlier = min((a[1] / b[1], b[0], a[0]) for a, b in pairwise(found))
         yield verdict(
             "TH810",
             history.first,
-            f"Gradients vanish along the depth: those of the first layers are {first / last:.1g} times as large as those "
-            f"of the last layers. The largest fall is from '{later}' to '{earlier}', by a factor of {1 / ratio:.3g}.",
+            f"Gradients vanish along the depth: those of the first layers are {first / last:.1g} times as large as "
+            f"those of the last layers. They fall most from '{later}' to '{earlier}', by a factor of {1 / ratio:.3g}.",
             target=earlier,
             evidence=(
                 f"root mean square of '{found[0][0]}': {found[0][1]:.3g}, of '{found[-1][0]}': {found[-1][1]:.3g}",

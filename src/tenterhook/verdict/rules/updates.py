@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 from tenterhook.record import Verdict
@@ -25,7 +25,7 @@ def one_layer(case: Case) -> Iterator[Verdict]:
     matrices = {one.name for one in case.parameters if one.dimensions >= 2}
     for moved in case.history.movements.found:
         far = {name: factor for name, factor in moved.factors.items() if factor > SUDDEN and name in matrices}
-        if not far or 2 * len(far) >= len(moved.factors) or moved.usual > 4.0:
+        if not far or _modules(far) * 2 > _modules(moved.factors):
             continue
         name = max(far, key=far.__getitem__)
         harm = case.harm(moved.step, SOON)
@@ -38,7 +38,7 @@ def one_layer(case: Case) -> Iterator[Verdict]:
                 target=name,
                 evidence=(f"the median factor of all weights is {moved.usual:.3g}", *case.reasons),
                 remedy=f"check what writes to '{name}' between these steps",
-                severity=None if harm else "warning",
+                severity="error" if case.ends_badly(moved.step) else "warning",
             )
             return
 
@@ -49,7 +49,8 @@ def out_of_proportion(case: Case) -> Iterator[Verdict]:
     for moved in case.history.movements.found:
         cause = moved.step - 1
         usual, total = case.usual_total(cause), totals.get(cause)
-        if moved.usual < LARGE or usual is None or total is None or not math.isfinite(moved.usual):
+        far = [name for name, factor in moved.factors.items() if factor > LARGE]
+        if _modules(far) < 2 or not LARGE <= moved.usual < math.inf or usual is None or total is None:
             continue
         as_usual = rates(cause) <= 2.0 * median(map(rates, range(cause - 16, cause))) and total < 4.0 * usual
         if as_usual and (harm := case.harm(moved.step, SOON)):
@@ -63,3 +64,8 @@ def out_of_proportion(case: Case) -> Iterator[Verdict]:
                 remedy="check the optimizer's state, such as Adam's second moment after loading a checkpoint, and eps",
             )
             return
+
+
+def _modules(names: Iterable[str]) -> int:
+    """Return the number of modules that have these parameters."""
+    return len({name.rpartition(".")[0] for name in names})
