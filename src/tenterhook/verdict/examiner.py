@@ -232,6 +232,7 @@ class Examiner:
         model = self._model()
         if model is None:
             return
+        self._losses.after_backward = None
         places = self._places(optimizer)
         losses, counts = self._losses.take(scaled=self._is_half()), self._counts(optimizer)
         found = measure(
@@ -261,7 +262,7 @@ class Examiner:
                 self._examine(model, reason)
             self.examinations[-1] = replace(self.examinations[-1], numbers=numbers)
         elif counts and self.unclipped is None and self.history.is_constant():
-            self._look_behind_clipping(model)
+            self._look_behind_clipping()
         self._unshared = None
         if counts and self.step % NOTED_EVERY == 0:
             self._note_parameters()
@@ -275,12 +276,15 @@ class Examiner:
         reason = leaps.look({"the loss": numbers.loss, "the norm of all gradients": numbers.total})
         return reason or (f"the weight {self.history.names[bad[0]]!r} is not finite" if bad else None)
 
-    def _look_behind_clipping(self, model: nn.Module) -> None:
-        """Run a step again to find out how large its gradients were before the program clipped them."""
+    def _look_behind_clipping(self) -> None:
+        """Measure the gradients right after the next backward passes, before the program clips them."""
         self.unclipped = math.nan
-        if not self._together and why_not(model, self._log) is None:
-            gradients = run_again(model, self._log).gradients
-            self.unclipped = math.sqrt(sum(norm * norm for norm in gradients.values()))
+        if not self._together and not self._is_half():
+            self._losses.after_backward = partial(self._errors.contain, EXAMINING, self._measure_unclipped)
+
+    def _measure_unclipped(self) -> None:
+        norms = measure(self._parameters, range(len(self._parameters))).gradients
+        self.unclipped = math.sqrt(sum(norm * norm for norm in norms if norm is not None))
 
     def _is_time(self) -> bool:
         """Return True if a verdict may be new."""

@@ -137,7 +137,7 @@ class History:
         return min(recent) > 0.0 and max(recent) <= (1.0 + NEAR) * min(recent)
 
     def skip(self, step: int, *, sure: bool) -> None:
-        """Count a step that the program skipped. It counts less if the pass may be a part of an accumulated gradient."""
+        """Count a step that the program skipped. A pass that may be a part of an accumulated gradient counts less."""
         self.skips[step] = self.skips.get(step, 0.0) + (1.0 if sure else UNSURE)
 
     @property

@@ -25,6 +25,8 @@ class LossWatch:
 
     def __init__(self, reached: Callable[[], int]) -> None:
         self.reached = reached
+        #: called after each backward pass, if it is set
+        self.after_backward: Callable[[], None] | None = None
         self._seen: list[tuple[Tensor, Tensor | None]] = []
         _watches.add(self)
         _install()
@@ -32,6 +34,8 @@ class LossWatch:
     def note(self, loss: Tensor, factor: Tensor | None) -> None:
         """Note the loss of a backward pass, and the factor by which it was multiplied."""
         self._seen.append((loss.detach(), factor))
+        if self.after_backward is not None:
+            self.after_backward()
 
     def take(self, *, scaled: bool) -> list[Tensor]:
         """Return the losses since the last call, and forget them.

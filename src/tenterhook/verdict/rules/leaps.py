@@ -23,7 +23,7 @@ BACK = 0.3
 WITHIN = 5
 #: the gradient of one layer leaps if it is so many times larger than usual, and than those of the other layers
 FAR = 15.0
-#: ... and if it stays so large for so many steps
+#: ... and if it stays so large for so many steps, or is so large that the step was examined
 STAYS = 3
 
 
@@ -76,7 +76,8 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
         near = [name for name, factor in leap.factors.items() if factor < 4.0]
         loss, usual = losses.get(step), case.usual_loss(step)
         calm = loss is None or usual is None or abs(loss) < AS_USUAL * usual
-        stays = all(at in leaps for at in range(step, min(step + STAYS, case.history.last + 1)))
+        examined = any(one.step == step for one in case.examinations)
+        stays = examined or all(at in leaps for at in range(step, min(step + STAYS, case.history.last + 1)))
         if not far or not near or not calm or not stays or case.movement(step) is not None:
             continue
         # A gradient flows from the last layer to the first, so the last layer with a leap was the first to have it.

@@ -21,8 +21,8 @@ def scale_collapse(case: Case) -> Iterator[Verdict]:
             yield verdict(
                 "TH816",
                 step,
-                f"Step {step}: the loss scale collapses: the program skipped this step {count:.0f} times in a row, because "
-                "gradients were not finite in float16, whatever the scale.",
+                f"Step {step}: the loss scale collapses: the program skipped this step {count:.0f} times in a row, "
+                "because gradients were not finite in float16, whatever the scale.",
                 evidence=(
                     f"each time, the scaler halves the scale: {count:.0f} times is a factor of {2.0**-count:.2g}",
                 ),
