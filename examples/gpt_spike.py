@@ -68,11 +68,8 @@ with tempfile.TemporaryDirectory() as folder, th.flight(model, optimizer, folder
 
 for step in (0, 44, 45, 46, 59):
     print(f"step {step:2}: loss {losses[step]:.2f}")
-(report,) = rig.reports
-print(f"the flight recorder, step {report.step}: {report.reason}")
-for kind in ("ratio", "score"):
-    for suspect in [s for s in report.suspects if s.kind == kind][:2]:
-        print(f"  {kind:5}  {suspect.target} at {suspect.point}: {suspect.why}")
+verdict = rig.verdict()
+print(verdict)
 
-assert report.step == FAULTY_STEP and report.suspects[0].target == FAULTY_LAYER
+assert verdict.step == FAULTY_STEP and verdict.target == FAULTY_LAYER
 assert losses[FAULTY_STEP + 1] > losses[FAULTY_STEP] + 0.5, "the loss has a spike one step after the fault"

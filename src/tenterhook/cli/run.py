@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
         "script, or 3 if that code is 0 and the plan could not be attached to any model.",
     )
     parser.add_argument(
-        "--plan", metavar="FILE", help="plan file in JSON or TOML (default: statistics and two triggers)"
+        "--plan", metavar="FILE", help="plan file in JSON or TOML (default: statistics)"
     )
     add_actions_argument(parser)
     parser.add_argument(
