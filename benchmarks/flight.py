@@ -85,7 +85,6 @@ def table(name: str, rounds: int) -> str:
         "|---|---|---|---|",
     ]
     for what, taken in times.items():
-        # Medians of blocks of ten steps: each block has one step in which all hooks fire, and a disturbed step counts little.
         extra = statistics.fmean(whole - bare[turn] for turn, (whole, _) in taken.items())
         lines.append(f"| {what} | {1 + extra / step:.3f} | {extra * 1e3:.2f} | {memory(VARIANTS[what], size):.1f} |")
     return "\n".join(lines)

@@ -66,12 +66,13 @@ model, optimizer = build()
 with tempfile.TemporaryDirectory() as folder, th.flight(model, optimizer, folder) as rig:
     losses = train(model, optimizer, 300)
 verdict = rig.verdict()
-print(f"loss: {losses[0]:.3f} in step 0, {losses[verdict.step]:.3f} in step {verdict.step}, {losses[-1]:.3f} at the end")
+at = verdict.step
+print(f"loss: {losses[0]:.3f} in step 0, {losses[at]:.3f} in step {at}, {losses[-1]:.3f} at the end")
 print(verdict)
 
 # Repeat the run up to that step, then check every value. The error is raised before the optimizer steps.
 model, optimizer = build()
-train(model, optimizer, verdict.step)
+train(model, optimizer, at)
 try:
     with th.find_nonfinite(model):
         train(model, optimizer, 1)

@@ -74,7 +74,7 @@ def test_a_learning_rate_that_jumps():
     found = run(training, change=change).verdicts()
     assert (found[0].code, found[0].step) == ("TH805", 30)
     assert found[0].sentence.startswith(
-        "Step 30: the learning rate jumped from 0.05 to 50, 1000 times the value before. The loss or the gradients leapt"
+        "Step 30: the learning rate jumped from 0.05 to 50, 1000 times the value before. The loss or the gradients"
     )
 
 

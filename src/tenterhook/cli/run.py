@@ -21,9 +21,7 @@ def add_parser(commands: Any) -> None:
         "run script.py`. The environment variable TENTERHOOK_PLAN overrides --plan. The exit code is that of the "
         "script, or 3 if that code is 0 and the plan could not be attached to any model.",
     )
-    parser.add_argument(
-        "--plan", metavar="FILE", help="plan file in JSON or TOML (default: statistics)"
-    )
+    parser.add_argument("--plan", metavar="FILE", help="plan file in JSON or TOML (default: statistics)")
     add_actions_argument(parser)
     parser.add_argument(
         "--out",

@@ -1,4 +1,4 @@
-"""Tell somebody about a verdict while the training runs."""
+"""Send a verdict to a function of the user while the training runs."""
 
 from __future__ import annotations
 

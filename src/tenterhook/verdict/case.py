@@ -108,7 +108,7 @@ class Case:
             if len(before) < ENOUGH or len(after) < ENOUGH:
                 continue
             usual, new = median(before), median(after)
-            noise = median(abs(one - other) for one, other in pairwise(before))  # a trend is no noise
+            noise = median(abs(one - other) for one, other in pairwise(before))  # a trend does not count
             if new > usual + max(4.0 * noise, 0.2 * abs(usual), least):
                 return usual, new
         return None
@@ -122,7 +122,7 @@ class Case:
         return bool(later) and usual is not None and median(later) > usual + max(0.5 * abs(usual), 1e-12)
 
     def harm(self, step: int, soon: int) -> str:
-        """Say what happened soon after a step: the training broke, or the loss rose. Otherwise return an empty text."""
+        """Describe the harm soon after a step: the training broke, or the loss rose. The text is empty without harm."""
         trouble = self.trouble
         if trouble is not None and step <= trouble <= step + soon:
             late = trouble - step

@@ -56,7 +56,7 @@ class StepNumbers:
 
 @dataclass(slots=True)
 class Arrivals:
-    """When gradients of one kind arrived at a parameter."""
+    """The steps in which gradients of one kind arrived at a parameter."""
 
     count: int = 0
     #: the last step in which one arrived, and -1 if none did

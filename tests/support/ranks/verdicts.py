@@ -20,7 +20,7 @@ STEP, RANK = 12, 1
 
 
 class Quotient(nn.Module):
-    """A module that divides by zero if it is told to."""
+    """A module that divides by zero while `bad` is True."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ def one_batch(case: Case) -> Iterator[Verdict]:
 
 
 def _afterwards(case: Case, leap: Excursion) -> tuple[str, bool]:
-    """Say how the loss went on, and whether it recovered. The text is empty if that does not show one bad batch."""
+    """Describe how the loss went on, and whether it recovered. Without one bad batch, the text is empty."""
     after = [later for at, later in case.history.losses if leap.step < at <= leap.step + WITHIN]
     recovered = leap.usual + BACK * (leap.loss - leap.usual)
     if len(after) >= 2 and min(after[:2]) < recovered and median(after) < recovered:
