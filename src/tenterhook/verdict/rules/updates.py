@@ -11,7 +11,7 @@ from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
 
 #: a layer changed suddenly if it moved so many times further than usual, and most layers did not
-SUDDEN = 30.0
+SUDDEN = 100.0
 #: a layer was overwritten if it moved so many times further, even if that did no harm
 OVERWRITTEN = 1000.0
 #: an update is out of proportion if most layers moved so many times further than usual
@@ -23,8 +23,14 @@ SOON = 12
 def one_layer(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if one layer's weights changed suddenly, those of most layers did not, and that did harm."""
     matrices = {one.name for one in case.parameters if one.dimensions >= 2}
+    leaps = {one.step: one.factors for one in case.history.gradients.found}
     for moved in case.history.movements.found:
-        far = {name: factor for name, factor in moved.factors.items() if factor > SUDDEN and name in matrices}
+        pulled = leaps.get(moved.step - 1, {})  # a large gradient explains a large update
+        far = {
+            name: factor
+            for name, factor in moved.factors.items()
+            if factor > SUDDEN and name in matrices and pulled.get(name, 1.0) < LARGE
+        }
         if not far or _modules(far) * 2 > _modules(moved.factors):
             continue
         name = max(far, key=far.__getitem__)
