@@ -233,3 +233,14 @@ def test_a_checkpoint_is_the_same_object_in_its_call_and_in_its_recomputation(us
     checkpoint(run, leaf(), use_reentrant=use_reentrant).sum().backward()
     first, second = seen
     assert first is second
+
+
+def test_the_factor_of_a_scaled_loss_is_found() -> None:
+    x = torch.tensor(3.0, requires_grad=True)
+    scale = torch.tensor(1024.0)
+    assert private.factor_of(x * 2.0 * scale) is not None
+    assert private.factor_of(x.exp()) is None and private.factor_of(torch.tensor(1.0)) is None
+    assert private.factor_of((torch.ones(2) * x).sum()) is None
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    factor = private.factor_of(scaler.scale(x.square()))
+    assert factor is not None and factor.item() == 256.0

@@ -1,0 +1,46 @@
+"""Gradient accumulation over four micro-batches with a linear schedule with warm-up."""
+
+import hashlib
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+
+def digest(*modules):
+    """Return a short hash of all weights and buffers."""
+    data = b"".join(t.detach().double().numpy().tobytes() for m in modules for t in m.state_dict().values())
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def digits():
+    """Return the 8x8 digits as images and labels, split into training and test data."""
+    x, y = load_digits(return_X_y=True)
+    x = torch.tensor(x, dtype=torch.float32).view(-1, 1, 8, 8) / 8 - 1
+    y = torch.tensor(y)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
+    x, y = x[order], y[order]
+    return x[:1500], y[:1500], x[1500:], y[1500:]
+
+
+torch.set_num_threads(1)
+torch.manual_seed(35)
+x, y, xt, yt = digits()
+model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
+opt = torch.optim.Adam(model.parameters(), lr=5e-3)
+sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda s: min((s + 1) / 50, (550 - s) / 500))
+opt.zero_grad()
+losses = []
+for micro in range(2200):
+    idx = torch.randint(0, len(x), (4,))
+    loss = nn.functional.cross_entropy(model(x[idx]), y[idx]) / 4
+    loss.backward()
+    losses.append(loss.item() * 4)
+    if (micro + 1) % 4 == 0:
+        opt.step()
+        sched.step()
+        opt.zero_grad()
+acc = (model(xt).argmax(1) == yt).float().mean().item()
+print(f"loss {losses[0]:.3f} -> {sum(losses[-100:]) / 100:.4f}, accuracy {acc:.3f}")
+assert acc > 0.93
+print("digest", digest(model))

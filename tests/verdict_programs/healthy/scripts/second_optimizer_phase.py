@@ -1,0 +1,47 @@
+"""Two phases with the same model: Adam for 400 steps, then a new SGD with momentum and another learning rate."""
+
+import hashlib
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+
+def digest(*modules):
+    """Return a short hash of all weights and buffers."""
+    data = b"".join(t.detach().double().numpy().tobytes() for m in modules for t in m.state_dict().values())
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def digits():
+    """Return the 8x8 digits as images and labels, split into training and test data."""
+    x, y = load_digits(return_X_y=True)
+    x = torch.tensor(x, dtype=torch.float32).view(-1, 1, 8, 8) / 8 - 1
+    y = torch.tensor(y)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
+    x, y = x[order], y[order]
+    return x[:1500], y[:1500], x[1500:], y[1500:]
+
+
+torch.set_num_threads(1)
+torch.manual_seed(50)
+x, y, xt, yt = digits()
+model = nn.Sequential(
+    nn.Conv2d(1, 16, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(144, 64), nn.ReLU(), nn.Linear(64, 10)
+)
+phases = [
+    (torch.optim.Adam(model.parameters(), lr=1e-3), 400),
+    (torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3), 500),
+]
+for opt, steps in phases:
+    for _step in range(steps):
+        idx = torch.randint(0, len(x), (32,))
+        loss = nn.functional.cross_entropy(model(x[idx]), y[idx])
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    print(f"loss {loss.item():.4f}")
+acc = (model(xt).argmax(1) == yt).float().mean().item()
+print(f"accuracy {acc:.3f}")
+assert acc > 0.93
+print("digest", digest(model))
