@@ -93,6 +93,7 @@ class History:
         self.nonzero: list[Arrivals] = []
         #: how often each step was skipped, because a gradient was too large for float16
         self.skips: dict[int, float] = {}
+        self.skipped_passes: dict[int, int] = {}
         #: the steps before which weights moved far more than usual
         self.movements = Movements()
         #: the steps in which the gradients of parameters were far larger than usual
@@ -139,6 +140,7 @@ class History:
     def skip(self, step: int, *, sure: bool) -> None:
         """Count a step that the program skipped. A pass that may be a part of an accumulated gradient counts less."""
         self.skips[step] = self.skips.get(step, 0.0) + (1.0 if sure else UNSURE)
+        self.skipped_passes[step] = self.skipped_passes.get(step, 0) + 1
 
     @property
     def first(self) -> int:

@@ -21,11 +21,10 @@ def scale_collapse(case: Case) -> Iterator[Verdict]:
             yield verdict(
                 "TH816",
                 step,
-                f"Step {step}: the loss scale collapses: the program skipped this step {count:.0f} times in a row, "
-                "because gradients were not finite in float16, whatever the scale.",
-                evidence=(
-                    f"each time, the scaler halves the scale: {count:.0f} times is a factor of {2.0**-count:.2g}",
-                ),
+                f"Step {step}: the loss scale collapses: {case.history.skipped_passes[step]} passes in a row had "
+                "gradients that were not finite in float16, whatever the scale, so the program skipped this step again "
+                "and again.",
+                evidence=("the scaler halves the scale each time",),
                 remedy="use bfloat16, or keep the values that overflow in float32",
             )
             return
