@@ -31,7 +31,7 @@ def one_batch(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the loss leapt in one step, while the weights had moved as usual."""
     for leap in case.history.excursions.found:
         moved = case.movement(leap.step)
-        after, recovered = _afterwards(case, leap)
+        after = _afterwards(case, leap)
         as_usual = (moved is None or moved.usual < 4.0) and growth(case, leap.step) < GROWN
         if after and as_usual:
             exam = next((one for one in case.examinations if one.step == leap.step), None)
@@ -43,26 +43,26 @@ def one_batch(case: Case) -> Iterator[Verdict]:
                 "usual.",
                 evidence=(exam.reason,) if exam else (),
                 remedy="look at the data of this step; clip the gradient norm if such batches are legitimate",
-                severity="warning" if recovered else "error",
+                severity="error" if case.ends_badly(leap.step) else "warning",
             )
             return
 
 
-def _afterwards(case: Case, leap: Excursion) -> tuple[str, bool]:
-    """Describe how the loss went on, and whether it recovered. Without one bad batch, the text is empty."""
+def _afterwards(case: Case, leap: Excursion) -> str:
+    """Describe how the loss went on. The text is empty if that does not show one bad batch."""
     after = [later for at, later in case.history.losses if leap.step < at <= leap.step + WITHIN]
     recovered = leap.usual + BACK * (leap.loss - leap.usual)
     if len(after) >= 2 and min(after[:2]) < recovered and median(after) < recovered:
-        return f", and {min(after):.3g} soon afterwards", True
+        return f", and {min(after):.3g} soon afterwards"
     if after and not all(map(math.isfinite, after)):
-        return ", and not finite soon afterwards", False
+        return ", and not finite soon afterwards"
     norm = case.usual_total(leap.step)
     later = [total for at, total in case.history.totals if leap.step < at <= leap.step + WITHIN]
     past = [abs(loss) for at, loss in case.history.losses if at < leap.step and math.isfinite(loss)]
     # A new task begins with a loss like that of the first steps. A loss above all of them has another cause.
     if after and norm and min(later) > LEAP * norm and leap.loss > FOREIGN * max(past):
-        return ", and the training did not recover from it", False
-    return "", False
+        return ", and the training did not recover from it"
+    return ""
 
 
 def one_gradient(case: Case) -> Iterator[Verdict]:
