@@ -233,3 +233,29 @@ def test_nothing_is_left_of_a_closed_examiner():
     assert torch.autograd.backward is not original
     examiner.close()
     assert torch.autograd.backward is original
+
+
+class Twice(torch.optim.SGD):
+    """An optimizer whose step calls the step of its class, so torch runs its hooks twice."""
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        return super().step(closure)
+
+
+def test_a_nested_step_counts_once_and_a_failed_one_does_not_hide_the_next():
+    model = nn.Linear(8, 1)
+    optimizer = Twice(model.parameters(), lr=0.01)
+    examiner = Examiner(model, [optimizer])
+    for step in range(6):
+        optimizer.zero_grad()
+        model(numbers(step, 4, 8)).sum().backward()
+        if step == 2:
+            handle = optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                optimizer.step()
+            handle.remove()
+        else:
+            optimizer.step()
+    assert [one.step for one in examiner.history.recent] == [0, 1, 2, 2, 3, 4]
+    assert examiner.step == 5
+    examiner.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from tenterhook.rig.step.outer_step import OuterStep
 from tenterhook.torch_internals import compiler as dynamo
 
 Event = Callable[[Optimizer], None]
@@ -24,10 +27,10 @@ class StepWatch:
 
     def __init__(self, optimizers: Iterable[Optimizer], before: Event, after: Event) -> None:
         self._before, self._after = before, after
-        #: True during a step; a step that calls super().step() runs its hooks twice
-        self._running = False
+        self._outer: weakref.WeakKeyDictionary[Optimizer, OuterStep] = weakref.WeakKeyDictionary()
         self._handles: list[RemovableHandle] = []
         for one in optimizers:
+            self._outer[one] = OuterStep()
             self._handles += [one.register_step_pre_hook(self._pre), one.register_step_post_hook(self._post)]
 
     def remove(self) -> None:
@@ -38,12 +41,11 @@ class StepWatch:
 
     @dynamo.breaks_graph
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._running:
-            self._running = True
+        if self._outer[optimizer].begin(sys._getframe(1)):  # the frame of `optimizer.step()`
             self._before(optimizer)
 
     @dynamo.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._running:
-            self._running = False
+        if self._outer[optimizer].ends_here():
+            self._outer[optimizer].clear()
             self._after(optimizer)

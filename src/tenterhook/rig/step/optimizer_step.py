@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from tenterhook.rig.installer import Installer
 from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.points.calling import Fire, apply, make_call, make_fire, out_of_phase
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.step.outer_step import OuterStep
 from tenterhook.rig.step.sharded_modifiers import MergeBatch, reduce_rows
 from tenterhook.rig.step.step_targets import Reached, StepTargets, skip_without_gradient
 from tenterhook.torch_internals import compiler as dynamo
@@ -41,9 +41,7 @@ class OptimizerStep:
         self._installer = installer
         #: function to call after the step if this optimizer is the clock; None otherwise
         self._end = end
-        #: an optimizer whose step calls super().step() runs its hooks twice; the frame identifies the outer step
-        self._depth = 0
-        self._frame = 0
+        self._outer = OuterStep()
         #: True if the running step is not counted
         self._ignored = False
         self._hooks: list[AttachedHook] = []
@@ -57,14 +55,7 @@ class OptimizerStep:
     @property
     def running(self) -> bool:
         """Return True if the optimizer's step is on the call stack, which is no longer the case after an error."""
-        return self._under_way(sys._getframe(1))
-
-    def _under_way(self, frame: FrameType | None) -> bool:
-        while self._depth and frame is not None:
-            if id(frame) == self._frame:
-                return True
-            frame = frame.f_back
-        return False
+        return self._outer.is_running(sys._getframe(1))
 
     def remove(self) -> None:
         self._hooks, self._end = [], None
@@ -84,21 +75,11 @@ class OptimizerStep:
         self._hooks, self._end = [], None
         self._before.clear()
 
-    def _nested(self) -> bool:
-        """Return True if this step is nested in a running step. Otherwise, drop any data left by a failed step."""
-        frame = sys._getframe(2)  # the `optimizer.step()` call that triggered `_pre`
-        if self._under_way(frame.f_back):
-            return True
-        self._depth, self._frame = 0, id(frame)
-        self._before.clear()
-        return False
-
     @dynamo.breaks_graph
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        nested = self._nested()
-        self._depth += 1
-        if nested:
+        if not self._outer.begin(sys._getframe(1)):  # the frame of `optimizer.step()`
             return None
+        self._before.clear()  # a step that failed may have left data
         self._ignored = _is_ignored(optimizer, kwargs)
         if self._ignored:
             return None
@@ -143,14 +124,13 @@ class OptimizerStep:
 
     @dynamo.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._depth > 1:
-            self._depth -= 1
+        if not self._outer.ends_here():
             return
         try:
             if not self._ignored:
                 self._finish(optimizer)
         finally:
-            self._depth = 0
+            self._outer.clear()
 
     def _finish(self, optimizer: Optimizer) -> None:
         with torch.no_grad():
