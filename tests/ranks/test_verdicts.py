@@ -23,3 +23,5 @@ def test_all_ranks_report_the_fault_of_one_rank():
         assert said["ddp module"] == said["ddp accumulated"] == said["fsdp module"] == PRODUCED
         assert said["ddp data"].startswith(BATCH) and said["fsdp data"].startswith(BATCH)
         assert said["ddp unchanged"] == said["fsdp unchanged"] == "the same weights"
+        failures = ["RuntimeError('another rank could not measure its gradients')", "MemoryError('planted')"]
+        assert said["ddp failing"] == failures[rank]

@@ -56,7 +56,10 @@ def execute(args: argparse.Namespace) -> int:
     code = run(args.script, args.arguments, script, module=args.module)
     sys.stdout.flush()
     if args.json and ranks.launch_ranks()[0] == 0:
-        write_file(args.json, script.to_json().encode())
+        try:
+            write_file(args.json, script.to_json().encode())
+        except OSError as error:  # the training is over, and its summary follows
+            print(f"tenterhook run: --json {args.json} cannot be written: {error.strerror}", file=sys.stderr)
     if not args.quiet and ranks.launch_ranks()[0] == 0:
         print(script, file=sys.stderr)
         if any(model.rig is not None for model in script.models):

@@ -11,7 +11,7 @@ from statistics import median
 from tenterhook.rig.rerun.operation_watch import Origin
 from tenterhook.rig.rerun.second_run import Rerun
 from tenterhook.verdict.history import History, StepNumbers
-from tenterhook.verdict.unusual import Movement
+from tenterhook.verdict.unusual import ParameterLeap
 
 #: the losses of so many steps before and after a step are compared, if there are enough of them
 WINDOWS, ENOUGH = (6, 20), 5
@@ -94,7 +94,7 @@ class Case:
         past = [total for at, total in self.history.totals if at < step and math.isfinite(total)]
         return median(past[-count:]) if past else None
 
-    def movement(self, step: int) -> Movement | None:
+    def movement(self, step: int) -> ParameterLeap | None:
         """Return how far the weights moved before a step, or None if that was as usual."""
         return next((one for one in self.history.movements.found if one.step == step), None)
 

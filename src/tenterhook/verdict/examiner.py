@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook import ranks
-from tenterhook.record import Recorder, StepTable, Verdict
+from tenterhook.record import Verdict
 from tenterhook.record.containment import ContainedErrors
 from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped
 from tenterhook.rig import Rig
 from tenterhook.rig.rerun.call_log import CallLog
+from tenterhook.rig.rerun.loss_watch import LossWatch
 from tenterhook.rig.rerun.second_run import Rerun, run_again, why_not
 from tenterhook.rig.rerun.step_watch import StepWatch
 from tenterhook.switch import is_off
@@ -27,12 +27,10 @@ from tenterhook.verdict.alerts import Alert, Alerts
 from tenterhook.verdict.case import Case, Examination, Parameter
 from tenterhook.verdict.history import History, StepNumbers
 from tenterhook.verdict.judge import judge
-from tenterhook.verdict.loss_watch import LossWatch
 from tenterhook.verdict.measurement import WeightSamples, group_settings, measure
 from tenterhook.verdict.signals import LeapDetector
+from tenterhook.verdict.step_rows import record_step
 
-#: the name of the examiner's rows in a run folder, where other rows have the id of a hook
-RECORDED = "training"
 #: what fails if a step cannot be examined
 EXAMINING = "examining a step"
 #: the weights are measured in one step in so many
@@ -67,8 +65,10 @@ def watch_training(
     together = ranks.world_size() > 1 and _same_parameters(model)
     if not together and any(map(is_sharded, model.parameters())):
         return None
-    rig._recorder.judge = examiner = Examiner(model, optimizers, first=first, alert=alert, together=together)
-    rig._recorder.errors.contain("recording the norms", examiner.record_to, rig._recorder)
+    record = partial(record_step, weakref.ref(rig._recorder))
+    rig._recorder.judge = examiner = Examiner(
+        model, optimizers, first=first, alert=alert, together=together, record=record
+    )
     return examiner
 
 
@@ -87,6 +87,7 @@ class Examiner:
         first: The number of the next step.
         alert: Function that is called with each new verdict, in a thread of its own.
         together: If True, all ranks train the same parameters in the same steps, and examine a step together.
+        record: Function that records the numbers of a step, with the names of the parameters.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Examiner:
         first: int = 0,
         alert: Alert | None = None,
         together: bool = False,
+        record: Callable[[Sequence[str], StepNumbers], None] | None = None,
     ) -> None:
         self._model = weakref.ref(model, self._forget)
         self._optimizers = [weakref.ref(one) for one in optimizers]
@@ -117,7 +119,7 @@ class Examiner:
         self._together = together
         #: why the last step was examined
         self._reason: str | None = None
-        self._record: Callable[[StepNumbers], None] = lambda numbers: None
+        self._record = record
         #: what this rank found in an earlier pass of this step; the other ranks hear of it before the optimizer's step
         self._unshared: Rerun | None = None
         self._errors = ContainedErrors()
@@ -142,6 +144,7 @@ class Examiner:
     def _forget(self, model: object) -> None:
         """Forget the parameters of a model that was freed, so that their memory is freed too."""
         self._parameters = []
+        self._samples = WeightSamples()
         self._held.clear()
 
     def _places(self, optimizer: Optimizer) -> list[int]:
@@ -173,10 +176,6 @@ class Examiner:
             held = {id(parameter) for parameter in self._parameters}
             named = named_parameters(unwrapped(model))
             self._facts = [Parameter(n, p.numel(), p.dim(), id(p) in held, p.requires_grad) for n, p in named]
-
-    def record_to(self, recorder: Recorder) -> None:
-        """Record the loss, the largest learning rate and the norm of each gradient in every step."""
-        self._record = partial(_record, weakref.ref(recorder), self.history.names)
 
     def trip(self) -> str | None:
         """Return why the last step was examined, or None. The next call returns None."""
@@ -251,7 +250,6 @@ class Examiner:
             numbers = replace(numbers, norms=[self._used.get(place) for place in range(len(self._parameters))])
             self._used = {}
             self.history.add(numbers)
-            self._record(numbers)
         if reason is not None and not self._is_examined():
             if numbers.weights is None:
                 numbers.weights = measure(self._parameters, (), weights=True, together=self._together).weights
@@ -264,6 +262,9 @@ class Examiner:
         elif counts and self.unclipped is None and self.history.is_constant():
             self._look_behind_clipping()
         self._unshared = None
+        # What can fail on one rank alone comes after the examination, for which the other ranks would wait.
+        if counts and self._record is not None:
+            self._record(self.history.names, numbers)
         if counts and self.step % NOTED_EVERY == 0:
             self._note_parameters()
         if counts and self._alerts is not None and self._is_time():
@@ -318,18 +319,3 @@ class Examiner:
 def _divides_by_zero(optimizer: Optimizer) -> bool:
     """Return True if the optimizer divides by the second moment without eps, which is zero without a gradient."""
     return any(group.get("eps") == 0.0 for group in optimizer.param_groups)
-
-
-def _record(ref: weakref.ref[Recorder], names: Sequence[str], numbers: StepNumbers) -> None:
-    """Record the numbers of a step. They are on the host already, so this costs nearly nothing."""
-    recorder = ref()
-    if recorder is None or not recorder.has_sinks:
-        return
-    norms = torch.tensor([math.nan if norm is None else norm for norm in numbers.norms], dtype=torch.float64)
-    there = bytearray(norm is not None for norm in numbers.norms)
-    table = StepTable(numbers.step, names, there, lambda: {"norm": norms}, width=1, device=norms.device)
-    recorder.add_table(RECORDED, table, shared=True)
-    if recorder.rank == 0:
-        if numbers.loss is not None:
-            recorder.emit(RECORDED, ".", "loss", 0, 0, numbers.loss)
-        recorder.emit(RECORDED, ".", "rate", 0, 0, numbers.rate)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from statistics import median
 
-from tenterhook.verdict.unusual import Excursions, Movements
+from tenterhook.verdict.unusual import Excursions, ParameterLeaps
 
 #: number of recent steps that are kept in detail
 RECENT = 128
@@ -95,9 +95,9 @@ class History:
         self.skips: dict[int, float] = {}
         self.skipped_passes: dict[int, int] = {}
         #: the steps before which weights moved far more than usual
-        self.movements = Movements()
+        self.movements = ParameterLeaps()
         #: the steps in which the gradients of parameters were far larger than usual
-        self.gradients = Movements()
+        self.gradients = ParameterLeaps()
         #: the steps whose loss was far above that of the steps before
         self.excursions = Excursions()
         self.steps = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from tenterhook.verdict.history import GroupSettings
 
 #: number of elements of each parameter that are compared from step to step
 SAMPLED = 8
+#: number of kinds of numbers, the place of the losses among them, and the place where a rank reports that it failed
+_KINDS, _LOSS, _FAILED = 4, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +90,11 @@ def measure(
         together: If True, measure the parts that all ranks have, and the mean of their losses. All ranks get the same
             numbers.
     """
-    found = [(at, grad) for at in places if (grad := parameters[at].grad) is not None]
-    gradients = [(at, _dense(local(one) if together else one)) for at, one in found]
-    values = [local(one.detach()) for one in parameters] if together else parameters
-    sampled, distances = samples.moved(values) if samples is not None else ([], None)
-    norms = _norms([*(one for _, one in gradients), *(values if weights else ())])
-    parts = [
-        _Part([at for at, _ in gradients], norms[: len(gradients)]),
-        _Part(sampled, [] if distances is None else [distances]),
-        _Part(list(range(len(parameters))) if weights else [], norms[len(gradients) :]),
-        _Part([0] * len(losses), losses),
-    ]
+    measure_here = partial(_measure_here, parameters, places, losses, samples, weights=weights, together=together)
     if together:
-        read = _read_together(parts, [float(is_counted_here(one)) for one in parameters])
+        read = _read_together(measure_here, [float(is_counted_here(one)) for one in parameters])
     else:
-        read = _read(parts, len(parameters))
+        read = _read(measure_here(), len(parameters))
     lengths, moved, weighed, loss = read
     return Measured(lengths, moved, weighed if weights else None, loss[0])
 
@@ -112,6 +105,29 @@ class _Part:
 
     places: list[int]
     numbers: Sequence[Tensor]
+
+
+def _measure_here(
+    parameters: Sequence[Tensor],
+    places: Iterable[int],
+    losses: Sequence[Tensor],
+    samples: WeightSamples | None,
+    *,
+    weights: bool,
+    together: bool,
+) -> list[_Part]:
+    """Measure the parts of the tensors that this process has. The numbers are still on the device."""
+    found = [(at, grad) for at in places if (grad := parameters[at].grad) is not None]
+    gradients = [(at, _dense(local(one) if together else one)) for at, one in found]
+    values = [local(one.detach()) for one in parameters] if together else parameters
+    sampled, distances = samples.moved(values) if samples is not None else ([], None)
+    norms = _norms([*(one for _, one in gradients), *(values if weights else ())])
+    return [
+        _Part([at for at, _ in gradients], norms[: len(gradients)]),
+        _Part(sampled, [] if distances is None else [distances]),
+        _Part(list(range(len(parameters))) if weights else [], norms[len(gradients) :]),
+        _Part([0] * len(losses), losses),
+    ]
 
 
 Read = tuple[list[float | None], list[float | None], list[float | None], list[float | None]]
@@ -128,31 +144,43 @@ def _read(parts: Sequence[_Part], count: int) -> Read:
     return found[0], found[1], found[2], [sum(losses) / len(losses) if losses else None]
 
 
-def _read_together(parts: Sequence[_Part], shares: Sequence[float]) -> Read:
+def _read_together(measure_here: Callable[[], Sequence[_Part]], shares: Sequence[float]) -> Read:
     """Read the numbers of all ranks. The squares of norms are added. A part that several ranks have is counted once.
 
-    The layout is the same on all ranks, although a rank may have a gradient that another one does not have.
+    The layout is the same on all ranks, although a rank may have a gradient that another one does not have. A rank
+    that fails takes part too, because the others wait for it. Then all of them raise an error.
     """
-    count = len(shares)
+    failure: Exception | None = None
+    try:
+        sums = _layout(measure_here(), shares)
+    except Exception as error:
+        failure, sums = error, _layout([_Part([], [])] * _KINDS, shares)
+    sums[1, _FAILED, 0] = float(failure is not None)
+    values, counts = ranks.sum_over_ranks(sums).tolist()
+    if counts[_FAILED][0]:
+        raise failure or RuntimeError("another rank could not measure its gradients")
+    found = [
+        [math.sqrt(value) if times else None for value, times in zip(row, many, strict=True)][: len(shares)]
+        for row, many in zip(values[:_LOSS], counts[:_LOSS], strict=True)
+    ]
+    return found[0], found[1], found[2], [values[_LOSS][0] / counts[_LOSS][0] if counts[_LOSS][0] else None]
+
+
+def _layout(parts: Sequence[_Part], shares: Sequence[float]) -> Tensor:
+    """Return the numbers of this rank, and how many there are, by kind and by the place of the parameter."""
     flat = _flat([one for part in parts for one in part.numbers])
     device = flat.device if flat.numel() else torch.device("cpu")
-    sums = torch.zeros(2, len(parts), max(count, 1), dtype=torch.float64, device=device)
-    weights = torch.tensor([*shares, *([1.0] if not count else [])], dtype=torch.float64, device=device)
+    sums = torch.zeros(2, _KINDS + 1, max(len(shares), 1), dtype=torch.float64, device=device)
+    weights = torch.tensor(shares or [1.0], dtype=torch.float64, device=device)
     sizes = [len(part.places) for part in parts]
     for kind, (part, numbers) in enumerate(zip(parts, flat.split(sizes), strict=True)):
         if not part.places:
             continue
         places = torch.tensor(part.places, device=device)
         values = numbers.double()
-        is_loss = kind == len(parts) - 1
-        sums[0, kind].index_add_(0, places, values if is_loss else values.square() * weights[places])
+        sums[0, kind].index_add_(0, places, values if kind == _LOSS else values.square() * weights[places])
         sums[1, kind].index_add_(0, places, torch.ones_like(values))
-    values, counts = ranks.sum_over_ranks(sums).tolist()
-    found = [
-        [math.sqrt(value) if times else None for value, times in zip(row, many, strict=True)][:count]
-        for row, many in zip(values[:-1], counts[:-1], strict=True)
-    ]
-    return found[0], found[1], found[2], [values[-1][0] / counts[-1][0] if counts[-1][0] else None]
+    return sums
 
 
 def _dense(gradient: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Notice numbers that are unusual for this run: weights that move too far, and a loss that leaps for one step."""
+"""Notice numbers that are unusual for this run: of single parameters, or a loss that leaps for one step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-#: a weight moved far if it moved so many times its usual way, which is known after so many steps
+#: a number of a parameter leaps if it is so many times larger than usual, which is known after so many steps
 FAR, SETTLED = 6.0, 10
 #: number of unusual steps that are kept
 MOST = 256
@@ -24,8 +24,8 @@ PART = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
-    """A step in which numbers were far larger than usual. `factors` compares the number of each parameter with it."""
+class ParameterLeap:
+    """A step in which a number of a parameter leapt. `factors` divides each parameter's number by its usual one."""
 
     step: int
     factors: dict[str, float]
@@ -36,40 +36,40 @@ class Movement:
         return median(self.factors.values())
 
 
-class Movements:
-    """The steps in which numbers were far larger than usual: how far weights moved, or the norms of gradients."""
+class ParameterLeaps:
+    """The steps in which a number of a parameter leapt: how far the parameter moved, or the norm of its gradient."""
 
     def __init__(self) -> None:
-        self.found: deque[Movement] = deque(maxlen=MOST)
-        #: for each parameter, how far it usually moves, and in how many steps that was measured
-        self._usual: list[float] = []
+        self.found: deque[ParameterLeap] = deque(maxlen=MOST)
         #: number of steps with numbers, and True if one of the numbers was not zero
         self.measured = 0
-        self.moves = False
+        self.nonzero = False
+        #: for each parameter, its usual number, and in how many steps it was measured
+        self._usual: list[float] = []
         self._counts: list[int] = []
 
-    def add(self, step: int, names: Sequence[str], moved: Sequence[float | None]) -> None:
+    def add(self, step: int, names: Sequence[str], numbers: Sequence[float | None]) -> None:
         """Look at the numbers of a step."""
-        missing = len(moved) - len(self._usual)
+        missing = len(numbers) - len(self._usual)
         self._usual += [0.0] * missing
         self._counts += [0] * missing
         factors, far = {}, False
-        self.measured += any(way is not None for way in moved)
-        self.moves = self.moves or any(moved)
-        for place, way in enumerate(moved):
-            if way is None:
+        self.measured += any(number is not None for number in numbers)
+        self.nonzero = self.nonzero or any(numbers)
+        for place, number in enumerate(numbers):
+            if number is None:
                 continue
             usual, count = self._usual[place], self._counts[place]
             if count >= SETTLED and usual > 0.0:
-                factor = way / usual
+                factor = number / usual
                 factors[names[place]] = factor
                 far = far or factor > FAR
-                way = min(way, 4.0 * usual)  # a single large movement does not become usual
-            if math.isfinite(way):
-                self._usual[place] = usual + (way - usual) / min(count + 1, SETTLED)
+                number = min(number, 4.0 * usual)  # a single large number does not become usual
+            if math.isfinite(number):
+                self._usual[place] = usual + (number - usual) / min(count + 1, SETTLED)
                 self._counts[place] = count + 1
         if far:
-            self.found.append(Movement(step, factors))
+            self.found.append(ParameterLeap(step, factors))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import sys
 import tempfile
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -116,6 +118,27 @@ def unchanged(make: Callable[[], tuple[nn.Module, nn.Sequential]], rank: int) ->
     return "the same weights" if same else "other weights"
 
 
+def failing(rank: int) -> str:
+    """Let the measurement of one rank fail in one step. The other rank must not wait for it."""
+    model, _ = ddp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        rig = th.flight(model, optimizer, folder)
+        samples = rig._recorder.judge._samples  # type: ignore[union-attr]
+        real, steps = samples.moved, itertools.count()
+
+        def moved(parameters: Sequence[Tensor]) -> object:
+            if next(steps) == STEP and rank == RANK:
+                raise MemoryError("planted")
+            return real(parameters)
+
+        samples.moved = moved
+        train(model, optimizer, rank)
+        rig.detach()
+    return ", ".join(str(one.message).split("goes on: ")[1] for one in seen if "goes on" in str(one.message))
+
+
 def _local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
@@ -125,6 +148,7 @@ PROGRAMS: dict[str, Callable[[int], str]] = {
     "ddp accumulated": lambda rank: in_module(ddp, rank, passes=2),
     "ddp data": lambda rank: in_data(ddp, rank),
     "ddp unchanged": lambda rank: unchanged(ddp, rank),
+    "ddp failing": failing,
     "fsdp module": lambda rank: in_module(fsdp, rank),
     "fsdp data": lambda rank: in_data(fsdp, rank),
     "fsdp unchanged": lambda rank: unchanged(fsdp, rank),
@@ -136,7 +160,7 @@ def main() -> None:
     rank = dist.get_rank()
     for name, program in PROGRAMS.items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
-            print(f"rank {rank}: {name}: {program(rank)}", flush=True)
+            print(f"rank {rank}: {name}: {program(rank)}\n", end="", flush=True)
             dist.barrier()
     leave()
 

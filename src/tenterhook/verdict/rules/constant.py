@@ -66,7 +66,7 @@ def no_update(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if no weight ever moved."""
     history = case.history
     same = len({length for _, length in history.lengths}) == 1  # small parameters are not sampled
-    if history.steps >= ENOUGH and history.movements.measured >= ENOUGH and not history.movements.moves and same:
+    if history.steps >= ENOUGH and history.movements.measured >= ENOUGH and not history.movements.nonzero and same:
         rates = {group.rate for _, groups in history.settings for group in groups}
         yield verdict(
             "TH815",

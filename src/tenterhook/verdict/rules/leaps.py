@@ -1,4 +1,4 @@
-"""Explain a loss or a gradient that leaps: one batch, one layer's gradient, or a training that explodes."""
+"""Explain a loss or a gradient that leaps: one batch, or the gradient of one layer."""
 
 from __future__ import annotations
 
