@@ -1,7 +1,8 @@
 """Run the planted scripts under `tenterhook run` and compare the first verdict with the key.
 
-`python score.py [--half open|hidden] [--only TEXT] [--processes N] [--show]`; the tool must be importable
-(PYTHONPATH). For the hidden half only totals are printed, and they are added to hidden_scores.jsonl.
+`python score.py [--half open|hidden] [--only TEXT] [--seed N] [--processes N] [--show]`; the tool must be importable
+(PYTHONPATH). For the hidden half only totals are printed, and they are added to hidden_scores.jsonl. Another seed
+plants the faults of the open half at other steps and layers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from corpus import HERE, make, script
+from corpus import HERE, SEED, make, script
 from truth import match
 
 PARTS = ("kind", "layer", "step", "both")
@@ -141,12 +142,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--half", choices=("open", "hidden"), default="open")
     parser.add_argument("--only", default="", help="only entries whose id contains this text (open half)")
+    parser.add_argument("--seed", type=int, default=SEED, help="plant the faults elsewhere (open half)")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--show", action="store_true", help="print each miss (open half)")
     options = parser.parse_args()
-    if options.half == "hidden" and (options.only or options.show):
+    if options.half == "hidden" and (options.only or options.show or options.seed != SEED):
         parser.error("the hidden half is run as a whole, and only its totals are shown")
-    entries = [e for e in make() if e["half"] == options.half and options.only in e["id"]]
+    chosen = {e["id"] for e in make() if e["half"] == options.half and options.only in e["id"]}
+    entries = [e for e in make(options.seed) if e["id"] in chosen]
     if not entries:
         parser.error("no entry matches")
     results = []
