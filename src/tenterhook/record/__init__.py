@@ -30,6 +30,7 @@ from tenterhook.record.sink_worker import as_sinks as as_sinks
 from tenterhook.record.store import Store as Store
 from tenterhook.record.suspects import ModelSnapshot as ModelSnapshot
 from tenterhook.record.suspects import Suspect as Suspect
+from tenterhook.record.verdict import TRAINING as TRAINING
 from tenterhook.record.verdict import Judge as Judge
 from tenterhook.record.verdict import Verdict as Verdict
 from tenterhook.record.verdict import verdicts_json as verdicts_json

@@ -130,7 +130,7 @@ def _ratios(now: Mapping[str, Numbers], snapshot: ModelSnapshot) -> list[Suspect
 def _scores(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) -> list[Suspect]:
     found: dict[tuple[str, str], Suspect] = {}
     for hook, numbers in steps[-1].items():
-        point = snapshot.points.get(hook, "?")
+        point = snapshot.points.get(hook, "grad_final")  # the rows of every step belong to no hook
         for target, row in numbers.items():
             name = "rms" if "rms" in row else "norm"
             past = [v for step in steps[:-1] if (v := step.get(hook, {}).get(target, {}).get(name)) is not None]

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
+#: the name of the rows with the numbers of every step, where other rows have the id of a hook
+TRAINING = "training"
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -8,11 +8,8 @@ from collections.abc import Sequence
 
 import torch
 
-from tenterhook.record import Recorder, StepTable
+from tenterhook.record import TRAINING, Recorder, StepTable
 from tenterhook.verdict.history import StepNumbers
-
-#: the name of these rows in a run folder, where other rows have the id of a hook
-RECORDED = "training"
 
 
 def record_step(ref: weakref.ref[Recorder], names: Sequence[str], numbers: StepNumbers) -> None:
@@ -23,8 +20,8 @@ def record_step(ref: weakref.ref[Recorder], names: Sequence[str], numbers: StepN
     norms = torch.tensor([math.nan if norm is None else norm for norm in numbers.norms], dtype=torch.float64)
     there = bytearray(norm is not None for norm in numbers.norms)
     table = StepTable(numbers.step, names, there, lambda: {"norm": norms}, width=1, device=norms.device)
-    recorder.add_table(RECORDED, table, shared=True)
+    recorder.add_table(TRAINING, table, shared=True)
     if recorder.rank == 0:
         if numbers.loss is not None:
-            recorder.emit(RECORDED, ".", "loss", 0, 0, numbers.loss)
-        recorder.emit(RECORDED, ".", "rate", 0, 0, numbers.rate)
+            recorder.emit(TRAINING, ".", "loss", 0, 0, numbers.loss)
+        recorder.emit(TRAINING, ".", "rate", 0, 0, numbers.rate)

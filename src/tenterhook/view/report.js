@@ -195,13 +195,18 @@ function hooks(run) {
     table(["hook", "action", "at", "targets", "steps due", "fired", "changed", "notes"], rows, [3, 4, 5, 6]));
 }
 
+function suspects(run, flight) {
+  if (!flight.suspects.length) return null;
+  const found = table(["suspect", "at", "target", "why"], flight.suspects.map(s => [s.kind, s.point, element("code", {}, s.target), s.why]), []);
+  return run.verdicts.length ? element("details", {}, element("summary", {}, "unusual numbers in this step"), found) : found;
+}
+
 function trips(run) {
   return element("section", { class: "card trips" }, element("h2", {}, "Trips"),
     element("p", {}, "Flight recorder reports, each with the verdict about the training or with the most likely suspects."),
     ...run.flights.map(flight => element("div", {}, element("p", {}, element("span", { class: "sign error" }, `step ${number(flight.step)}`), flight.reason),
-      flight.verdict ? element("p", {}, flight.verdict.sentence) : null,
-      flight.suspects.length ? table(["suspect", "at", "target", "why"],
-        flight.suspects.map(s => [s.kind, s.point, element("code", {}, s.target), s.why]), []) : null)));
+      flight.verdict && flight.verdict.sentence !== run.verdicts[0]?.sentence ? element("p", {}, flight.verdict.sentence) : null,
+      suspects(run, flight))));
 }
 
 function verdicts(run) {
@@ -229,11 +234,13 @@ function plan(run) {
 }
 
 function head(run) {
-  const grave = run.findings.filter(f => f.severity !== "note").length, steps = run.steps;
-  const signs = [run.flights.length ? element("span", { class: "sign error" }, `${run.flights.length} trip${run.flights.length > 1 ? "s" : ""}`)
-    : element("span", { class: "sign good" }, "no trips"),
-  grave ? element("span", { class: "sign warning" }, `${grave} finding${grave > 1 ? "s" : ""}`) : element("span", { class: "sign good" }, "no findings")];
-  if (run.dropped) signs.push(element("span", { class: "sign warning" }, `${number(run.dropped)} rows dropped`));
+  const grave = run.findings.filter(f => f.severity !== "note").length, steps = run.steps, signs = [];
+  const sign = (kind, text) => signs.push(element("span", { class: `sign ${kind}` }, text));
+  if (run.verdicts.length) sign(run.verdicts[0].severity, run.verdicts[0].code);
+  if (run.flights.length) sign("error", `${run.flights.length} trip${run.flights.length > 1 ? "s" : ""}`);
+  if (grave) sign("warning", `${grave} finding${grave > 1 ? "s" : ""}`);
+  if (!signs.length) sign("good", "no findings");
+  if (run.dropped) sign("warning", `${number(run.dropped)} rows dropped`);
   return element("header", {}, element("h1", {}, run.title), element("div", { class: "facts" },
     "steps ", element("b", {}, `${number(steps.first)} to ${number(steps.last)}`), " · ", element("b", {}, number(run.targets)), " targets · ",
     element("b", {}, number(run.ledger.length || new Set(run.matrices.map(m => m.hook)).size)), " hooks"), element("div", { class: "bar" }, ...signs));

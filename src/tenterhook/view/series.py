@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tenterhook.errors import StoreError
-from tenterhook.record import Run
+from tenterhook.record import TRAINING, Run
 
 #: maximum total number of cells in all matrices; a cell takes two bytes
 MAX_CELLS = 5_000_000
@@ -114,6 +114,8 @@ def read_contents(run: Run) -> Contents:
             lists.setdefault(hook, []).append(target)
     place = {name: number for number, name in enumerate(NAMES)}
     order = sorted(single, key=lambda key: (place.get(key[1], len(place)), key[0] != "grads", key[0]))
+    # The norms of every step come first, because hooks may record fewer steps.
+    order.sort(key=(TRAINING, "norm").__ne__)
     first, last = min(row[3] for row in found), max(row[4] for row in found)
     targets = sorted({target for some in single.values() for target in some}, key=natural_key)
     places = {target: number for number, target in enumerate(targets)}

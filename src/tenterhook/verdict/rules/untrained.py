@@ -92,15 +92,16 @@ def never_reached(case: Case) -> Iterator[Verdict]:
     missing = _missing(case, case.history.arrived)
     if missing:
         name, step = _cause(case, missing)
+        it = "them" if len(missing) > 1 else "it"
         since = f"since step {step}" if step > case.history.first else f"in all {case.history.steps} steps"
         yield verdict(
             "TH812",
             step,
-            f"'{name}'{_others(missing)} received no gradient {since}: the loss does not depend on it, or the code "
-            "detaches it.",
+            f"'{name}'{_others(missing)} received no gradient {since}: the loss does not depend on {it}, or the code "
+            f"detaches {it}.",
             target=name,
             evidence=(f"{len(missing)} of {len(case.history.names)} parameters in the optimizer have no gradient",),
-            remedy="check that the forward pass uses it, and look for detach() and torch.no_grad() after it",
+            remedy=f"check that the forward pass uses {it}, and look for detach() and torch.no_grad() after {it}",
         )
 
 
@@ -140,14 +141,15 @@ def left_behind(case: Case) -> Iterator[Verdict]:
     if left and case.history.steps >= ENOUGH:
         name, alike = left[0]
         frozen = not next(one.trains for one in case.parameters if one.name == name)
-        why = "it does not require grad" if frozen else "no optimizer holds it"
+        it, does = ("them", "do") if len(left) > 1 else ("it", "does")
+        why = f"{'they' if len(left) > 1 else 'it'} {does} not require grad" if frozen else f"no optimizer holds {it}"
         yield verdict(
             "TH813",
             case.history.first,
-            f"'{name}'{_others(left)} does not train, because {why}, while {sum(alike.values())} of {len(alike)} "
+            f"'{name}'{_others(left)} {does} not train, because {why}, while {sum(alike.values())} of {len(alike)} "
             "parameters of the same kind train.",
             target=name,
-            remedy="call requires_grad_() on it" if frozen else "give it to the optimizer",
+            remedy=f"call requires_grad_() on {it}" if frozen else f"give {it} to the optimizer",
         )
 
 
@@ -194,4 +196,4 @@ def vanishing(case: Case) -> Iterator[Verdict]:
 
 def _others(missing: Sequence[object]) -> str:
     count = len(missing) - 1
-    return f" and {count} other parameters" if count > 1 else " and another" if count == 1 else ""
+    return f" and {count} other parameters" if count > 1 else " and another parameter" if count == 1 else ""
