@@ -26,6 +26,7 @@ from tenterhook.rig import Rig, attach
 from tenterhook.rig.display import why_nothing
 from tenterhook.switch import is_off
 from tenterhook.verdict import Alert, flight_plan, watch_training
+from tenterhook.verdict.rules.untrained import ENOUGH, idle_optimizer
 
 #: environment variable with the path of a plan file that overrides the given plan, for example in a resumed script
 PLAN_VARIABLE = "TENTERHOOK_PLAN"
@@ -183,8 +184,12 @@ class AutoAttach:
     @property
     def verdict(self) -> Verdict | None:
         """Return the cause of what went wrong, or None. If several models have a verdict, the earliest one counts."""
-        found = [model.verdicts[0] for model in self.models if model.verdicts]
+        found = [model.verdicts[0] for model in self.models if model.verdicts] + self._idle()
         return min(found, key=lambda one: (one.severity != "error", one.step), default=None)
+
+    def _idle(self) -> list[Verdict]:
+        """Return a verdict for each optimizer whose parameters belong to no model and never had a gradient."""
+        return [idle_optimizer(name, steps) for name, steps in self._discovery.idle.items() if steps >= ENOUGH]
 
     def to_json(self) -> str:
         """Return the summary as JSON, with all verdicts."""
@@ -204,9 +209,10 @@ class AutoAttach:
         return json.dumps({"verdict": asdict(verdict) if verdict else None, "models": models}, indent=1)
 
     def __str__(self) -> str:
+        idle = [f"tenterhook: {verdict}" for verdict in self._idle()]
         if not self.models:
-            return _nothing_to_attach_to(self._discovery.unreported)
-        return "\n".join(line for model in self.models for line in _summary(model))
+            return "\n".join([*idle, _nothing_to_attach_to(self._discovery.unreported)])
+        return "\n".join([*idle, *(line for model in self.models for line in _summary(model))])
 
 
 def _why_nothing(rig: Rig) -> list[str]:

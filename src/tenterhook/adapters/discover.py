@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -33,6 +34,9 @@ class Discovery:
         self._models: weakref.WeakKeyDictionary[nn.Module, list[weakref.ref[Optimizer]]] = weakref.WeakKeyDictionary()
         #: models with an optimizer that has not stepped yet
         self._waiting: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        #: optimizers whose parameters no module holds, and that never had a gradient; their names and steps
+        self._orphans: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self.idle: Counter[str] = Counter()
         #: for each optimizer that stepped, why its model was not reported
         self.unreported: dict[str, str] = {}
 
@@ -44,8 +48,12 @@ class Discovery:
         self._handle.remove()
 
     def _step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if optimizer not in self._stepped:
+        first = optimizer not in self._stepped
+        if first:
             self._first_step(optimizer)
+        if optimizer in self._orphans:
+            self._count_idle(optimizer)
+        if first:
             return
         for model in [m for m in self._waiting if optimizer in self._stepping(m)]:
             self._report(model)
@@ -57,6 +65,7 @@ class Discovery:
         name = type(optimizer).__name__
         if not models:
             self.unreported[name] = "no nn.Module holds the parameters of this optimizer"
+            self._orphans.add(optimizer)
         for model in models:
             known = model in self._models
             mine = self._models.setdefault(model, [])
@@ -69,6 +78,15 @@ class Discovery:
                 self.unreported[name] = (
                     f"it took only one step, and {type(model).__name__} has another optimizer, which took none"
                 )
+
+    def _count_idle(self, optimizer: Optimizer) -> None:
+        """Count a step in which none of an optimizer's parameters has a gradient."""
+        name = type(optimizer).__name__
+        if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
+            self._orphans.discard(optimizer)
+            del self.idle[name]
+        else:
+            self.idle[name] += 1
 
     def _stepping(self, model: nn.Module) -> list[Optimizer]:
         """Return a model's optimizers that have stepped, in the order of their first steps."""

@@ -13,6 +13,10 @@ from tenterhook.rig.rerun.second_run import Rerun
 from tenterhook.verdict.history import History, StepNumbers
 from tenterhook.verdict.unusual import ParameterLeap
 
+#: an event is a cause if trouble begins within so many steps
+SOON = 12
+#: a weight changed suddenly if it moved so many times further than usual
+SUDDEN = 100.0
 #: the losses of so many steps before and after a step are compared, if there are enough of them
 WINDOWS, ENOUGH = (6, 20), 5
 #: a rise of the loss by less than such a part of the first losses is nothing
@@ -98,6 +102,11 @@ class Case:
         """Return how far the weights moved before a step, or None if that was as usual."""
         return next((one for one in self.history.movements.found if one.step == step), None)
 
+    def overwritten(self, step: int) -> bool:
+        """Return True if a weight changed suddenly shortly before a step, by far more than an update."""
+        recent = [one for one in self.history.movements.found if step - SOON <= one.step <= step]
+        return any(max(one.factors.values()) > SUDDEN for one in recent)
+
     def became_worse(self, step: int) -> tuple[float, float] | None:
         """Return the median loss before and after a step, if it rose by far more than it usually varies."""
         finite = [(at, loss) for at, loss in self.history.losses if math.isfinite(loss)]
@@ -114,14 +123,20 @@ class Case:
         return None
 
     def ends_badly(self, step: int) -> bool:
-        """Return True if the loss is still far above its level before a step when the run ends, or is not finite."""
+        """Return True if the loss does not return to its level before a step, or soon is not finite.
+
+        A training that breaks later, when the loss was as usual again, has another cause.
+        """
         usual = self.usual_loss(step)
-        later = [loss for at, loss in self.history.losses if at > step][-10:]
-        if not all(map(math.isfinite, later)) or any(one.origin is not None for one in self.examinations):
+        bad = [at for at, loss in self.history.losses if at > step and not math.isfinite(loss)]
+        bad += [one.step for one in self.examinations if one.origin is not None and one.step >= step]
+        end = min(bad, default=self.history.last + 1)
+        if bad and end <= step + SOON:
             return True
+        later = [loss for at, loss in self.history.losses if step < at < end][-10:]
         return bool(later) and usual is not None and median(later) > usual + max(0.5 * abs(usual), 1e-12)
 
-    def harm(self, step: int, soon: int) -> str:
+    def harm(self, step: int, soon: int = SOON) -> str:
         """Describe the harm soon after a step: the training broke, or the loss rose. The text is empty without harm."""
         trouble = self.trouble
         if trouble is not None and step <= trouble <= step + soon:

@@ -17,6 +17,10 @@ RECENT = 128
 LONG = 100_000
 #: gradients are clipped in every step if the norms of so many steps are equal, up to such a difference
 CONSTANT, NEAR = 20, 1e-3
+#: number of steps that are the beginning of a run
+EARLY = 32
+#: a gradient leaps if it is so many times larger, compared with its usual size, than the median of all gradients
+APART = 100.0
 #: how much a skipped pass counts that may be a part of an accumulated gradient
 UNSURE = 0.3
 
@@ -97,9 +101,11 @@ class History:
         #: the steps before which weights moved far more than usual
         self.movements = ParameterLeaps()
         #: the steps in which the gradients of parameters were far larger than usual
-        self.gradients = ParameterLeaps()
+        self.gradients = ParameterLeaps(apart=APART)
         #: the steps whose loss was far above that of the steps before
         self.excursions = Excursions()
+        #: the usual norm of each parameter's gradient at the beginning
+        self.early_norms: list[float | None] = []
         self.steps = 0
         self.extend(names)
 
@@ -116,6 +122,8 @@ class History:
         self.movements.add(numbers.step, self.names, numbers.moved)
         self.gradients.add(numbers.step, self.names, numbers.norms)
         self.steps += 1
+        if self.steps == EARLY:
+            self.early_norms = self.usual_norms(numbers.step + 1, EARLY // 2)
         if numbers.loss is not None:
             self.excursions.add(numbers.step, numbers.loss)
             self.losses.append((numbers.step, numbers.loss))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.rules import RULES
@@ -18,6 +20,6 @@ def judge(case: Case) -> list[Verdict]:
     found = [(place, one) for place, rule in enumerate(RULES) for one in rule(case)]
     errors = sorted(((one.step, place, one) for place, one in found if one.severity == "error"), key=lambda e: e[:2])
     causes = [one for *_, one in errors]
-    if any(one.code in EXPLANATIONS for one in causes):
-        causes = [one for one in causes if one.code != EXPLODES]
+    explained = min((one.step for one in causes if one.code in EXPLANATIONS), default=math.inf)
+    causes = [one for one in causes if one.code != EXPLODES or one.step < explained]
     return causes + [one for _, one in found if one.severity != "error"]

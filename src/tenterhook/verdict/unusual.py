@@ -37,9 +37,15 @@ class ParameterLeap:
 
 
 class ParameterLeaps:
-    """The steps in which a number of a parameter leapt: how far the parameter moved, or the norm of its gradient."""
+    """The steps in which a number of a parameter leapt: how far the parameter moved, or the norm of its gradient.
 
-    def __init__(self) -> None:
+    Args:
+        apart: A number also leaps if its factor is so many times the median of all factors. A program that clips the
+            norm of all gradients makes the other ones smaller instead of this one larger.
+    """
+
+    def __init__(self, *, apart: float = math.inf) -> None:
+        self._apart = apart
         self.found: deque[ParameterLeap] = deque(maxlen=MOST)
         #: number of steps with numbers, and True if one of the numbers was not zero
         self.measured = 0
@@ -68,7 +74,9 @@ class ParameterLeaps:
             if math.isfinite(number):
                 self._usual[place] = usual + (number - usual) / min(count + 1, SETTLED)
                 self._counts[place] = count + 1
-        if far:
+        if far or (
+            self._apart < math.inf and factors and max(factors.values()) > self._apart * median(factors.values())
+        ):
             self.found.append(ParameterLeap(step, factors))
 
 

@@ -46,7 +46,8 @@ def starts(name: str, python: str) -> list[str]:
 
 def run(command: list[str], place: Path, out: str) -> subprocess.CompletedProcess[str]:
     (place / out).mkdir()
-    return run_patiently(command, cwd=place, env={**os.environ, "SCRIPT_OUT": str(place / out), "OMP_NUM_THREADS": "1"})
+    env = {**os.environ, "SCRIPT_OUT": str(place / out), "OMP_NUM_THREADS": "1"}
+    return run_patiently(command, made=place / "runs", cwd=place, env=env)
 
 
 def compare(script: Path, place: Path, python: str = sys.executable) -> Outcome:

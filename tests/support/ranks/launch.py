@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,16 +24,18 @@ def torchrun(program: str, ranks: int, *arguments: str, timeout: float = 240, py
     return done.stdout
 
 
-def run_patiently(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+def run_patiently(command: list[str], *, made: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a program that other people could have written, and once more if it hangs on several ranks.
 
-    With torch 2.13, such a program may deadlock at its end, also without tenterhook; see `leave`.
+    With torch 2.13, such a program may deadlock at its end, also without tenterhook; see `leave`. The second run would
+    resume what the first one recorded, so the folder `made` is removed.
     """
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
     except subprocess.TimeoutExpired:
         if "torch.distributed.run" not in command:
             raise
+    shutil.rmtree(made, ignore_errors=True)
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
 
 

@@ -12,7 +12,7 @@ from tenterhook.verdict.rules.leaps import one_batch, one_gradient
 from tenterhook.verdict.rules.nonfinite import nonfinite
 from tenterhook.verdict.rules.scaler import scale_collapse
 from tenterhook.verdict.rules.settings import learning_rate, weight_decay
-from tenterhook.verdict.rules.untrained import dead_layers, left_behind, never_reached, vanishing
+from tenterhook.verdict.rules.untrained import dead_layers, left_behind, never_reached, vanished_early, vanishing
 from tenterhook.verdict.rules.updates import one_layer, out_of_proportion
 
 Rule = Callable[[Case], Iterator[Verdict]]
@@ -33,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     never_reached,
     left_behind,
     vanishing,
+    vanished_early,
     clipped_always,
     flat_loss,
 )

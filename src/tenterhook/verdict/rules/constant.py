@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from statistics import median, pstdev
 
 from tenterhook.record import Verdict
@@ -43,14 +44,14 @@ def clipped_always(case: Case) -> Iterator[Verdict]:
         )
 
 
-def is_flat(case: Case) -> bool:
-    """Return True if the loss is the same throughout the run, apart from noise."""
-    return _levels(case) is not None
+def is_flat(case: Case, *, steps: int | None = None) -> bool:
+    """Return True if the loss is the same throughout the run, or in its first `steps` steps, apart from noise."""
+    return _levels(case, steps) is not None
 
 
-def _levels(case: Case) -> tuple[float, float, float] | None:
+def _levels(case: Case, steps: int | None = None) -> tuple[float, float, float] | None:
     """Return the loss of the first steps, the lowest level afterwards and the noise, if the loss hardly changed."""
-    losses = [loss for _, loss in case.history.losses if math.isfinite(loss)]
+    losses = [loss for _, loss in islice(case.history.losses, steps) if math.isfinite(loss)]
     if len(losses) < 2 * ENOUGH or case.examinations:
         return None
     count = len(losses) // PARTS

@@ -18,6 +18,8 @@ GROWING = 3
 GROWN = 3.0
 #: ... and they explode if it is so many times larger
 EXPLODED = 10.0
+#: ... or so many times larger after so few steps, which no healthy training needs
+EARLY, BEGIN = 5.0, 32
 #: the loss explodes if it is so many times larger at the end than in any of the first steps
 LOST = 10.0
 #: number of the first and last losses that are compared
@@ -39,7 +41,10 @@ def explosion(case: Case) -> Iterator[Verdict]:
 
 def _weights(case: Case) -> Iterator[Verdict]:
     lengths = [(at, length) for at, length in case.history.lengths if math.isfinite(length)]
-    if not lengths or not lengths[-1][1] > EXPLODED * lengths[0][1] > 0.0:
+    if not lengths or lengths[0][1] == 0.0:
+        return
+    early = max(length for at, length in lengths if at <= lengths[0][0] + BEGIN) / lengths[0][1]
+    if lengths[-1][1] < EXPLODED * lengths[0][1] and early < EARLY:
         return
     begin = next(at for at, length in lengths if length > GROWN * lengths[0][1])
     negative = any(group.decay < 0.0 for _, groups in case.history.settings for group in groups)

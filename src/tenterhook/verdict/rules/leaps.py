@@ -9,6 +9,7 @@ from statistics import median
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
+from tenterhook.verdict.history import APART
 from tenterhook.verdict.rules.growth import GROWN, growth
 from tenterhook.verdict.signals import LEAP
 from tenterhook.verdict.unusual import Excursion
@@ -23,6 +24,8 @@ BACK = 0.3
 WITHIN = 5
 #: the gradient of one layer leaps if it is so many times larger than usual, and than those of the other layers
 FAR = 15.0
+#: ... or so many times, if the program clips, so that the other ones nearly vanish
+LARGER = 1.5
 #: ... and if it stays so large for so many steps, or is so large that the step was examined
 STAYS = 3
 
@@ -33,7 +36,8 @@ def one_batch(case: Case) -> Iterator[Verdict]:
         moved = case.movement(leap.step)
         after = _afterwards(case, leap)
         as_usual = (moved is None or moved.usual < 4.0) and growth(case, leap.step) < GROWN
-        if after and as_usual:
+        several = case.history.skips.get(leap.step, 0.0) >= 2.0  # the program skipped more than one batch
+        if after and as_usual and not several:
             exam = next((one for one in case.examinations if one.step == leap.step), None)
             yield verdict(
                 "TH808",
@@ -52,6 +56,8 @@ def _afterwards(case: Case, leap: Excursion) -> str:
     """Describe how the loss went on. The text is empty if that does not show one bad batch."""
     after = [later for at, later in case.history.losses if leap.step < at <= leap.step + WITHIN]
     recovered = leap.usual + BACK * (leap.loss - leap.usual)
+    if leap.usual > 0.0:  # a loss that is still a million times larger than usual has not recovered
+        recovered = min(recovered, max(AS_USUAL * leap.usual, math.sqrt(leap.usual * leap.loss)))
     if len(after) >= 2 and min(after[:2]) < recovered and median(after) < recovered:
         return f", and {min(after):.3g} soon afterwards"
     if after and not all(map(math.isfinite, after)):
@@ -72,13 +78,16 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
     losses, totals = dict(case.history.losses), dict(case.history.totals)
     for step, leap in leaps.items():
         # The program may clip the norm of all gradients, and then those of the other layers are smaller than usual.
-        far = {name for name, factor in leap.factors.items() if factor > max(FAR, FAR * leap.usual)}
+        limit = LARGER if leap.usual < LARGER / APART else max(FAR, FAR * leap.usual)
+        far = {name for name, factor in leap.factors.items() if factor > limit}
         near = [name for name, factor in leap.factors.items() if factor < 4.0]
         loss, usual = losses.get(step), case.usual_loss(step)
         calm = loss is None or usual is None or abs(loss) < AS_USUAL * usual
         examined = any(one.step == step for one in case.examinations)
         stays = examined or all(at in leaps for at in range(step, min(step + STAYS, case.history.last + 1)))
         if not far or not near or not calm or not stays or case.movement(step) is not None:
+            continue
+        if case.overwritten(step):  # other weights explain other gradients
             continue
         # A gradient flows from the last layer to the first, so the last layer with a leap was the first to have it.
         target = max(far, key=lambda name: order.get(name, -1))

@@ -12,7 +12,7 @@ from statistics import median
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
-from tenterhook.verdict.history import Arrivals
+from tenterhook.verdict.history import EARLY, Arrivals
 from tenterhook.verdict.rules.constant import is_flat
 
 #: number of steps before a layer is judged
@@ -105,6 +105,17 @@ def never_reached(case: Case) -> Iterator[Verdict]:
         )
 
 
+def idle_optimizer(name: str, steps: int) -> Verdict:
+    """Return the verdict about an optimizer whose parameters belong to no module and never had a gradient."""
+    return verdict(
+        "TH812",
+        0,
+        f"None of the parameters in {name} received a gradient in {steps} steps, and no module holds them: the program "
+        "trains another model than the one that it gave to the optimizer.",
+        remedy="create the optimizer from the parameters of the model that computes the loss",
+    )
+
+
 def dead_layers(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the gradient of a parameter is exactly zero from some step on."""
     without = {name for name, _ in _missing(case, case.history.arrived)}
@@ -165,11 +176,20 @@ def vanishing(case: Case) -> Iterator[Verdict]:
     history = case.history
     if history.steps < ENOUGH or not history.recent:
         return
+    yield from _vanish(case, history.usual_norms(history.last + 1), STUCK_TOO if is_flat(case) else VANISHED)
+
+
+def vanished_early(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if gradients vanished at the beginning, while the loss did not fall, although it fell later."""
+    if is_flat(case, steps=2 * EARLY) and not any(vanishing(case)):
+        yield from _vanish(case, case.history.early_norms, STUCK_TOO, when="at the beginning, ")
+
+
+def _vanish(case: Case, norms: Sequence[float | None], limit: float, *, when: str = "") -> Iterator[Verdict]:
     places = {one.name: (place, one.size) for place, one in enumerate(case.parameters) if one.dimensions >= 2}
-    usual = history.usual_norms(history.last + 1)
     found = [
         (name, norm / math.sqrt(places[name][1]))
-        for name, norm in zip(history.names, usual, strict=True)
+        for name, norm in zip(case.history.names, norms, strict=False)
         if norm and name in places and "emb" not in name.lower()
     ]
     found.sort(key=lambda one: places[one[0]][0])
@@ -178,14 +198,14 @@ def vanishing(case: Case) -> Iterator[Verdict]:
     third = max(1, len(found) // 3)
     last = max(size for _, size in found[-third:])
     first = max(size for _, size in found[:third])
-    limit = STUCK_TOO if is_flat(case) else VANISHED
     if 0.0 < first < limit * last:
         ratio, later, earlier = min((a[1] / b[1], b[0], a[0]) for a, b in pairwise(found))
         yield verdict(
             "TH810",
-            history.first,
-            f"Gradients vanish along the depth: those of the first layers are {first / last:.1g} times as large as "
-            f"those of the last layers. They fall most from '{later}' to '{earlier}', by a factor of {1 / ratio:.3g}.",
+            case.history.first,
+            f"Gradients vanish along the depth: {when}those of the first layers are {first / last:.1g} times as large "
+            f"as those of the last layers. They fall most from '{later}' to '{earlier}', by a factor of "
+            f"{1 / ratio:.3g}.",
             target=earlier,
             evidence=(
                 f"root mean square of '{found[0][0]}': {found[0][1]:.3g}, of '{found[-1][0]}': {found[-1][1]:.3g}",

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 
 from tenterhook.record import Verdict
-from tenterhook.verdict.case import Case
+from tenterhook.verdict.case import SUDDEN, Case
 from tenterhook.verdict.codes import verdict
 
-#: a layer changed suddenly if it moved so many times further than usual, and most layers did not
-SUDDEN = 100.0
 #: a layer was overwritten if it moved so many times further, even if that did no harm
 OVERWRITTEN = 1000.0
 #: an update is out of proportion if most layers moved so many times further than usual
 LARGE = 6.0
-#: a change is a cause if trouble begins within so many steps
-SOON = 12
+#: a large gradient moves the weights for so many steps, because of momentum
+MEMORY = 10
 
 
 def one_layer(case: Case) -> Iterator[Verdict]:
@@ -34,7 +32,7 @@ def one_layer(case: Case) -> Iterator[Verdict]:
         if not far or _modules(far) * 2 > _modules(moved.factors):
             continue
         name = max(far, key=far.__getitem__)
-        harm = case.harm(moved.step, SOON)
+        harm = case.harm(moved.step)
         if harm or far[name] > OVERWRITTEN:
             yield verdict(
                 "TH807",
@@ -58,8 +56,9 @@ def out_of_proportion(case: Case) -> Iterator[Verdict]:
         far = [name for name, factor in moved.factors.items() if factor > LARGE]
         if _modules(far) < 2 or not LARGE <= moved.usual < math.inf or usual is None or total is None:
             continue
-        as_usual = rates(cause) <= 2.0 * median(map(rates, range(cause - 16, cause))) and total < 4.0 * usual
-        if as_usual and (harm := case.harm(moved.step, SOON)):
+        largest = max(total for at in range(cause - MEMORY, cause + 1) if (total := totals.get(at)) is not None)
+        as_usual = rates(cause) <= 2.0 * median(map(rates, range(cause - 16, cause))) and largest < 4.0 * usual
+        if as_usual and (harm := case.harm(moved.step)):
             yield verdict(
                 "TH817",
                 cause,
