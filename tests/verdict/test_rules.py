@@ -1,0 +1,184 @@
+"""The rules name the cause in the right order, for the numbers of a run that are written by hand."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tenterhook.rig.rerun.operation_watch import Origin
+from tenterhook.rig.rerun.second_run import Rerun
+from tenterhook.verdict.case import Case, Examination, Parameter
+from tenterhook.verdict.history import GroupSettings, History, StepNumbers
+from tenterhook.verdict.judge import judge
+from tests.verdict.test_examiner import learnable, run
+
+NAMES = [f"layers.{number}.weight" for number in range(6)]
+Numbers = Callable[[int], list[float]]
+
+
+def wave(step: int) -> float:
+    """Return the noise of a step, between -1 and 1."""
+    return math.sin(1.7 * step)
+
+
+def healthy(step: int) -> list[float]:
+    return [1.0 + 0.1 * wave(step + number) for number in range(len(NAMES))]
+
+
+def case(
+    steps: int = 100,
+    *,
+    loss: Callable[[int], float] = lambda step: 1.0 / (1.0 + step / 20) + 0.02 * wave(step),
+    norms: Numbers = healthy,
+    moved: Numbers = lambda step: [0.01 * one for one in healthy(step)],
+    length: Callable[[int], float] = lambda step: 10.0,
+    rate: Callable[[int], float] = lambda step: 0.1,
+    exams: tuple[Examination, ...] = (),
+) -> Case:
+    history = History(NAMES)
+    for step in range(steps):
+        weights = [length(step)] * len(NAMES) if step % 8 == 0 else None
+        settings = (GroupSettings(rate(step)),)
+        history.add(StepNumbers(step, list(norms(step)), settings, loss(step), list(moved(step)), weights))
+    return Case(history, exams, [Parameter(name, 64, 2, True, True) for name in NAMES])
+
+
+def codes(one: Case) -> list[tuple[str, str, int]]:
+    return [(found.code, found.severity, found.step) for found in judge(one)]
+
+
+def with_peak(at: int, height: float) -> Callable[[int], float]:
+    return lambda step: height if step == at else 1.0 / (1.0 + step / 20) + 0.02 * wave(step)
+
+
+def nonfinite(step: int) -> Examination:
+    origin = Origin("forward", "layers.2", "div", "nan")
+    return Examination(step, "the loss is not finite", Rerun(origin, True), None)
+
+
+def test_a_healthy_run_has_no_verdict():
+    assert codes(case()) == []
+
+
+def test_a_bad_batch_that_recovered_does_not_explain_a_nan_much_later():
+    found = codes(case(loss=with_peak(30, 9.0), exams=(nonfinite(80),)))
+    assert found == [("TH801", "error", 80), ("TH808", "warning", 30)]
+
+
+def test_a_bad_batch_explains_a_nan_soon_afterwards():
+    found = codes(case(loss=with_peak(30, 9.0), exams=(nonfinite(36),)))
+    assert found[0] == ("TH808", "error", 30)
+
+
+def test_a_loss_that_is_still_huge_has_not_recovered():
+    def loss(step: int) -> float:
+        return 1e20 if step == 60 else 1e10 if step > 60 else 1.0 + 0.02 * wave(step)
+
+    assert "TH808" not in [code for code, *_ in codes(case(loss=loss))]
+
+
+def test_several_skipped_batches_are_not_one_batch():
+    one = case(loss=with_peak(30, 9.0))
+    one.history.skip(30, sure=True)
+    assert ("TH808", "warning", 30) in codes(one)
+    one.history.skip(30, sure=True)
+    assert codes(one) == []
+
+
+def test_momentum_after_a_large_gradient_is_not_out_of_proportion():
+    def norms(step: int) -> list[float]:
+        return [(30.0 if step == 50 else 1.0) * one for one in healthy(step)]
+
+    def moved(step: int) -> list[float]:
+        return [(0.1 if step in (51, 52, 53) else 0.01) * one for one in healthy(step)]
+
+    def loss(step: int) -> float:
+        return 1.0 / (1.0 + step / 20) + 0.02 * wave(step) + (2.0 if step > 51 else 0.0)
+
+    assert "TH817" not in [code for code, *_ in codes(case(loss=loss, norms=norms, moved=moved))]
+    assert ("TH817", "error", 50) in codes(case(loss=loss, moved=moved))
+
+
+def test_what_happens_later_does_not_explain_an_explosion():
+    def norms(step: int) -> list[float]:
+        return [(40.0 if number == 3 and step >= 60 else 1.0) * one for number, one in enumerate(healthy(step))]
+
+    grown = lambda step: 10.0 * (1.0 + step / 4)
+    assert codes(case(norms=norms, length=grown)) == [("TH806", "error", 16), ("TH818", "error", 60)]
+    later = lambda step: 10.0 * (1.0 + max(0, step - 64))
+    assert codes(case(norms=norms, length=later)) == [("TH818", "error", 60)]
+
+
+def test_weights_that_grow_at_once_explode():
+    assert codes(case(length=lambda step: 10.0 * min(6.0, 1.0 + step / 4))) == [("TH806", "error", 16)]
+    assert codes(case(length=lambda step: 10.0 * (1.0 + step / 20))) == []
+
+
+def test_gradients_that_vanish_at_the_beginning():
+    def norms(step: int) -> list[float]:
+        scale = 0.1 + 0.7 * min(1.0, max(0.0, (step - 60) / 400))
+        return [scale ** (len(NAMES) - number) * one for number, one in enumerate(healthy(step))]
+
+    stuck = lambda step: 1.6 + 0.01 * wave(step) - max(0.0, (step - 70) / 400)
+    found, *others = judge(case(500, loss=stuck, norms=norms))
+    assert not others and found.code == "TH810"
+    assert "at the beginning, those of the first layers are 0.0" in found.sentence
+    assert codes(case(500, norms=norms)) == []  # the loss falls all the same
+
+
+def test_a_leap_that_clipping_hides():
+    def norms(step: int) -> list[float]:
+        if step < 50:
+            return healthy(step)
+        return [3.0 if number == 2 else 1e-4 for number in range(len(NAMES))]
+
+    assert codes(case(norms=norms)) == [("TH818", "error", 50)]
+
+
+def test_other_weights_explain_other_gradients():
+    def norms(step: int) -> list[float]:
+        return [(40.0 if number == 3 and step >= 52 else 1.0) * one for number, one in enumerate(healthy(step))]
+
+    def moved(step: int) -> list[float]:
+        return [(50.0 if number == 4 and step == 50 else 0.01) * one for number, one in enumerate(healthy(step))]
+
+    assert codes(case(norms=norms, moved=moved)) == [("TH807", "warning", 50)]
+
+
+def test_an_optimizer_of_a_model_that_no_longer_exists(tmp_path: Path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(4, 1)\n"
+        "optimizer = torch.optim.Adam(model.parameters())\n"
+        "model = torch.nn.Linear(4, 1)\n"
+        "for step in range(40):\n"
+        "    optimizer.zero_grad()\n"
+        "    model(torch.randn(8, 4)).square().mean().backward()\n"
+        "    optimizer.step()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tenterhook", "run", "--out", tmp_path / "run", script], capture_output=True, text=True
+    )
+    assert "TH812 warning: None of the parameters in Adam received a gradient in 40 steps, and no module" in done.stderr
+
+
+def test_a_gradient_of_clipped_training_is_named():
+    training = learnable()
+    weight = training.model.get_parameter("2.weight")
+    state = {"step": 0}
+    weight.register_hook(lambda grad: grad * 1e4 if state["step"] >= 40 else grad)
+    training.optimizer.register_step_pre_hook(
+        lambda *_: nn.utils.clip_grad_norm_(training.model.parameters(), 0.1) and None
+    )
+    for group in training.optimizer.param_groups:
+        group["lr"] = 0.01
+    found = run(training, change=lambda step: state.update(step=step)).verdicts()
+    assert ("TH818", 40, "2.weight") in [(one.code, one.step, one.target) for one in found]
+    assert torch.isfinite(weight).all()
