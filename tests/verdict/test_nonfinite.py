@@ -150,3 +150,34 @@ def test_a_step_that_cannot_run_again_is_reported_as_such():
         "Step 2: 1 of 1 gradients are not finite; the origin of the first one is unknown, because the program "
         "changed an input of the model in place after the call."
     )
+
+
+class CountsCalls(nn.Module):
+    """A module that counts its calls, as an annealed temperature does, and divides by zero in one of them."""
+
+    def __init__(self, bad: int) -> None:
+        super().__init__()
+        self.calls = 0
+        self.seen = {"calls": 0}
+        self.bad = bad
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen["calls"] += 1
+        return x / 0.0 if self.calls == self.bad else x
+
+
+def test_a_module_that_counts_its_calls_is_named_and_counts_on():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), CountsCalls(21), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    examiner = Examiner(model, [optimizer])
+    for step in range(20 + 1):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        assert model[1].calls == model[1].seen["calls"] == step + 1
+    examiner.close()
+    found = examiner.verdicts()[0]
+    assert (found.code, found.step, found.target) == ("TH801", 20, "1")
+    assert "the step ran again and gave the same values" in found.evidence

@@ -21,6 +21,7 @@ from tenterhook.errors import RefusedError
 from tenterhook.resolve.sharding import is_fsdp2, is_tensor_parallel
 from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped, walk
 from tenterhook.rig.rerun.call_log import CallLog, ModelCall, differentiable, same_values, sample
+from tenterhook.rig.rerun.counters import Counters
 from tenterhook.rig.rerun.module_spans import ModuleSpans
 from tenterhook.rig.rerun.operation_watch import OperationWatch, Origin
 from tenterhook.rig.rerun.random_state import kept_random_state
@@ -86,6 +87,18 @@ def run_again(model: nn.Module, log: CallLog) -> Rerun:
     if any(map(is_sharded, body.parameters())):
         origin, reproduced = run_forward_again(body, log)
         return Rerun(origin, reproduced, with_backward=False)
+    counters = Counters(body)
+    try:
+        found = _run_again(body, log)
+        # A forward pass that counts its calls may need the numbers that it had in the first run.
+        if not found.reproduced and counters.count_back():
+            found = _run_again(body, log)
+        return found
+    finally:
+        counters.restore()
+
+
+def _run_again(body: nn.Module, log: CallLog) -> Rerun:
     names = {module: "" if name == "." else name for name, module in walk(body)}
     spans = ModuleSpans(names)
     watch = OperationWatch(spans)
