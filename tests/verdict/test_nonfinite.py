@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tenterhook.record import Verdict
 from tenterhook.resolve.targets import unwrapped
