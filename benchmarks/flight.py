@@ -10,9 +10,11 @@ The method is that of benchmarks.record. Some hooks fire in one step in ten, so 
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
-import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,8 @@ from tenterhook.adapters.auto_attach import default_plan
 from tenterhook.verdict import watch_training
 
 ROUNDS = {"0.33M": 300, "26M": 100}
+#: number of steps in which the memory is measured
+STEPS = 16
 BEGIN, END = "<!-- flight -->", "<!-- tables -->"
 
 
@@ -62,15 +66,10 @@ VARIANTS: dict[str, Callable[[Size], Step]] = {
 }
 
 
-def memory(make: Callable[[Size], Step], size: Size, steps: int = 30) -> float:
-    """Return the largest number of MiB that the Python objects of a variant need, without the storage of tensors."""
-    step = make(size)
-    tracemalloc.start()
-    for _ in range(steps):
-        step()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak / 2**20
+def peak(what: str, name: str) -> float:
+    """Return the largest number of MiB that a process with this variant needs."""
+    command = [sys.executable, "-m", "benchmarks.flight", name, "--peak", what]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def table(name: str, rounds: int) -> str:
@@ -81,12 +80,14 @@ def table(name: str, rounds: int) -> str:
     lines = [
         f"A step of the {name} model without hooks takes {step * 1e3:.0f} ms.",
         "",
-        "| variant | relative to bare | extra (ms) | Python memory (MiB) |",
+        "| variant | relative to bare | extra (ms) | peak memory (MiB) |",
         "|---|---|---|---|",
     ]
+    least = peak("bare", name)
     for what, taken in times.items():
         extra = statistics.fmean(whole - bare[turn] for turn, (whole, _) in taken.items())
-        lines.append(f"| {what} | {1 + extra / step:.3f} | {extra * 1e3:.2f} | {memory(VARIANTS[what], size):.1f} |")
+        more = peak(what, name) - least
+        lines.append(f"| {what} | {1 + extra / step:.3f} | {extra * 1e3:.2f} | {more:+.0f} |")
     return "\n".join(lines)
 
 
@@ -95,9 +96,16 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", default=list(ROUNDS))
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--peak", choices=VARIANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if options.peak:
+        step = VARIANTS[options.peak](SIZES[options.sizes[0]])
+        for _ in range(STEPS):
+            step()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        return
     tables = []
     for name in options.sizes:
         tables.append(table(name, options.rounds or ROUNDS[name]))

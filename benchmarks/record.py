@@ -152,7 +152,7 @@ def table(name: str, size: Size, rounds: int) -> str:
     numbers = f"{sum(p.numel() for p in model.parameters()):,} parameters in {len(list(model.parameters()))} tensors"
     step = statistics.median(whole for whole, _ in bare.values())
     lines = [
-        f"## {name}",
+        f"### {name}",
         "",
         f"The model has {numbers}, and a batch has {size.batch} x {size.length} tokens.",
         f"A step without hooks takes {step * 1e3:.0f} ms; reading all gradients once takes {one_read * 1e3:.2f} ms.",

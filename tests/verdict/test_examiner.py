@@ -259,3 +259,23 @@ def test_a_nested_step_counts_once_and_a_failed_one_does_not_hide_the_next():
     assert [one.step for one in examiner.history.recent] == [0, 1, 2, 2, 3, 4]
     assert examiner.step == 5
     examiner.close()
+
+
+def test_numbers_that_are_read_late_are_the_same_and_no_step_runs_again():
+    found = {}
+    for trip in ("now", "late"):
+        training = learnable()
+        usual = training.loss
+        training.loss = lambda step, usual=usual: usual(step) * (float("nan") if step == 30 else 1.0)
+        examiner = Examiner(training.model, [training.optimizer], trip=trip)
+        for step in range(31):
+            training.step(step)
+        examiner.close()
+        found[trip] = examiner
+    now, late = found["now"], found["late"]
+    assert [one.norms for one in late.history.recent][:30] == [one.norms for one in now.history.recent][:30]
+    assert list(late.history.losses)[:30] == list(now.history.losses)[:30]
+    assert [(one.step, one.reason) for one in late.examinations] == [(30, "the loss is not finite")]
+    assert [one.found for one in late.examinations] == [None] and now.examinations[0].found is not None
+    assert late.verdicts()[0].step == 30
+    assert 'is unknown, because trip="late" reads the numbers of a step one step later' in str(late.verdicts()[0])

@@ -105,6 +105,12 @@ def test_momentum_after_a_large_gradient_is_not_out_of_proportion():
     assert ("TH817", "error", 50) in codes(case(loss=loss, moved=moved))
 
 
+def test_an_earlier_leap_does_not_hide_the_harm_of_a_jump():
+    early = Examination(40, "the loss is 0.5, and was 0.01 before", None, "refused")
+    found = codes(case(rate=lambda step: 0.1 if step < 60 else 50.0, exams=(early, nonfinite(62))))
+    assert found[0] == ("TH805", "error", 60)
+
+
 def test_what_happens_later_does_not_explain_an_explosion():
     def norms(step: int) -> list[float]:
         return [(40.0 if number == 3 and step >= 60 else 1.0) * one for number, one in enumerate(healthy(step))]

@@ -9,6 +9,7 @@ from tenterhook.record.recorder import Recorder as Recorder
 from tenterhook.record.rows import Batch as Batch
 from tenterhook.record.rows import Row as Row
 from tenterhook.record.rows import StepTable as StepTable
+from tenterhook.record.rows import send_to_host as send_to_host
 from tenterhook.record.run import Run as Run
 from tenterhook.record.run import no_run_in as no_run_in
 from tenterhook.record.run import open_run as open_run

@@ -119,19 +119,31 @@ def copy_to_host(tables: list[StepTable]) -> None:
     if not there:
         return
     device = there[0][1].device
-    flat = torch.cat([values.reshape(-1).to(device) for _, values in there])
-    host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=device.type == "cuda").copy_(flat, non_blocking=True)
-    sent = torch.Event(device)
-    sent.record()
+    read = send_to_host(torch.cat([values.reshape(-1).to(device) for _, values in there]))
     at = 0
     for table, values in there:
-        table.read_from(partial(_wait_for, sent, host[at : at + values.numel()].view(values.shape)))
+        table.read_from(partial(_part, read, at, values.shape))
         at += values.numel()
 
 
-def _wait_for(sent: torch.Event, values: Tensor) -> Tensor:
-    sent.synchronize()
-    return values
+def _part(read: Callable[[], Tensor], at: int, shape: torch.Size) -> Tensor:
+    return read()[at : at + shape.numel()].view(shape)
+
+
+def send_to_host(values: Tensor) -> Callable[[], Tensor]:
+    """Start copying a tensor to the host. Return a function that waits for the copy and returns it."""
+    if values.device.type == "cpu":
+        return lambda: values
+    pinned = values.device.type == "cuda"
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=pinned).copy_(values, non_blocking=True)
+    sent = torch.Event(values.device)
+    sent.record()
+
+    def wait() -> Tensor:
+        sent.synchronize()
+        return host
+
+    return wait
 
 
 @dataclass(frozen=True, slots=True)

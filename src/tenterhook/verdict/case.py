@@ -138,8 +138,8 @@ class Case:
 
     def harm(self, step: int, soon: int = SOON) -> str:
         """Describe the harm soon after a step: the training broke, or the loss rose. The text is empty without harm."""
-        trouble = self.trouble
-        if trouble is not None and step <= trouble <= step + soon:
+        trouble = min((one.step for one in self.examinations if one.step >= step), default=None)
+        if trouble is not None and trouble <= step + soon:
             late = trouble - step
             when = f"{late} step{'s' * (late > 1)} later" if late else "in the same step"
             return f"The loss or the gradients leapt {when}."

@@ -6,8 +6,9 @@ import hashlib
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -25,12 +26,16 @@ from tenterhook.switch import is_off
 from tenterhook.verdict.across_ranks import examine_on_all_ranks, why_not_on_ranks
 from tenterhook.verdict.alerts import Alert, Alerts
 from tenterhook.verdict.case import Case, Examination, Parameter
-from tenterhook.verdict.history import History, StepNumbers
+from tenterhook.verdict.history import GroupSettings, History, StepNumbers
 from tenterhook.verdict.judge import judge
-from tenterhook.verdict.measurement import WeightSamples, group_settings, measure
+from tenterhook.verdict.measurement import Measurement, WeightSamples, group_settings, measure
 from tenterhook.verdict.signals import LeapDetector
 from tenterhook.verdict.step_rows import record_step
 
+#: when the numbers of a step are read from the device
+Trip = Literal["now", "late"]
+#: why a step is not examined if its numbers are read later
+LATE = 'trip="late" reads the numbers of a step one step later'
 #: what fails if a step cannot be examined
 EXAMINING = "examining a step"
 #: the weights are measured in one step in so many
@@ -46,7 +51,7 @@ JUDGED_AFTER, JUDGED_EVERY = 6, 100
 
 
 def watch_training(
-    rig: Rig, optimizers: Sequence[Optimizer], *, first: int = 0, alert: Alert | None = None
+    rig: Rig, optimizers: Sequence[Optimizer], *, first: int = 0, alert: Alert | None = None, trip: Trip = "now"
 ) -> Examiner | None:
     """Watch the training of a rig's model, so that `rig.verdict()` can say what goes wrong.
 
@@ -55,6 +60,7 @@ def watch_training(
         optimizers: The optimizers that train the model.
         first: The number of the next step.
         alert: Function that is called with each new verdict.
+        trip: When the numbers of a step are read: "now", before the optimizer's step, or "late", in the next step.
 
     Returns:
         The examiner, or None if tenterhook is off.
@@ -67,7 +73,7 @@ def watch_training(
         return None
     record = partial(record_step, weakref.ref(rig._recorder))
     rig._recorder.judge = examiner = Examiner(
-        model, optimizers, first=first, alert=alert, together=together, record=record
+        model, optimizers, first=first, alert=alert, together=together, trip=trip, record=record
     )
     return examiner
 
@@ -76,6 +82,18 @@ def _same_parameters(model: nn.Module) -> bool:
     """Return True if all ranks have parameters with the same names and shapes, which pipeline stages do not have."""
     known = [(name, tuple(one.shape)) for name, one in named_parameters(unwrapped(model))]
     return ranks.all_equal(hashlib.sha256(repr(known).encode()).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredStep:
+    """A step whose numbers are on their way to the host."""
+
+    number: int
+    #: True if the step of this optimizer ends a step of the training
+    counts: bool
+    settings: tuple[GroupSettings, ...]
+    leaps: LeapDetector
+    measurement: Measurement
 
 
 class Examiner:
@@ -87,6 +105,7 @@ class Examiner:
         first: The number of the next step.
         alert: Function that is called with each new verdict, in a thread of its own.
         together: If True, all ranks train the same parameters in the same steps, and examine a step together.
+        trip: When the numbers of a step are read: "now", before the optimizer's step, or "late", in the next step.
         record: Function that records the numbers of a step, with the names of the parameters.
     """
 
@@ -98,6 +117,7 @@ class Examiner:
         first: int = 0,
         alert: Alert | None = None,
         together: bool = False,
+        trip: Trip = "now",
         record: Callable[[Sequence[str], StepNumbers], None] | None = None,
     ) -> None:
         self._model = weakref.ref(model, self._forget)
@@ -119,6 +139,9 @@ class Examiner:
         self._together = together
         #: why the last step was examined
         self._reason: str | None = None
+        self._trip = trip
+        #: the last step, if its numbers are read one step later
+        self._late: _MeasuredStep | None = None
         self._record = record
         #: what this rank found in an earlier pass of this step; the other ranks hear of it before the optimizer's step
         self._unshared: Rerun | None = None
@@ -134,6 +157,7 @@ class Examiner:
         """Stop watching."""
         if any(call.gradients for call in self._log.calls):
             self._errors.contain(EXAMINING, self._next_pass)
+        self._errors.contain(EXAMINING, self._end_late_step)
         self._steps.remove()
         self._losses.close()
         self._log.remove()
@@ -167,6 +191,7 @@ class Examiner:
 
     def verdicts(self) -> list[Verdict]:
         """Return what went wrong so far, the cause first."""
+        self._errors.contain(EXAMINING, self._end_late_step)
         self._note_parameters()
         return judge(Case(self.history, self.examinations, self._facts, self.unclipped))
 
@@ -188,9 +213,10 @@ class Examiner:
     def _next_pass(self) -> None:
         """Examine a pass that no optimizer step followed: a part of an accumulated gradient, or a skipped step."""
         model = self._model()
-        if model is not None and not self._is_examined():
+        if model is not None and self._trip == "now" and not self._is_examined(self.step):
             # Reading numbers from a device in every pass would slow the training down.
-            gradients = [] if self._log.devices else measure(self._parameters, range(len(self._parameters))).gradients
+            every = range(len(self._parameters))
+            gradients = [] if self._log.devices else measure(self._parameters, every).read().gradients
             gone = not any(gradients) if gradients else all(one.grad is None for one in self._parameters)
             bad = any(norm is not None and not math.isfinite(norm) for norm in gradients)
             if self._is_half() and (bad or gone):
@@ -220,9 +246,9 @@ class Examiner:
         """Return True if the loss of this step is probably multiplied by a loss scale."""
         return any(call.modes.is_half() for call in self._log.calls)
 
-    def _is_examined(self) -> bool:
-        """Return True if this step was examined, or if enough steps were."""
-        return len(self.examinations) >= MAX_EXAMS or any(one.step == self.step for one in self.examinations)
+    def _is_examined(self, step: int) -> bool:
+        """Return True if a step was examined, or if enough steps were."""
+        return len(self.examinations) >= MAX_EXAMS or any(one.step == step for one in self.examinations)
 
     def _before(self, optimizer: Optimizer) -> None:
         self._errors.contain(EXAMINING, self._look, optimizer)
@@ -232,9 +258,18 @@ class Examiner:
         if model is None:
             return
         self._losses.after_backward = None
-        places = self._places(optimizer)
-        losses, counts = self._losses.take(scaled=self._is_half()), self._counts(optimizer)
-        found = measure(
+        self._end_late_step()
+        losses = self._losses.take(scaled=self._is_half())
+        step = self._measure(optimizer, losses)
+        if self._trip == "late":
+            self._late = step
+        else:
+            self._take_in(step, partial(self._examine_now, model, losses))
+
+    def _measure(self, optimizer: Optimizer, losses: Sequence[Tensor]) -> _MeasuredStep:
+        """Measure a step. Nothing waits for the numbers yet."""
+        places, counts = self._places(optimizer), self._counts(optimizer)
+        measurement = measure(
             self._parameters,
             places,
             losses=losses,
@@ -243,36 +278,53 @@ class Examiner:
             weights=counts and (self.step % WEIGHTS_EVERY == 0 or _divides_by_zero(optimizer)),
         )
         settings = group_settings([one for ref in self._optimizers if (one := ref()) is not None])
-        numbers = StepNumbers(self.step, found.gradients, settings, found.loss, found.moved, found.weights)
-        reason = self._leaps_of(optimizer, numbers)
+        leaps = self._leaps.setdefault(optimizer, LeapDetector())
+        return _MeasuredStep(self.step, counts, settings, leaps, measurement)
+
+    def _end_late_step(self) -> None:
+        """Take in the numbers of the step before, which have arrived by now."""
+        if self._late is not None:
+            step, self._late = self._late, None
+            self._take_in(step, self._refuse_late)
+
+    def _take_in(self, step: _MeasuredStep, examine: Callable[[StepNumbers, str], None]) -> None:
+        """Remember the numbers of a step, and examine it if they look wrong."""
+        found = step.measurement.read()
+        numbers = StepNumbers(step.number, found.gradients, step.settings, found.loss, found.moved, found.weights)
+        reason = self._leaps_of(step.leaps, numbers)
         self._used |= {place: norm for place, norm in enumerate(numbers.norms) if norm is not None}
-        if counts:
+        if step.counts:
             numbers = replace(numbers, norms=[self._used.get(place) for place in range(len(self._parameters))])
             self._used = {}
             self.history.add(numbers)
-        if reason is not None and not self._is_examined():
-            if numbers.weights is None:
-                numbers.weights = measure(self._parameters, (), weights=True, together=self._together).weights
+        if reason is not None and not self._is_examined(step.number):
             self._reason = reason
-            if self._together:
-                self._examine_together(model, reason, sum(map(float, losses)) / len(losses) if losses else None)
-            else:
-                self._examine(model, reason)
+            examine(numbers, reason)
             self.examinations[-1] = replace(self.examinations[-1], numbers=numbers)
-        elif counts and self.unclipped is None and self.history.is_constant():
+        elif step.counts and self.unclipped is None and self.history.is_constant():
             self._look_behind_clipping()
         self._unshared = None
         # What can fail on one rank alone comes after the examination, for which the other ranks would wait.
-        if counts and self._record is not None:
+        if step.counts and self._record is not None:
             self._record(self.history.names, numbers)
-        if counts and self.step % NOTED_EVERY == 0:
+        if step.counts and step.number % NOTED_EVERY == 0:
             self._note_parameters()
-        if counts and self._alerts is not None and self._is_time():
+        if step.counts and self._alerts is not None and self._is_time(step.number):
             self._alerts.look()
 
-    def _leaps_of(self, optimizer: Optimizer, numbers: StepNumbers) -> str | None:
+    def _examine_now(self, model: nn.Module, losses: Sequence[Tensor], numbers: StepNumbers, reason: str) -> None:
+        if numbers.weights is None:
+            numbers.weights = measure(self._parameters, (), weights=True, together=self._together).read().weights
+        if self._together:
+            self._examine_together(model, reason, sum(map(float, losses)) / len(losses) if losses else None)
+        else:
+            self._examine(model, reason)
+
+    def _refuse_late(self, numbers: StepNumbers, reason: str) -> None:
+        self.examinations.append(Examination(numbers.step, reason, None, LATE))
+
+    def _leaps_of(self, leaps: LeapDetector, numbers: StepNumbers) -> str | None:
         """Return why the step must be examined, or None."""
-        leaps = self._leaps.setdefault(optimizer, LeapDetector())
         bad = [at for at, one in enumerate(numbers.weights or ()) if one is not None and not math.isfinite(one)]
         reason = leaps.look({"the loss": numbers.loss, "the norm of all gradients": numbers.total})
         return reason or (f"the weight {self.history.names[bad[0]]!r} is not finite" if bad else None)
@@ -280,17 +332,17 @@ class Examiner:
     def _look_behind_clipping(self) -> None:
         """Measure the gradients right after the next backward passes, before the program clips them."""
         self.unclipped = math.nan
-        if not self._together and not self._is_half():
+        if self._trip == "now" and not self._together and not self._is_half():
             self._losses.after_backward = partial(self._errors.contain, EXAMINING, self._measure_unclipped)
 
     def _measure_unclipped(self) -> None:
-        norms = measure(self._parameters, range(len(self._parameters))).gradients
+        norms = measure(self._parameters, range(len(self._parameters))).read().gradients
         self.unclipped = math.sqrt(sum(norm * norm for norm in norms if norm is not None))
 
-    def _is_time(self) -> bool:
-        """Return True if a verdict may be new."""
-        since = [self.step - one.step for one in self.examinations]
-        return 0 in since or JUDGED_AFTER in since or self.step % JUDGED_EVERY == JUDGED_EVERY - 1
+    def _is_time(self, step: int) -> bool:
+        """Return True if a verdict may be new after a step."""
+        since = [step - one.step for one in self.examinations]
+        return 0 in since or JUDGED_AFTER in since or step % JUDGED_EVERY == JUDGED_EVERY - 1
 
     def _examine(self, model: nn.Module, reason: str) -> None:
         refusal, found = why_not(model, self._log), None

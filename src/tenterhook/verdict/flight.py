@@ -12,7 +12,7 @@ from tenterhook.record import Flight
 from tenterhook.resolve.targets import Optimizers, named_optimizers
 from tenterhook.rig import Rig, attach
 from tenterhook.verdict.alerts import Alert
-from tenterhook.verdict.examiner import watch_training
+from tenterhook.verdict.examiner import Trip, watch_training
 
 
 def flight_plan() -> Plan:
@@ -39,6 +39,7 @@ def flight(
     *,
     steps: int = 64,
     alert: Alert | None = None,
+    trip: Trip = "now",
     replace: bool = False,
 ) -> Rig:
     """Watch a training. When it breaks, find out which layer and which step caused it, and save the recent steps.
@@ -55,6 +56,9 @@ def flight(
         steps: Number of steps to keep in memory.
         alert: Function that is called with each new verdict while the training runs, for example to send a message.
             It runs in a thread of its own.
+        trip: When the numbers of a step are read. With `"now"`, the training thread waits for them before the
+            optimizer's step, once per step. With `"late"`, it never waits: they are read in the next step, so a step
+            that looks wrong cannot run again, and the verdict is based on the recorded numbers only.
         replace: If True, replace hooks on the model that have the same ids.
 
     Returns:
@@ -78,5 +82,5 @@ def flight(
         >>> rig.detach()
     """
     rig = attach(model, flight_plan(), optimizer=optimizer, sinks=Flight(path, steps=steps), replace=replace)
-    watch_training(rig, list(named_optimizers(optimizer).values()), alert=alert)
+    watch_training(rig, list(named_optimizers(optimizer).values()), alert=alert, trip=trip)
     return rig

@@ -1,4 +1,4 @@
-"""Measure the gradients and weights before an optimizer's step, with one read from the device."""
+"""Measure the gradients and weights before an optimizer's step, and send all numbers to the host together."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from tenterhook import ranks
 from tenterhook import torch_internals as private
+from tenterhook.record import send_to_host
 from tenterhook.resolve.sharding import is_counted_here, local
 from tenterhook.verdict.history import GroupSettings
 
@@ -69,6 +70,18 @@ class WeightSamples:
                 self._views.append(one.detach().view(-1)[:: one.numel() // SAMPLED][:SAMPLED])
 
 
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Numbers that are on their way to the host."""
+
+    _numbers: Callable[[], Tensor]
+    _arrange: Callable[[Tensor], Measured]
+
+    def read(self) -> Measured:
+        """Wait for the numbers."""
+        return self._arrange(self._numbers())
+
+
 @torch.no_grad()
 def measure(
     parameters: Sequence[Tensor],
@@ -78,8 +91,8 @@ def measure(
     samples: WeightSamples | None = None,
     weights: bool = False,
     together: bool = False,
-) -> Measured:
-    """Measure the gradients of some parameters. All numbers are read together, so this waits for the device once.
+) -> Measurement:
+    """Measure the gradients of some parameters. All numbers are sent to the host together, without waiting for them.
 
     Args:
         parameters: The parameters.
@@ -92,11 +105,14 @@ def measure(
     """
     measure_here = partial(_measure_here, parameters, places, losses, samples, weights=weights, together=together)
     if together:
-        read = _read_together(measure_here, [float(is_counted_here(one)) for one in parameters])
-    else:
-        read = _read(measure_here(), len(parameters))
-    lengths, moved, weighed, loss = read
-    return Measured(lengths, moved, weighed if weights else None, loss[0])
+        shares = [float(is_counted_here(one)) for one in parameters]
+        sums, failure = _sums_here(measure_here, shares)
+        arrange = partial(_arrange_sums, count=len(shares), failure=failure, weights=weights)
+        return Measurement(send_to_host(ranks.sum_over_ranks(sums)), arrange)
+    parts = measure_here()
+    places_of = [part.places for part in parts[:_LOSS]]
+    arrange = partial(_arrange, places=places_of, count=len(parameters), weights=weights)
+    return Measurement(send_to_host(_flat([one for part in parts for one in part.numbers])), arrange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +146,24 @@ def _measure_here(
     ]
 
 
-Read = tuple[list[float | None], list[float | None], list[float | None], list[float | None]]
+def _arrange(numbers: Tensor, *, places: Sequence[Sequence[int]], count: int, weights: bool) -> Measured:
+    """Arrange the numbers of this process by the places of the parameters."""
+    values = iter(numbers.tolist())
+    found: list[list[float | None]] = [[None] * count for _ in places]
+    for row, some in zip(found, places, strict=True):
+        for place in some:
+            row[place] = next(values)
+    losses = list(values)
+    loss = sum(losses) / len(losses) if losses else None
+    return Measured(found[0], found[1], found[2] if weights else None, loss)
 
 
-def _read(parts: Sequence[_Part], count: int) -> Read:
-    """Read the numbers of this process."""
-    numbers = iter(_flat([one for part in parts for one in part.numbers]).tolist())
-    found: list[list[float | None]] = [[None] * count for _ in parts[:-1]]
-    for row, part in zip(found, parts, strict=False):
-        for place in part.places:
-            row[place] = next(numbers)
-    losses = list(numbers)
-    return found[0], found[1], found[2], [sum(losses) / len(losses) if losses else None]
+def _sums_here(measure_here: Callable[[], Sequence[_Part]], shares: Sequence[float]) -> tuple[Tensor, Exception | None]:
+    """Return what this rank adds to the sums of all ranks. The squares of norms are added.
 
-
-def _read_together(measure_here: Callable[[], Sequence[_Part]], shares: Sequence[float]) -> Read:
-    """Read the numbers of all ranks. The squares of norms are added. A part that several ranks have is counted once.
-
-    The layout is the same on all ranks, although a rank may have a gradient that another one does not have. A rank
-    that fails takes part too, because the others wait for it. Then all of them raise an error.
+    A part that several ranks have is counted once. The layout is the same on all ranks, although a rank may have a
+    gradient that another one does not have. A rank that fails takes part too, because the others wait for it. Then all
+    of them raise an error.
     """
     failure: Exception | None = None
     try:
@@ -156,14 +171,20 @@ def _read_together(measure_here: Callable[[], Sequence[_Part]], shares: Sequence
     except Exception as error:
         failure, sums = error, _layout([_Part([], [])] * _KINDS, shares)
     sums[1, _FAILED, 0] = float(failure is not None)
-    values, counts = ranks.sum_over_ranks(sums).tolist()
+    return sums, failure
+
+
+def _arrange_sums(sums: Tensor, *, count: int, failure: Exception | None, weights: bool) -> Measured:
+    """Arrange the sums of all ranks by the places of the parameters."""
+    values, counts = sums.tolist()
     if counts[_FAILED][0]:
         raise failure or RuntimeError("another rank could not measure its gradients")
     found = [
-        [math.sqrt(value) if times else None for value, times in zip(row, many, strict=True)][: len(shares)]
+        [math.sqrt(value) if times else None for value, times in zip(row, many, strict=True)][:count]
         for row, many in zip(values[:_LOSS], counts[:_LOSS], strict=True)
     ]
-    return found[0], found[1], found[2], [values[_LOSS][0] / counts[_LOSS][0] if counts[_LOSS][0] else None]
+    loss = values[_LOSS][0] / counts[_LOSS][0] if counts[_LOSS][0] else None
+    return Measured(found[0], found[1], found[2] if weights else None, loss)
 
 
 def _layout(parts: Sequence[_Part], shares: Sequence[float]) -> Tensor:
