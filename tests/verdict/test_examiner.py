@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
 import weakref
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tenterhook as th
+from tenterhook.rig.step.outer_step import OuterStep
 from tenterhook.verdict import examiner as examiner_module
 from tenterhook.verdict.examiner import Examiner
 from tests.support.verdict.families import FAMILIES, Training, build, numbers
@@ -259,6 +261,14 @@ def test_a_nested_step_counts_once_and_a_failed_one_does_not_hide_the_next():
     assert [one.step for one in examiner.history.recent] == [0, 1, 2, 2, 3, 4]
     assert examiner.step == 5
     examiner.close()
+
+
+def test_a_new_frame_is_not_taken_for_that_of_a_failed_step():
+    frame = lambda: sys._getframe()
+    outer = OuterStep()
+    assert outer.begin(frame())
+    for _ in range(1000):  # the memory of the first frame would be used again
+        assert not outer.is_running(frame())
 
 
 def test_numbers_that_are_read_late_are_the_same_and_no_step_runs_again():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tests.support.record import mutants_of_folders, mutants_of_reading, mutants_of_recording
 from tests.support.record.mutant import Mutant as Mutant
+from tests.support.verdict import mutants_of_verdicts
 
 MUTANTS: list[Mutant] = [
     *mutants_of_folders.MUTANTS,
     *mutants_of_recording.MUTANTS,
     *mutants_of_reading.MUTANTS,
+    *mutants_of_verdicts.MUTANTS,
 ]

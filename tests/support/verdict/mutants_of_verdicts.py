@@ -1,0 +1,82 @@
+"""List mutants of the code that examines a training and says what went wrong."""
+
+from __future__ import annotations
+
+from tests.support.record.mutant import Mutant
+
+AGAIN, SHARDED, COUNTERS = "rig/rerun/second_run.py", "rig/rerun/sharded_run.py", "rig/rerun/counters.py"
+CASE, JUDGE, EXAMINER = "verdict/case.py", "verdict/judge.py", "verdict/examiner.py"
+LEAPS, UPDATES, GROWTH = "verdict/rules/leaps.py", "verdict/rules/updates.py", "verdict/rules/growth.py"
+UNTRAINED, MEASUREMENT, HISTORY = "verdict/rules/untrained.py", "verdict/measurement.py", "verdict/history.py"
+
+RULES, RERUN = ("tests/verdict/test_rules.py",), ("tests/verdict/test_rerun.py",)
+COUNTS = ("tests/verdict/test_nonfinite.py::test_a_module_that_counts_its_calls_is_named_and_counts_on",)
+WATCHED = ("tests/verdict/test_examiner.py",)
+RANKS = ("tests/ranks/test_verdicts.py",)
+
+OF_THE_SECOND_RUN = [
+    Mutant("other-random-numbers", AGAIN, "        call.random.restore()\n", "", RERUN,
+           "the second run of a model with dropout gives other values"),
+    Mutant("random-state-moves", AGAIN, "        stack.enter_context(kept_random_state(log.devices))\n", "", RERUN,
+           "the second run changes the random numbers of the program"),
+    Mutant("buffers-of-now", AGAIN, "starts.get(name, buffer)", "buffer", RERUN,
+           "the second run changes the statistics of batch normalization"),
+    Mutant("calls-count-twice", AGAIN, "        counters.restore()", "        pass", COUNTS,
+           "a module counts the second run as a call"),
+    Mutant("calls-not-counted-back", AGAIN, " and counters.count_back():", " and False:", COUNTS,
+           "a forward pass that depends on its number of calls is not reproduced"),
+    Mutant("counts-in-dicts", COUNTERS, "value if type(value) is dict else ", "", COUNTS,
+           "a module that counts in a dict counts the second run"),
+    Mutant("hooks-in-the-second-run", AGAIN, "        stack.enter_context(without_rigs(names))\n", "", WATCHED,
+           "the hooks of a rig fire in the second run"),
+    Mutant("changed-inputs", AGAIN, "if any(call.changed_inputs() for call in log.calls):", "if False:",
+           ("tests/verdict/test_nonfinite.py",), "a step whose inputs were changed runs again with the wrong ones"),
+    Mutant("gathered-parameters", SHARDED, "        stack.callback(reshard, body)", "        pass", RANKS,
+           "the next step of a sharded model uses the parameters of this one"),
+]  # fmt: skip
+
+OF_THE_EXAMINER = [
+    Mutant("late-is-now", EXAMINER, 'if self._trip == "late":', "if False:", WATCHED,
+           'trip="late" waits for the numbers'),
+    Mutant("last-late-step", EXAMINER, "self._end_late_step)\n        self._steps", "int)\n        self._steps",
+           WATCHED, 'the last step is lost with trip="late"'),
+    Mutant("a-rank-that-fails", MEASUREMENT, "float(failure is not None)", "0.0", RANKS,
+           "a rank whose measurement fails is not noticed by the others"),
+    Mutant("ranks-add-norms", MEASUREMENT, "values.square() * weights[places]", "values * weights[places]", RANKS,
+           "the norms of all ranks are added instead of their squares"),
+    Mutant("memory-of-a-freed-model", EXAMINER, "        self._samples = WeightSamples()\n        self._held.clear()",
+           "        self._held.clear()", WATCHED, "the memory of a freed model is kept"),
+]  # fmt: skip
+
+OF_THE_RULES = [
+    Mutant("any-later-nan", CASE, "if bad and end <= step + SOON:", "if bad:", RULES,
+           "a bad batch is the cause of a NaN much later"),
+    Mutant("until-the-end", CASE, "if step < at < end][-10:]", "if step < at][-10:]", RULES,
+           "a run that breaks for another reason ends badly because of a bad batch"),
+    Mutant("first-trouble", CASE, "for one in self.examinations if one.step >= step), default=None)",
+           "for one in self.examinations), default=None)", RULES, "an earlier leap hides the harm of a jump"),
+    Mutant("overwritten", CASE, "> SUDDEN for one in recent)", "> math.inf for one in recent)", RULES,
+           "a gradient is named instead of the weight that was overwritten"),
+    Mutant("explained-later", JUDGE, " or one.step < explained", "", RULES,
+           "what happens later explains an explosion"),
+    Mutant("several-batches", LEAPS, " and not several:", ":", RULES,
+           "a loss scale that collapses is called one bad batch"),
+    Mutant("still-huge", LEAPS, "        recovered = min(recovered, max(", "        min(recovered, max(", RULES,
+           "a loss that is a million times larger has recovered"),
+    Mutant("clipped-leap", LEAPS, "LARGER if leap.usual < LARGER / APART else ", "", RULES,
+           "clipping hides the gradient that leapt"),
+    Mutant("not-apart", HISTORY, "ParameterLeaps(apart=APART)", "ParameterLeaps()", RULES,
+           "clipping hides the gradient that leapt"),
+    Mutant("momentum", UPDATES, " and largest < 4.0 * usual", " and total < 4.0 * usual", RULES,
+           "momentum after a large gradient is out of proportion"),
+    Mutant("early-growth", GROWTH, " and early < EARLY:", ":", RULES,
+           "weights that grow at once are not noticed"),
+    Mutant("early-norms", HISTORY, "if self.steps == EARLY:", "if False:", RULES,
+           "gradients that vanish at the beginning are not noticed"),
+    Mutant("although-it-learns", UNTRAINED, "if is_flat(case, steps=2 * EARLY) and", "if", RULES,
+           "small gradients of a training that learns are called vanishing"),
+    Mutant("idle-optimizer", "adapters/auto_attach.py", " if steps >= ENOUGH]", " if steps < 0]", RULES,
+           "an optimizer of another model is not noticed"),
+]  # fmt: skip
+
+MUTANTS = [*OF_THE_SECOND_RUN, *OF_THE_EXAMINER, *OF_THE_RULES]
