@@ -147,10 +147,10 @@ class Examiner:
         self._unshared: Rerun | None = None
         self._errors = ContainedErrors()
         self._log = CallLog(model, self._errors, self._next_pass)
-        self._losses = LossWatch(self._passes)
+        self._losses = LossWatch(self._passes, self._errors)
         #: for each optimizer, because the losses before their steps differ, as in a GAN
         self._leaps: weakref.WeakKeyDictionary[Optimizer, LeapDetector] = weakref.WeakKeyDictionary()
-        self._steps = StepWatch(optimizers, self._before, self._after)
+        self._steps = StepWatch(optimizers, self._before, self._after, self._errors)
         self._alerts = Alerts(alert, self.verdicts) if alert is not None else None
 
     def close(self) -> None:

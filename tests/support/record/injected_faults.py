@@ -30,7 +30,9 @@ import torch
 from torch import nn
 
 import tenterhook as th
-from tenterhook import record
+from tenterhook import record, verdict
+from tenterhook.rig import rerun
+from tenterhook.verdict import watch_training
 
 ERRORS: dict[str, Callable[[], BaseException]] = {
     "Exception": lambda: Exception("injected"),
@@ -38,8 +40,10 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "OSError": lambda: OSError(28, "injected"),
     "SystemExit": lambda: SystemExit("injected"),
 }
-#: the boundary itself
+#: the boundary itself, and the functions that torch calls and that only call it
 NOT_INJECTED = ("tenterhook.record.containment",)
+BOUNDARY = ("CallLog._begin", "CallLog._end", "call_log._keep", "StepWatch._pre", "StepWatch._post",
+            "LossWatch.before", "LossWatch.after")  # fmt: skip
 #: modules with actions; an action that calls sys.exit() ends the program, because this is what it asks for
 STATISTICS = ("tenterhook.actions.stats", "tenterhook.actions.observe", "tenterhook.actions.row_measures",
               "tenterhook.actions.batched")  # fmt: skip
@@ -70,14 +74,21 @@ class Verdict:
 
 
 def modules() -> Iterator[ModuleType]:
-    for info in pkgutil.walk_packages(record.__path__, "tenterhook.record."):
-        if info.name not in NOT_INJECTED:
-            yield importlib.import_module(info.name)
+    for package in (record, rerun, verdict):
+        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if info.name not in NOT_INJECTED:
+                yield importlib.import_module(info.name)
     yield from map(importlib.import_module, STATISTICS)
 
 
 def functions() -> Iterator[tuple[Any, str]]:
     """Yield the owner and the name of each function, method and property that the recording modules define."""
+    for owner, name in _defined():
+        if f"{owner.__name__.rpartition('.')[2]}.{name}" not in BOUNDARY:
+            yield owner, name
+
+
+def _defined() -> Iterator[tuple[Any, str]]:
     for module in modules():
         for name, value in sorted(vars(module).items()):
             if isinstance(value, FunctionType) and value.__module__ == module.__name__:
@@ -159,6 +170,7 @@ def train(folder: Path | None, injection: Injection | None = None) -> list[torch
         sinks: list[Any] = [th.Store(folder / "run", linger=0.0, close_timeout=0.5), lambda values, step: None]
         sinks.append(th.Flight(folder / "flights", steps=2))
         rig = th.attach(model, hooks, optimizer=optimizer, sinks=sinks)
+        watch_training(rig, [optimizer], alert=lambda verdict: None)
     if injection is not None:
         injection.armed = True
     for step in range(STEPS):

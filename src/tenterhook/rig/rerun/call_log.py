@@ -207,7 +207,7 @@ class CallLog:
         call.places = [place for place, one in enumerate(leaves(output)) if one.grad_fn is not None]
         for number, tensor in enumerate(differentiable(output)):
             call.samples.append(sample(tensor))
-            tensor.register_hook(partial(_keep, weakref.ref(call), number))
+            tensor.register_hook(partial(_keep, self._errors, weakref.ref(call), number))
 
     def _look_at_hosts(self, call: ModelCall) -> None:
         """Find out whether calls use the random generators of Python and NumPy."""
@@ -216,7 +216,11 @@ class CallLog:
             self._host_trials = self._host_trials + 1 if same else -1
 
 
-def _keep(call: weakref.ref[ModelCall], number: int, gradient: Tensor) -> None:
+def _keep(errors: ContainedErrors, call: weakref.ref[ModelCall], number: int, gradient: Tensor) -> None:
+    errors.contain(WATCHING, _note_gradient, call, number, gradient)
+
+
+def _note_gradient(call: weakref.ref[ModelCall], number: int, gradient: Tensor) -> None:
     """Remember the gradient of an output."""
     if (there := call()) is not None:
         there.gradients.setdefault(private.graph_task_id(), {})[number] = gradient

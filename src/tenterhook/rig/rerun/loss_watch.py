@@ -11,6 +11,10 @@ import torch
 from torch import Tensor
 
 from tenterhook import torch_internals as private
+from tenterhook.record.containment import ContainedErrors
+
+#: what fails if a loss cannot be noted
+WATCHING = "watching the losses"
 
 _watches: weakref.WeakSet[LossWatch] = weakref.WeakSet()
 
@@ -21,21 +25,35 @@ class LossWatch:
     Args:
         reached: Function that returns the number of backward passes that have reached the model. A loss of another
             model, as in a GAN, does not increase it.
+        errors: Receives the errors of watching, which must not stop the training.
     """
 
-    def __init__(self, reached: Callable[[], int]) -> None:
-        self.reached = reached
+    def __init__(self, reached: Callable[[], int], errors: ContainedErrors) -> None:
+        self._reached = reached
+        self._errors = errors
         #: called after each backward pass, if it is set
         self.after_backward: Callable[[], None] | None = None
         self._seen: list[tuple[Tensor, Tensor | None]] = []
         _watches.add(self)
         _install()
 
-    def note(self, loss: Tensor, factor: Tensor | None) -> None:
-        """Note the loss of a backward pass, and the factor by which it was multiplied."""
-        self._seen.append((loss.detach(), factor))
-        if self.after_backward is not None:
-            self.after_backward()
+    def before(self, tensors: Any) -> tuple[int, Tensor | None] | None:
+        """Look at a backward pass before it begins. Return None if it does not begin with a loss."""
+        return self._errors.contain(WATCHING, self._look, tensors)
+
+    def _look(self, tensors: Any) -> tuple[int, Tensor | None] | None:
+        is_loss = isinstance(tensors, Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
+        return (self._reached(), private.factor_of(tensors)) if is_loss else None
+
+    def after(self, loss: Tensor, known: tuple[int, Tensor | None]) -> None:
+        """Note the loss of a backward pass if the pass has reached the model. `known` is what `before` returned."""
+        self._errors.contain(WATCHING, self._note, loss, *known)
+
+    def _note(self, loss: Tensor, reached: int, factor: Tensor | None) -> None:
+        if self._reached() > reached:
+            self._seen.append((loss.detach(), factor))
+            if self.after_backward is not None:
+                self.after_backward()
 
     def take(self, *, scaled: bool) -> list[Tensor]:
         """Return the losses since the last call, and forget them.
@@ -66,13 +84,11 @@ def _install() -> None:
 
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            before = {watch: watch.reached() for watch in list(_watches)}
-            is_loss = isinstance(tensors, Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
-            factor = private.factor_of(tensors) if is_loss else None
+            begun = [(watch, watch.before(tensors)) for watch in list(_watches)]
             original(tensors, *args, **kwargs)
-            for watch, count in before.items():
-                if is_loss and watch.reached() > count:
-                    watch.note(tensors, factor)
+            for watch, known in begun:
+                if known is not None:
+                    watch.after(tensors, known)
 
         setattr(torch.autograd, "backward", backward)  # noqa: B010  # mypy would compare the signatures
 

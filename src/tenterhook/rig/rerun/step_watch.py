@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from tenterhook.record.containment import ContainedErrors
 from tenterhook.rig.step.outer_step import OuterStep
 from tenterhook.torch_internals import compiler as dynamo
 
 Event = Callable[[Optimizer], None]
+
+#: what fails if a step cannot be watched
+WATCHING = "watching the steps of an optimizer"
 
 
 class StepWatch:
@@ -23,10 +28,12 @@ class StepWatch:
         optimizers: The optimizers.
         before: Function that is called with an optimizer before its step.
         after: Function that is called with an optimizer after its step.
+        errors: Receives the errors of watching, which must not stop the training.
     """
 
-    def __init__(self, optimizers: Iterable[Optimizer], before: Event, after: Event) -> None:
+    def __init__(self, optimizers: Iterable[Optimizer], before: Event, after: Event, errors: ContainedErrors) -> None:
         self._before, self._after = before, after
+        self._errors = errors
         self._outer: weakref.WeakKeyDictionary[Optimizer, OuterStep] = weakref.WeakKeyDictionary()
         self._handles: list[RemovableHandle] = []
         for one in optimizers:
@@ -41,11 +48,18 @@ class StepWatch:
 
     @dynamo.breaks_graph
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._outer[optimizer].begin(sys._getframe(1)):  # the frame of `optimizer.step()`
-            self._before(optimizer)
+        frame = sys._getframe(1)  # that of `optimizer.step()`
+        self._errors.contain(WATCHING, self._begin, optimizer, frame)
 
     @dynamo.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._errors.contain(WATCHING, self._end, optimizer)
+
+    def _begin(self, optimizer: Optimizer, frame: FrameType) -> None:
+        if self._outer[optimizer].begin(frame):
+            self._before(optimizer)
+
+    def _end(self, optimizer: Optimizer) -> None:
         if self._outer[optimizer].ends_here():
             self._outer[optimizer].clear()
             self._after(optimizer)
