@@ -121,6 +121,32 @@ def test_what_happens_later_does_not_explain_an_explosion():
     assert codes(case(norms=norms, length=later)) == [("TH818", "error", 60)]
 
 
+def test_weight_decay_after_an_explosion_is_not_the_cause():
+    grown = lambda step: 10.0 if step == 0 else 100.0 * math.exp(-step / 40)
+    one = case(length=grown, rate=lambda step: 0.1 if step == 0 else 3.0)
+    for _, groups in list(one.history.settings)[1:]:
+        one.history.settings[1] = (1, (GroupSettings(groups[0].rate, 0.01),))
+    assert codes(one) == [("TH806", "error", 8)]
+    (same,) = judge(case(length=grown))
+    assert same.sentence.endswith("grew from 60 to 491.")
+
+
+def test_an_explosion_explains_an_infinity_in_the_same_step():
+    one = case(6, exams=(nonfinite(5),))
+    assert codes(one) == [("TH801", "error", 5)]
+    one.history.weigh(5, [50.0] * len(NAMES))
+    assert codes(one) == [("TH806", "error", 5), ("TH801", "error", 5)]
+
+
+def test_a_cliff_in_the_depth():
+    def norms(step: int) -> list[float]:
+        return [0.01, 0.9e-7, 1.1e-7, 1.0, 0.8, 1.2]  # the first one is tied to the head
+
+    (found,) = judge(case(norms=norms))
+    assert (found.code, found.target) == ("TH810", "layers.2.weight")
+    assert "They fall most from 'layers.3.weight' to 'layers.2.weight'" in found.sentence
+
+
 def test_weights_that_grow_at_once_explode():
     assert codes(case(length=lambda step: 10.0 * min(6.0, 1.0 + step / 4))) == [("TH806", "error", 16)]
     assert codes(case(length=lambda step: 10.0 * (1.0 + step / 20))) == []
@@ -181,10 +207,10 @@ def test_a_gradient_of_clipped_training_is_named():
     state = {"step": 0}
     weight.register_hook(lambda grad: grad * 1e4 if state["step"] >= 40 else grad)
     training.optimizer.register_step_pre_hook(
-        lambda *_: nn.utils.clip_grad_norm_(training.model.parameters(), 0.1) and None
+        lambda *_: nn.utils.clip_grad_norm_(training.model.parameters(), 4.0) and None
     )
     for group in training.optimizer.param_groups:
-        group["lr"] = 0.01
+        group["lr"] = 1e-4
     found = run(training, change=lambda step: state.update(step=step)).verdicts()
     assert ("TH818", 40, "2.weight") in [(one.code, one.step, one.target) for one in found]
     assert torch.isfinite(weight).all()

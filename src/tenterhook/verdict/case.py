@@ -17,6 +17,8 @@ from tenterhook.verdict.unusual import ParameterLeap
 SOON = 12
 #: a weight changed suddenly if it moved so many times further than usual
 SUDDEN = 100.0
+#: ... and other gradients may be unusual for so many steps
+LONG = 64
 #: the losses of so many steps before and after a step are compared, if there are enough of them
 WINDOWS, ENOUGH = (6, 20), 5
 #: a rise of the loss by less than such a part of the first losses is nothing
@@ -103,8 +105,8 @@ class Case:
         return next((one for one in self.history.movements.found if one.step == step), None)
 
     def overwritten(self, step: int) -> bool:
-        """Return True if a weight changed suddenly shortly before a step, by far more than an update."""
-        recent = [one for one in self.history.movements.found if step - SOON <= one.step <= step]
+        """Return True if a weight changed suddenly in the steps before a step, by far more than an update."""
+        recent = [one for one in self.history.movements.found if step - LONG <= one.step <= step]
         return any(max(one.factors.values()) > SUDDEN for one in recent)
 
     def became_worse(self, step: int) -> tuple[float, float] | None:

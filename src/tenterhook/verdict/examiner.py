@@ -236,6 +236,7 @@ class Examiner:
     def _examine_skip(self, model: nn.Module) -> None:
         """Examine a step that the program skipped. A loss scale that is too large is not worth an examination."""
         if not self._together and sum(self.history.skips.values()) <= MAX_SKIPS:
+            self._weigh(self.step)
             self._examine(model, "the program skipped the step")
             origin = self.examinations[-1].origin
             too_large = origin is not None and origin.half and origin.value != "nan"
@@ -314,11 +315,17 @@ class Examiner:
 
     def _examine_now(self, model: nn.Module, losses: Sequence[Tensor], numbers: StepNumbers, reason: str) -> None:
         if numbers.weights is None:
-            numbers.weights = measure(self._parameters, (), weights=True, together=self._together).read().weights
+            numbers.weights = self._weigh(numbers.step)
         if self._together:
             self._examine_together(model, reason, sum(map(float, losses)) / len(losses) if losses else None)
         else:
             self._examine(model, reason)
+
+    def _weigh(self, step: int) -> list[float | None] | None:
+        """Measure the norms of the weights before a step that is examined."""
+        weights = measure(self._parameters, (), weights=True, together=self._together).read().weights
+        self.history.weigh(step, weights or ())
+        return weights
 
     def _refuse_late(self, numbers: StepNumbers, reason: str) -> None:
         self.examinations.append(Examination(numbers.step, reason, None, LATE))

@@ -129,7 +129,7 @@ class History:
             self.losses.append((numbers.step, numbers.loss))
         self.totals.append((numbers.step, numbers.total))
         if numbers.weights is not None:
-            self.lengths.append((numbers.step, sum(one for one in numbers.weights if one is not None)))
+            self.weigh(numbers.step, numbers.weights)
         if not self.settings or self.settings[-1][1] != numbers.groups:
             self.settings.append((numbers.step, numbers.groups))
         for place, norm in enumerate(numbers.norms):
@@ -137,6 +137,10 @@ class History:
                 self.arrived[place].add(numbers.step)
                 if norm != 0.0:
                     self.nonzero[place].add(numbers.step)
+
+    def weigh(self, step: int, weights: Iterable[float | None]) -> None:
+        """Add the norms of the weights, as they were before a step."""
+        self.lengths.append((step, sum(one for one in weights if one is not None)))
 
     def is_constant(self) -> bool:
         """Return True if the norm of all gradients was the same in each of the recent steps, as with clipping."""

@@ -47,12 +47,13 @@ def _weights(case: Case) -> Iterator[Verdict]:
     if lengths[-1][1] < EXPLODED * lengths[0][1] and early < EARLY:
         return
     begin = next(at for at, length in lengths if length > GROWN * lengths[0][1])
+    largest = max(length for _, length in lengths)
     negative = any(group.decay < 0.0 for _, groups in case.history.settings for group in groups)
     yield verdict(
         "TH806",
         begin,
         f"Step {begin}: the training explodes: the sum of the norms of all weights grew from {lengths[0][1]:.3g} to "
-        f"{lengths[-1][1]:.3g}.",
+        f"{largest:.3g}.",
         evidence=("the weight decay is negative",) if negative else (),
         remedy="check the sign of the weight decay" if negative else REMEDY,
     )

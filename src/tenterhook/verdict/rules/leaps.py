@@ -9,7 +9,7 @@ from statistics import median
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
-from tenterhook.verdict.history import APART
+from tenterhook.verdict.history import APART, NEAR
 from tenterhook.verdict.rules.growth import GROWN, growth
 from tenterhook.verdict.signals import LEAP
 from tenterhook.verdict.unusual import Excursion
@@ -24,7 +24,7 @@ BACK = 0.3
 WITHIN = 5
 #: the gradient of one layer leaps if it is so many times larger than usual, and than those of the other layers
 FAR = 15.0
-#: ... or so many times, if the program clips, so that the other ones nearly vanish
+#: ... or so many times, if the program clips since then, so that the other ones nearly vanish
 LARGER = 1.5
 #: ... and if it stays so large for so many steps, or is so large that the step was examined
 STAYS = 3
@@ -78,7 +78,7 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
     losses, totals = dict(case.history.losses), dict(case.history.totals)
     for step, leap in leaps.items():
         # The program may clip the norm of all gradients, and then those of the other layers are smaller than usual.
-        limit = LARGER if leap.usual < LARGER / APART else max(FAR, FAR * leap.usual)
+        limit = LARGER if leap.usual < LARGER / APART and _clips_since(case, step) else max(FAR, FAR * leap.usual)
         far = {name for name, factor in leap.factors.items() if factor > limit}
         near = [name for name, factor in leap.factors.items() if factor < 4.0]
         loss, usual = losses.get(step), case.usual_loss(step)
@@ -101,3 +101,14 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
             remedy=f"check what changes the gradient in or after '{target}', such as a hook or a custom backward",
         )
         return
+
+
+def _clips_since(case: Case, step: int) -> bool:
+    """Return True if the norm of all gradients is the same since a step, and was not the same before."""
+    before = [total for at, total in case.history.totals if step - STAYS <= at < step]
+    since = [total for at, total in case.history.totals if step <= at < step + STAYS]
+    return _are_same(since) and not _are_same(before)
+
+
+def _are_same(totals: list[float]) -> bool:
+    return len(totals) == STAYS and max(totals) <= (1.0 + NEAR) * min(totals)

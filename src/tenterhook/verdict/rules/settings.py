@@ -9,6 +9,7 @@ from itertools import pairwise
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.codes import verdict
+from tenterhook.verdict.rules.growth import GROWN, growth
 
 #: a learning rate jumps if it is so many times larger than in the step before
 JUMP = 4.0
@@ -50,7 +51,8 @@ def weight_decay(case: Case) -> Iterator[Verdict]:
             continue
         first, last = measured[0], min(measured, key=lambda one: one[1])
         shrunk = last[1] / max(first[1], 1e-30)
-        if shrunk < 0.7:
+        # Weights that exploded before shrink again, because weight decay is stronger for larger weights.
+        if shrunk < 0.7 and growth(case, first[0]) < GROWN:
             yield verdict(
                 "TH809",
                 step,

@@ -21,10 +21,12 @@ ENOUGH = 20
 LEARNT = 1e-6
 #: a gradient has stopped if it is missing for so many times its longest absence before
 STOPPED = 5
-#: gradients vanish if those of the first layers are so many times smaller than those of the last layers
+#: gradients vanish if those of the first layers are so many times smaller than those of the others
 VANISHED = 1e-4
 #: ... or so many times smaller, if the loss does not fall either
 STUCK_TOO = 1e-3
+#: the median of at least so many of the first layers is compared with the median of the others
+FEWEST = 3
 _NUMBER = re.compile(r"\d+")
 
 
@@ -172,7 +174,7 @@ def _is_begin(alike: dict[str, bool]) -> bool:
 
 
 def vanishing(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the gradients of the first layers are far smaller than those of the last layers."""
+    """Yield a verdict if the gradients of the first layers are far smaller than those of the others."""
     history = case.history
     if history.steps < ENOUGH or not history.recent:
         return
@@ -193,18 +195,18 @@ def _vanish(case: Case, norms: Sequence[float | None], limit: float, *, when: st
         if norm and name in places and "emb" not in name.lower()
     ]
     found.sort(key=lambda one: places[one[0]][0])
-    if len(found) < 3:
-        return
-    third = max(1, len(found) // 3)
-    last = max(size for _, size in found[-third:])
-    first = max(size for _, size in found[:third])
-    if 0.0 < first < limit * last:
+    splits = [
+        (median(size for _, size in found[:place]), median(size for _, size in found[place:]))
+        for place in range(FEWEST, len(found) - FEWEST + 1)
+    ]
+    first, last = min(splits, key=lambda one: one[0] / one[1], default=(1.0, 1.0))
+    if first < limit * last:
         ratio, later, earlier = min((a[1] / b[1], b[0], a[0]) for a, b in pairwise(found))
         yield verdict(
             "TH810",
             case.history.first,
             f"Gradients vanish along the depth: {when}those of the first layers are {first / last:.1g} times as large "
-            f"as those of the last layers. They fall most from '{later}' to '{earlier}', by a factor of "
+            f"as those of the others. They fall most from '{later}' to '{earlier}', by a factor of "
             f"{1 / ratio:.3g}.",
             target=earlier,
             evidence=(
