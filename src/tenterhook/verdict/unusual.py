@@ -11,6 +11,8 @@ from statistics import median
 
 #: a number of a parameter leaps if it is so many times larger than usual, which is known after so many steps
 FAR, SETTLED = 6.0, 10
+#: ... and compared with the largest number so far, divided by this
+ONCE = 10.0
 #: number of unusual steps that are kept
 MOST = 256
 #: number of losses that a loss is compared with
@@ -53,12 +55,15 @@ class ParameterLeaps:
         #: for each parameter, its usual number, and in how many steps it was measured
         self._usual: list[float] = []
         self._counts: list[int] = []
+        #: the largest number of each parameter so far, without the leaps
+        self._largest: list[float] = []
 
     def add(self, step: int, names: Sequence[str], numbers: Sequence[float | None]) -> None:
         """Look at the numbers of a step."""
         missing = len(numbers) - len(self._usual)
         self._usual += [0.0] * missing
         self._counts += [0] * missing
+        self._largest += [0.0] * missing
         factors, far = {}, False
         self.measured += any(number is not None for number in numbers)
         self.nonzero = self.nonzero or any(numbers)
@@ -67,11 +72,13 @@ class ParameterLeaps:
                 continue
             usual, count = self._usual[place], self._counts[place]
             if count >= SETTLED and usual > 0.0:
-                factor = number / usual
+                # A layer that was not needed for a while, or has learnt everything, moves again as it did before.
+                factor = number / max(usual, self._largest[place] / ONCE)
                 factors[names[place]] = factor
                 far = far or factor > FAR
                 number = min(number, 4.0 * usual)  # a single large number does not become usual
             if math.isfinite(number):
+                self._largest[place] = max(self._largest[place], number)
                 self._usual[place] = usual + (number - usual) / min(count + 1, SETTLED)
                 self._counts[place] = count + 1
         if far or (

@@ -22,6 +22,8 @@ EXPLODED = 10.0
 EARLY, BEGIN = 5.0, 32
 #: the loss explodes if it is so many times larger at the end than in any of the first steps
 LOST = 10.0
+#: the loss has fallen if it is less than such a part of the first losses
+FALLEN = 0.9
 #: number of the first and last losses that are compared
 FEW = 10
 
@@ -49,6 +51,8 @@ def _weights(case: Case) -> Iterator[Verdict]:
     begin = next(at for at, length in lengths if length > GROWN * lengths[0][1])
     largest = max(length for _, length in lengths)
     negative = any(group.decay < 0.0 for _, groups in case.history.settings for group in groups)
+    if not negative and _learns(case, begin):
+        return
     yield verdict(
         "TH806",
         begin,
@@ -57,6 +61,13 @@ def _weights(case: Case) -> Iterator[Verdict]:
         evidence=("the weight decay is negative",) if negative else (),
         remedy="check the sign of the weight decay" if negative else REMEDY,
     )
+
+
+def _learns(case: Case, begin: int) -> bool:
+    """Return True if the loss has fallen soon after the weights have grown. A small model may need larger weights."""
+    first = [loss for _, loss in islice(case.history.losses, 3)]
+    after = [loss for at, loss in case.history.losses if begin <= at < begin + 2 * FEW]
+    return bool(after) and all(map(math.isfinite, after)) and median(after) < FALLEN * min(first)
 
 
 def _gradients(case: Case) -> Iterator[Verdict]:
