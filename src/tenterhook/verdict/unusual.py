@@ -21,8 +21,6 @@ PAST = 32
 HIGH = 10.0
 #: ... and so many times higher than any loss of this run was before
 HIGHER = 3.0
-#: ... and if it rises by such a part of the losses of the first steps
-PART = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +112,8 @@ class Excursions:
             usual = median(self._past)
             change = median(abs(one - other) for one, other in pairwise(self._past))
             height = (loss - usual) / change if change > 0.0 else 0.0
-            far = loss - usual > PART * median(map(abs, self._first))
-            if far and height > max(HIGH, HIGHER * self._highest) and self._last < HIGH:
+            untrained = loss > max(self._first)  # a batch that is only hard is no worse than at the beginning
+            if untrained and height > max(HIGH, HIGHER * self._highest) and self._last < HIGH:
                 self.found.append(Excursion(step, loss, usual))
             self._highest = max(self._highest, height)
             self._last = height

@@ -12,7 +12,7 @@ from tenterhook.verdict.codes import verdict
 from tenterhook.verdict.history import APART, NEAR
 from tenterhook.verdict.rules.growth import GROWN, growth
 from tenterhook.verdict.signals import LEAP
-from tenterhook.verdict.unusual import Excursion
+from tenterhook.verdict.unusual import HIGHER, Excursion, ParameterLeap
 
 #: a batch differs from all others if its loss is so many times larger than the largest loss before
 FOREIGN = 1.5
@@ -84,8 +84,10 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
         loss, usual = losses.get(step), case.usual_loss(step)
         calm = loss is None or usual is None or abs(loss) < AS_USUAL * usual
         examined = any(one.step == step for one in case.examinations)
-        stays = examined or all(at in leaps for at in range(step, min(step + STAYS, case.history.last + 1)))
-        if not far or not near or not calm or not stays or case.movement(step) is not None:
+        stays = all(at in leaps for at in range(step, min(step + STAYS, case.history.last + 1)))
+        if not stays and not (examined and _is_largest(leap, [one for at, one in leaps.items() if at < step])):
+            continue
+        if not far or not near or not calm or case.movement(step) is not None:
             continue
         if case.overwritten(step):  # other weights explain other gradients
             continue
@@ -101,6 +103,12 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
             remedy=f"check what changes the gradient in or after '{target}', such as a hook or a custom backward",
         )
         return
+
+
+def _is_largest(leap: ParameterLeap, earlier: list[ParameterLeap]) -> bool:
+    """Return True if a leap is far larger than those before. A gradient that leaps now and then is usual for a run."""
+    most = max((factor for one in earlier for factor in one.factors.values()), default=0.0)
+    return max(leap.factors.values()) > HIGHER * most
 
 
 def _clips_since(case: Case, step: int) -> bool:
