@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
 from tenterhook.verdict.rules.constant import clipped_always, flat_loss, no_update
-from tenterhook.verdict.rules.growth import explosion
+from tenterhook.verdict.rules.growth import explosion, growing_weights
 from tenterhook.verdict.rules.leaps import one_batch, one_gradient
 from tenterhook.verdict.rules.nonfinite import nonfinite
 from tenterhook.verdict.rules.scaler import scale_collapse
@@ -25,9 +25,10 @@ RULES: tuple[Rule, ...] = (
     out_of_proportion,
     one_batch,
     one_gradient,
-    explosion,
+    growing_weights,
     nonfinite,
     scale_collapse,
+    explosion,
     no_update,
     dead_layers,
     never_reached,

@@ -37,11 +37,13 @@ def growth(case: Case, step: int) -> float:
 
 
 def explosion(case: Case) -> Iterator[Verdict]:
-    """Yield a verdict if the gradients, the weights or the loss grew and did not return."""
-    yield from islice(chain(_weights(case), _gradients(case), _loss(case)), 1)
+    """Yield a verdict if the gradients or the loss grew and did not return, unless the weights explain it."""
+    if not any(growing_weights(case)):
+        yield from islice(chain(_gradients(case), _loss(case)), 1)
 
 
-def _weights(case: Case) -> Iterator[Verdict]:
+def growing_weights(case: Case) -> Iterator[Verdict]:
+    """Yield a verdict if the weights grew, and the loss did not fall or the weights still grow at the end."""
     lengths = [(at, length) for at, length in case.history.lengths if math.isfinite(length)]
     if not lengths or lengths[0][1] == 0.0:
         return
@@ -51,7 +53,8 @@ def _weights(case: Case) -> Iterator[Verdict]:
     begin = next(at for at, length in lengths if length > GROWN * lengths[0][1])
     largest = max(length for _, length in lengths)
     negative = any(group.decay < 0.0 for _, groups in case.history.settings for group in groups)
-    if not negative and _learns(case, begin):
+    half = next(length for at, length in lengths if at >= (lengths[0][0] + lengths[-1][0]) / 2)
+    if not negative and _learns(case, begin) and lengths[-1][1] < GROWN * half:
         return
     yield verdict(
         "TH806",

@@ -25,7 +25,7 @@ STOPPED = 5
 VANISHED = 1e-4
 #: ... or so many times smaller, if the loss does not fall either
 STUCK_TOO = 1e-3
-#: the median of at least so many of the first layers is compared with the median of the others
+#: the median of at least so many of the first layers, or a third of them, is compared with that of the others
 FEWEST = 3
 _NUMBER = re.compile(r"\d+")
 
@@ -195,10 +195,14 @@ def _vanish(case: Case, norms: Sequence[float | None], limit: float, *, when: st
         if norm and name in places and "emb" not in name.lower()
     ]
     found.sort(key=lambda one: places[one[0]][0])
+    few = max(1, min(FEWEST, len(found) // 3))
     splits = [
         (median(size for _, size in found[:place]), median(size for _, size in found[place:]))
-        for place in range(FEWEST, len(found) - FEWEST + 1)
+        for place in range(few, len(found) - few + 1)
     ]
+    third = len(found) // 3
+    if third:  # gradients that vanish step by step
+        splits.append((median(size for _, size in found[:third]), max(size for _, size in found[-third:])))
     first, last = min(splits, key=lambda one: one[0] / one[1], default=(1.0, 1.0))
     if first < limit * last:
         ratio, later, earlier = min((a[1] / b[1], b[0], a[0]) for a, b in pairwise(found))
@@ -206,7 +210,7 @@ def _vanish(case: Case, norms: Sequence[float | None], limit: float, *, when: st
             "TH810",
             case.history.first,
             f"Gradients vanish along the depth: {when}those of the first layers are {first / last:.1g} times as large "
-            f"as those of the others. They fall most from '{later}' to '{earlier}', by a factor of "
+            f"as those of later layers. They fall most from '{later}' to '{earlier}', by a factor of "
             f"{1 / ratio:.3g}.",
             target=earlier,
             evidence=(
