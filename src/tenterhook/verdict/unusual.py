@@ -112,7 +112,7 @@ class Excursions:
             usual = median(self._past)
             change = median(abs(one - other) for one, other in pairwise(self._past))
             height = (loss - usual) / change if change > 0.0 else 0.0
-            untrained = loss > max(self._first)  # a batch that is only hard is no worse than at the beginning
+            untrained = loss > max(self._first)  # a batch that is only hard has a lower loss than that
             if untrained and height > max(HIGH, HIGHER * self._highest) and self._last < HIGH:
                 self.found.append(Excursion(step, loss, usual))
             self._highest = max(self._highest, height)
