@@ -167,6 +167,9 @@ class Examiner:
 
     def _forget(self, model: object) -> None:
         """Forget the parameters of a model that was freed, so that their memory is freed too."""
+        self._errors.contain("forgetting a model", self._clear)
+
+    def _clear(self) -> None:
         self._parameters = []
         self._samples = WeightSamples()
         self._held.clear()

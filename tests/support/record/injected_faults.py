@@ -43,7 +43,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 #: the boundary itself, and the functions that torch calls and that only call it
 NOT_INJECTED = ("tenterhook.record.containment",)
 BOUNDARY = ("CallLog._begin", "CallLog._end", "call_log._keep", "StepWatch._pre", "StepWatch._post",
-            "LossWatch.before", "LossWatch.after")  # fmt: skip
+            "LossWatch.before", "LossWatch.after", "Examiner._forget")  # fmt: skip
 #: modules with actions; an action that calls sys.exit() ends the program, because this is what it asks for
 STATISTICS = ("tenterhook.actions.stats", "tenterhook.actions.observe", "tenterhook.actions.row_measures",
               "tenterhook.actions.batched")  # fmt: skip
