@@ -289,3 +289,20 @@ def test_numbers_that_are_read_late_are_the_same_and_no_step_runs_again():
     assert [one.found for one in late.examinations] == [None] and now.examinations[0].found is not None
     assert late.verdicts()[0].step == 30
     assert 'is unknown, because trip="late" reads the numbers of a step one step later' in str(late.verdicts()[0])
+
+
+def test_a_parameter_that_replaces_another_takes_its_place():
+    training = learnable()
+    head = training.model[4]
+
+    def replace(step: int) -> None:
+        if step == 10:
+            group = training.optimizer.param_groups[0]
+            new = {id(one): nn.Parameter(one.detach().clone()) for one in head.parameters()}
+            group["params"] = [new.get(id(one), one) for one in group["params"]]
+            head.weight, head.bias = new[id(head.weight)], new[id(head.bias)]
+
+    examiner = run(training, change=replace)
+    assert examiner.verdicts() == []
+    assert examiner.history.names == [name for name, _ in training.model.named_parameters()]
+    assert [one.count for one in examiner.history.arrived] == [60] * 6

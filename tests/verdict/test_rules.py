@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -233,3 +234,16 @@ def test_a_gradient_of_clipped_training_is_named():
     found = run(training, change=lambda step: state.update(step=step)).verdicts()
     assert ("TH818", 40, "2.weight") in [(one.code, one.step, one.target) for one in found]
     assert torch.isfinite(weight).all()
+
+
+def test_a_long_run_is_judged_quickly():
+    # A schedule changes the settings in each step, and each leap is compared with the steps before it.
+
+    def leaps(step: int) -> list[float]:
+        return [50.0 if step % 70 == 0 else 1.0, *healthy(step)[1:]]
+
+    long = case(20_000, norms=leaps, moved=leaps, rate=lambda step: 1e-3 * (2 + wave(step)))
+    assert len(long.history.gradients.found) == len(long.history.movements.found) == 256
+    begin = time.thread_time()
+    judge(long)
+    assert time.thread_time() - begin < 1.0  # it is about 0.1, and was 4 when each leap read all losses

@@ -25,8 +25,7 @@ from tenterhook.resolve.targets import class_name, unwrapped
 from tenterhook.rig import Rig, attach
 from tenterhook.rig.display import why_nothing
 from tenterhook.switch import is_off
-from tenterhook.verdict import Alert, flight_plan, watch_training
-from tenterhook.verdict.rules.untrained import ENOUGH, idle_optimizer
+from tenterhook.verdict import Alert, flight_plan, idle_optimizer, watch_training
 
 #: environment variable with the path of a plan file that overrides the given plan, for example in a resumed script
 PLAN_VARIABLE = "TENTERHOOK_PLAN"
@@ -189,7 +188,7 @@ class AutoAttach:
 
     def _idle(self) -> list[Verdict]:
         """Return a verdict for each optimizer whose parameters belong to no model and never had a gradient."""
-        return [idle_optimizer(name, steps) for name, steps in self._discovery.idle.items() if steps >= ENOUGH]
+        return [one for idle in self._discovery.idle.items() if (one := idle_optimizer(*idle)) is not None]
 
     def to_json(self) -> str:
         """Return the summary as JSON, with all verdicts."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenterhook.record.rows import Batch
+from tenterhook.record.verdict import TRAINING
 
 #: maximum number of suspects of one kind
 MAX_SUSPECTS = 8
@@ -130,7 +131,7 @@ def _ratios(now: Mapping[str, Numbers], snapshot: ModelSnapshot) -> list[Suspect
 def _scores(steps: Sequence[Mapping[str, Numbers]], snapshot: ModelSnapshot) -> list[Suspect]:
     found: dict[tuple[str, str], Suspect] = {}
     for hook, numbers in steps[-1].items():
-        point = snapshot.points.get(hook, "grad_final")  # the rows of every step belong to no hook
+        point = "grad_final" if hook == TRAINING else snapshot.points.get(hook, "?")
         for target, row in numbers.items():
             name = "rms" if "rms" in row else "norm"
             past = [v for step in steps[:-1] if (v := step.get(hook, {}).get(target, {}).get(name)) is not None]

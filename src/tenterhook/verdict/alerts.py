@@ -10,6 +10,8 @@ from tenterhook.record.containment import call_and_report
 
 Alert = Callable[[Verdict], object]
 
+#: number of steps between two looks, which becomes this part of all steps later, because a look takes longer then
+EVERY, PART = 100, 0.05
 #: seconds to wait for an alert that is still being sent at the end
 WAIT = 10.0
 
@@ -27,6 +29,13 @@ class Alerts:
         self._verdicts = verdicts
         self._sent: set[tuple[str, str]] = set()
         self._threads: list[threading.Thread] = []
+        self._next = EVERY - 1
+
+    def look_sometimes(self, step: int) -> None:
+        """Look again if enough steps have passed since the last time."""
+        if step >= self._next:
+            self._next = step + max(EVERY, int(PART * step))
+            self.look()
 
     def look(self) -> None:
         """Send the first verdict, unless it was sent before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import median
 
 from tenterhook.rig.rerun.operation_watch import Origin
@@ -92,13 +92,13 @@ class Case:
 
     def usual_loss(self, step: int, count: int = 32) -> float | None:
         """Return the median of the losses before a step, or None if there are none."""
-        past = [abs(loss) for at, loss in self.history.losses if at < step and math.isfinite(loss)]
-        return median(past[-count:]) if past else None
+        past = self.history.losses.before(step, count)
+        return median(map(abs, past)) if past else None
 
     def usual_total(self, step: int, count: int = 32) -> float | None:
         """Return the median of the norms of all gradients before a step, or None if there are none."""
-        past = [total for at, total in self.history.totals if at < step and math.isfinite(total)]
-        return median(past[-count:]) if past else None
+        past = self.history.totals.before(step, count)
+        return median(past) if past else None
 
     def movement(self, step: int) -> ParameterLeap | None:
         """Return how far the weights moved before a step, or None if that was as usual."""
@@ -111,11 +111,12 @@ class Case:
 
     def became_worse(self, step: int) -> tuple[float, float] | None:
         """Return the median loss before and after a step, if it rose by far more than it usually varies."""
-        finite = [(at, loss) for at, loss in self.history.losses if math.isfinite(loss)]
-        least = NOTHING * median(abs(loss) for _, loss in finite[:ENOUGH]) if finite else 0.0
+        losses = self.history.losses
+        first = list(islice((abs(loss) for _, loss in losses if math.isfinite(loss)), ENOUGH))
+        least = NOTHING * median(first) if first else 0.0
         for window in WINDOWS:
-            before = [loss for at, loss in finite if step - window <= at < step]
-            after = [loss for at, loss in finite if step <= at < step + window]
+            before = list(filter(math.isfinite, losses.between(step - window, step)))
+            after = list(filter(math.isfinite, losses.between(step, step + window)))
             if len(before) < ENOUGH or len(after) < ENOUGH:
                 continue
             usual, new = median(before), median(after)
@@ -135,7 +136,7 @@ class Case:
         end = min(bad, default=self.history.last + 1)
         if bad and end <= step + SOON:
             return True
-        later = [loss for at, loss in self.history.losses if step < at < end][-10:]
+        later = self.history.losses.between(step + 1, end)[-10:]
         return bool(later) and usual is not None and median(later) > usual + max(0.5 * abs(usual), 1e-12)
 
     def harm(self, step: int, soon: int = SOON) -> str:

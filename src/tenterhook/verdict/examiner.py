@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -46,8 +46,8 @@ NOTED_EVERY = 32
 MAX_EXAMS = 8
 #: largest number of skipped steps that run again
 MAX_SKIPS = 16
-#: the training is judged for an alert so many steps after an examination, and in one step in so many
-JUDGED_AFTER, JUDGED_EVERY = 6, 100
+#: the training is judged for an alert so many steps after an examination
+JUDGED_AFTER = (0, 6)
 
 
 def watch_training(
@@ -124,8 +124,8 @@ class Examiner:
         self._optimizers = [weakref.ref(one) for one in optimizers]
         self.step = first
         self._parameters: list[Tensor] = []
-        #: for each optimizer, the number of its parameters, and the places of those that belong to the model
-        self._held: weakref.WeakKeyDictionary[Optimizer, tuple[int, list[int]]] = weakref.WeakKeyDictionary()
+        #: for each optimizer, the ids of its parameters, and the places of those that belong to the model
+        self._held: weakref.WeakKeyDictionary[Optimizer, tuple[list[int], list[int]]] = weakref.WeakKeyDictionary()
         #: the gradients that other optimizers have used in this step
         self._used: dict[int, float] = {}
         self._facts: list[Parameter] = []
@@ -175,21 +175,31 @@ class Examiner:
         self._held.clear()
 
     def _places(self, optimizer: Optimizer) -> list[int]:
-        """Return the places of an optimizer's parameters. A parameter that the program adds gets a new place."""
-        held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        count, places = self._held.get(optimizer, (-1, []))
+        """Return the places of an optimizer's parameters. One that the program adds gets a new place."""
+        held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+        known, places = self._held.get(optimizer, ([], []))
         model = self._model()
-        if count != len(held) and model is not None:
-            ids = set(map(id, held))
-            known = {id(parameter): place for place, parameter in enumerate(self._parameters)}
-            named = [(name, one) for name, one in named_parameters(unwrapped(model)) if id(one) in ids]
-            new = [(name, one) for name, one in named if id(one) not in known]
-            known.update({id(one): len(known) + number for number, (_, one) in enumerate(new)})
-            self._parameters += [one for _, one in new]
-            self.history.extend(name for name, _ in new)
-            places = [known[id(one)] for _, one in named]
-            self._held[optimizer] = len(held), places
+        if held != known and model is not None:
+            inside = {id(one): (name, one) for name, one in named_parameters(unwrapped(model))}
+            trained = set(held)
+            places = self._assign([named for one, named in inside.items() if one in trained], inside.keys())
+            self._held[optimizer] = held, places
             self._note_parameters()
+        return places
+
+    def _assign(self, named: Sequence[tuple[str, Tensor]], inside: Set[int]) -> list[int]:
+        """Assign places to parameters. One that replaces another of the same name takes its place."""
+        known = {id(one): place for place, one in enumerate(self._parameters)}
+        gone = {self.history.names[place]: place for one, place in known.items() if one not in inside}
+        places = []
+        for name, parameter in named:
+            place = known.get(id(parameter), gone.get(name))
+            if place is None:
+                place = len(self._parameters)
+                self._parameters.append(parameter)
+                self.history.extend([name])
+            self._parameters[place] = parameter
+            places.append(place)
         return places
 
     def verdicts(self) -> list[Verdict]:
@@ -313,8 +323,10 @@ class Examiner:
             self._record(self.history.names, numbers)
         if step.counts and step.number % NOTED_EVERY == 0:
             self._note_parameters()
-        if step.counts and self._alerts is not None and self._is_time(step.number):
-            self._alerts.look()
+        if step.counts and self._alerts is not None:
+            if any(step.number - one.step in JUDGED_AFTER for one in self.examinations):
+                self._alerts.look()
+            self._alerts.look_sometimes(step.number)
 
     def _examine_now(self, model: nn.Module, losses: Sequence[Tensor], numbers: StepNumbers, reason: str) -> None:
         if numbers.weights is None:
@@ -348,11 +360,6 @@ class Examiner:
     def _measure_unclipped(self) -> None:
         norms = measure(self._parameters, range(len(self._parameters))).read().gradients
         self.unclipped = math.sqrt(sum(norm * norm for norm in norms if norm is not None))
-
-    def _is_time(self, step: int) -> bool:
-        """Return True if a verdict may be new after a step."""
-        since = [step - one.step for one in self.examinations]
-        return 0 in since or JUDGED_AFTER in since or step % JUDGED_EVERY == JUDGED_EVERY - 1
 
     def _examine(self, model: nn.Module, reason: str) -> None:
         refusal, found = why_not(model, self._log), None

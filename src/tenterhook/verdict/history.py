@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from statistics import median
 
 from tenterhook.verdict.unusual import Excursions, ParameterLeaps
@@ -75,6 +77,56 @@ class Arrivals:
         self.last = step
 
 
+class Series:
+    """One number for each step, or for some of the steps. The oldest ones are dropped when there are too many."""
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+        self._numbers: list[float] = []
+
+    def append(self, step: int, number: float) -> None:
+        """Add the number of a step that is not before the last one."""
+        self._steps.append(step)
+        self._numbers.append(number)
+        if len(self._steps) >= 2 * LONG:  # rarely, because removing from the front of a list moves the rest
+            del self._steps[:-LONG], self._numbers[:-LONG]
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __iter__(self) -> Iterator[tuple[int, float]]:
+        return zip(self._steps, self._numbers, strict=True)
+
+    def get(self, step: int) -> float | None:
+        """Return the number of a step, the last one if it has several."""
+        end = bisect_left(self._steps, step + 1)
+        return self._numbers[end - 1] if end and self._steps[end - 1] == step else None
+
+    def between(self, first: int, end: int) -> list[float]:
+        """Return the numbers from a step on, up to the one before `end`."""
+        return self._numbers[bisect_left(self._steps, first) : bisect_left(self._steps, end)]
+
+    def before(self, step: int, count: int) -> list[float]:
+        """Return the last finite numbers before a step, up to `count`, in their order."""
+        past = range(bisect_left(self._steps, step) - 1, -1, -1)
+        finite = (number for place in past if math.isfinite(number := self._numbers[place]))
+        return list(islice(finite, count))[::-1]
+
+    def latest(self, count: int) -> list[float]:
+        """Return the last numbers, up to `count`, in their order."""
+        return self._numbers[-count:]
+
+    @property
+    def first(self) -> int:
+        """Return the first step, and 0 if there is none."""
+        return self._steps[0] if self._steps else 0
+
+    @property
+    def last(self) -> int:
+        """Return the last step, and 0 if there is none."""
+        return self._steps[-1] if self._steps else 0
+
+
 class History:
     """The numbers of the steps of a run.
 
@@ -85,11 +137,11 @@ class History:
     def __init__(self, names: Iterable[str]) -> None:
         self.names: list[str] = []
         self.recent: deque[StepNumbers] = deque(maxlen=RECENT)
-        #: for each step: its number, the loss, and the norm of all gradients
-        self.losses: deque[tuple[int, float]] = deque(maxlen=LONG)
-        self.totals: deque[tuple[int, float]] = deque(maxlen=LONG)
-        #: for the steps in which the weights were measured: the number of the step, and the sum of their norms
-        self.lengths: deque[tuple[int, float]] = deque(maxlen=LONG)
+        #: the loss of each step, and the norm of all gradients
+        self.losses = Series()
+        self.totals = Series()
+        #: the sum of the norms of all weights, for the steps in which they were measured
+        self.lengths = Series()
         #: changes of the settings: the step, and the settings from then on
         self.settings: deque[tuple[int, tuple[GroupSettings, ...]]] = deque(maxlen=LONG)
         #: for each parameter, the steps with a gradient, and with a gradient other than zero
@@ -126,8 +178,8 @@ class History:
             self.early_norms = self.usual_norms(numbers.step + 1, EARLY // 2)
         if numbers.loss is not None:
             self.excursions.add(numbers.step, numbers.loss)
-            self.losses.append((numbers.step, numbers.loss))
-        self.totals.append((numbers.step, numbers.total))
+            self.losses.append(numbers.step, numbers.loss)
+        self.totals.append(numbers.step, numbers.total)
         if numbers.weights is not None:
             self.weigh(numbers.step, numbers.weights)
         if not self.settings or self.settings[-1][1] != numbers.groups:
@@ -140,13 +192,13 @@ class History:
 
     def weigh(self, step: int, weights: Iterable[float | None]) -> None:
         """Add the norms of the weights, as they were before a step."""
-        self.lengths.append((step, sum(one for one in weights if one is not None)))
+        self.lengths.append(step, sum(one for one in weights if one is not None))
 
     def is_constant(self) -> bool:
         """Return True if the norm of all gradients was the same in each of the recent steps, as with clipping."""
         if self.steps < CONSTANT or self.steps % CONSTANT:
             return False
-        recent = [total for _, total in islice(reversed(self.totals), CONSTANT)]
+        recent = self.totals.latest(CONSTANT)
         return min(recent) > 0.0 and max(recent) <= (1.0 + NEAR) * min(recent)
 
     def skip(self, step: int, *, sure: bool) -> None:
@@ -157,17 +209,17 @@ class History:
     @property
     def first(self) -> int:
         """Return the first step."""
-        return self.totals[0][0] if self.totals else 0
+        return self.totals.first
 
     @property
     def last(self) -> int:
         """Return the last step."""
-        return self.totals[-1][0] if self.totals else 0
+        return self.totals.last
 
     def rate_at(self, step: int) -> float:
         """Return the largest learning rate of a step."""
-        groups = next((now for at, now in reversed(self.settings) if at <= step), ())
-        return max((group.rate for group in groups), default=0.0)
+        place = bisect_right(self.settings, step, key=itemgetter(0))
+        return max((group.rate for group in self.settings[place - 1][1]), default=0.0) if place else 0.0
 
     def before(self, step: int, count: int = RECENT) -> list[StepNumbers]:
         """Return the numbers of up to `count` recent steps before a step."""

@@ -51,7 +51,7 @@ OF_THE_EXAMINER = [
 OF_THE_RULES = [
     Mutant("any-later-nan", CASE, "if bad and end <= step + SOON:", "if bad:", RULES,
            "a bad batch is the cause of a NaN much later"),
-    Mutant("until-the-end", CASE, "if step < at < end][-10:]", "if step < at][-10:]", RULES,
+    Mutant("until-the-end", CASE, "between(step + 1, end)[-10:]", "latest(10)", RULES,
            "a run that breaks for another reason ends badly because of a bad batch"),
     Mutant("first-trouble", CASE, "for one in self.examinations if one.step >= step), default=None)",
            "for one in self.examinations), default=None)", RULES, "an earlier leap hides the harm of a jump"),
@@ -79,7 +79,10 @@ OF_THE_RULES = [
            "gradients that vanish at the beginning are not noticed"),
     Mutant("although-it-learns", UNTRAINED, "if is_flat(case, steps=2 * EARLY) and", "if", RULES,
            "small gradients of a training that learns are called vanishing"),
-    Mutant("idle-optimizer", "adapters/auto_attach.py", " if steps >= ENOUGH]", " if steps < 0]", RULES,
+    Mutant("place-of-the-name", EXAMINER, "known.get(id(parameter), gone.get(name))", "known.get(id(parameter))",
+           WATCHED, "a parameter that replaces another one counts as one more"),
+    Mutant("idle-optimizer", UNTRAINED, "    if steps < ENOUGH:\n        return None\n    return verdict(",
+           "    if steps:\n        return None\n    return verdict(", RULES,
            "an optimizer of another model is not noticed"),
 ]  # fmt: skip
 

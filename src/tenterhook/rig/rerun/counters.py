@@ -56,6 +56,14 @@ def _holders(model: nn.Module) -> Iterator[dict[Any, Any]]:
     for module in model.modules():
         yield vars(module)
         for value in list(vars(module).values()):
-            inside = value if type(value) is dict else getattr(value, "__dict__", None)
+            inside = value if type(value) is dict else _attributes(value)
             if type(inside) is dict and not isinstance(value, nn.Module | Tensor | type):
                 yield inside
+
+
+def _attributes(value: object) -> object:
+    """Return the attributes of an object, or None if it has none or cannot be asked, like a dead weak proxy."""
+    try:
+        return vars(value)
+    except (TypeError, ReferenceError):
+        return None

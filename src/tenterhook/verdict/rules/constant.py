@@ -85,7 +85,7 @@ def flat_loss(case: Case) -> Iterator[Verdict]:
         first, lowest, noise = levels
         yield verdict(
             "TH815",
-            case.history.losses[0][0],
+            case.history.losses.first,
             f"The loss does not fall: its median was {first:.4g} in the first steps, and never below {lowest:.4g} "
             "afterwards.",
             evidence=(f"its standard deviation is {noise:.3g}",),

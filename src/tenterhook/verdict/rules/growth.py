@@ -69,7 +69,7 @@ def growing_weights(case: Case) -> Iterator[Verdict]:
 def _learns(case: Case, begin: int) -> bool:
     """Return True if the loss has fallen soon after the weights have grown. A small model may need larger weights."""
     first = [loss for _, loss in islice(case.history.losses, 3)]
-    after = [loss for at, loss in case.history.losses if begin <= at < begin + 2 * FEW]
+    after = case.history.losses.between(begin, begin + 2 * FEW)
     return bool(after) and all(map(math.isfinite, after)) and median(after) < FALLEN * min(first)
 
 

@@ -54,7 +54,7 @@ def one_batch(case: Case) -> Iterator[Verdict]:
 
 def _afterwards(case: Case, leap: Excursion) -> str:
     """Describe how the loss went on. The text is empty if that does not show one bad batch."""
-    after = [later for at, later in case.history.losses if leap.step < at <= leap.step + WITHIN]
+    after = case.history.losses.between(leap.step + 1, leap.step + 1 + WITHIN)
     recovered = leap.usual + BACK * (leap.loss - leap.usual)
     if leap.usual > 0.0:  # a loss that is still a million times larger than usual has not recovered
         recovered = min(recovered, max(AS_USUAL * leap.usual, math.sqrt(leap.usual * leap.loss)))
@@ -63,7 +63,7 @@ def _afterwards(case: Case, leap: Excursion) -> str:
     if after and not all(map(math.isfinite, after)):
         return ", and not finite soon afterwards"
     norm = case.usual_total(leap.step)
-    later = [total for at, total in case.history.totals if leap.step < at <= leap.step + WITHIN]
+    later = case.history.totals.between(leap.step + 1, leap.step + 1 + WITHIN)
     past = [abs(loss) for at, loss in case.history.losses if at < leap.step and math.isfinite(loss)]
     # A new task begins with a loss like that of the first steps. A loss above all of them has another cause.
     if after and norm and min(later) > LEAP * norm and leap.loss > FOREIGN * max(past):
@@ -75,13 +75,13 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the gradients of one layer and of those before it leapt and stayed, with a usual loss."""
     leaps = {one.step: one for one in case.history.gradients.found}
     order = {one.name: place for place, one in enumerate(case.parameters)}
-    losses, totals = dict(case.history.losses), dict(case.history.totals)
     for step, leap in leaps.items():
         # The program may clip the norm of all gradients, and then those of the other layers are smaller than usual.
         limit = LARGER if leap.usual < LARGER / APART and _clips_since(case, step) else max(FAR, FAR * leap.usual)
         far = {name for name, factor in leap.factors.items() if factor > limit}
         near = [name for name, factor in leap.factors.items() if factor < 4.0]
-        loss, usual = losses.get(step), case.usual_loss(step)
+        loss, usual = case.history.losses.get(step), case.usual_loss(step)
+        total = case.history.totals.get(step)
         calm = loss is None or usual is None or abs(loss) < AS_USUAL * usual
         examined = any(one.step == step for one in case.examinations)
         stays = all(at in leaps for at in range(step, min(step + STAYS, case.history.last + 1)))
@@ -99,7 +99,7 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
             f"Step {step}: the gradient of '{target}' is {leap.factors[target]:.3g} times its usual size, while the "
             f"loss and the gradients of {len(near)} other parameters are not larger than usual.",
             target=target,
-            evidence=(f"{len(far)} of {len(leap.factors)} gradients leapt; norm of all: {totals.get(step, 0.0):.3g}",),
+            evidence=(f"{len(far)} of {len(leap.factors)} gradients leapt; norm of all: {total or 0.0:.3g}",),
             remedy=f"check what changes the gradient in or after '{target}', such as a hook or a custom backward",
         )
         return
@@ -113,8 +113,8 @@ def _is_largest(leap: ParameterLeap, earlier: list[ParameterLeap]) -> bool:
 
 def _clips_since(case: Case, step: int) -> bool:
     """Return True if the norm of all gradients is the same since a step, and was not the same before."""
-    before = [total for at, total in case.history.totals if step - STAYS <= at < step]
-    since = [total for at, total in case.history.totals if step <= at < step + STAYS]
+    before = case.history.totals.between(step - STAYS, step)
+    since = case.history.totals.between(step, step + STAYS)
     return _are_same(since) and not _are_same(before)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import itemgetter
 
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
@@ -44,12 +46,14 @@ def learning_rate(case: Case) -> Iterator[Verdict]:
 
 def weight_decay(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if weight decay removes a large part of the weights in every step."""
+    measured = [(at, length) for at, length in case.history.lengths if math.isfinite(length)]
+    shortest = list(accumulate(reversed(measured), _shorter))[::-1]
     for step, groups in case.history.settings:
         strongest = max((group.rate * group.decay for group in groups), default=0.0)
-        measured = [(at, length) for at, length in case.history.lengths if at >= step and math.isfinite(length)]
-        if strongest < STRONG or len(measured) < 2:
+        place = bisect_left(measured, step, key=itemgetter(0))
+        if strongest < STRONG or place > len(measured) - 2:
             continue
-        first, last = measured[0], min(measured, key=lambda one: one[1])
+        first, last = measured[place], shortest[place]
         shrunk = last[1] / max(first[1], 1e-30)
         # Weights that exploded before shrink again, because weight decay is stronger for larger weights.
         if shrunk < 0.7 and growth(case, first[0]) < GROWN:
@@ -62,3 +66,7 @@ def weight_decay(case: Case) -> Iterator[Verdict]:
                 remedy="use a smaller weight_decay; values from 0.0 to 0.1 are usual with AdamW",
             )
             return
+
+
+def _shorter(later: tuple[int, float], one: tuple[int, float]) -> tuple[int, float]:
+    return one if one[1] <= later[1] else later

@@ -49,14 +49,14 @@ def one_layer(case: Case) -> Iterator[Verdict]:
 
 def out_of_proportion(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if most weights moved far more than usual, with a usual learning rate and usual gradients."""
-    totals, rates = dict(case.history.totals), case.history.rate_at
+    totals, rates = case.history.totals, case.history.rate_at
     for moved in case.history.movements.found:
         cause = moved.step - 1
         usual, total = case.usual_total(cause), totals.get(cause)
         far = [name for name, factor in moved.factors.items() if factor > LARGE]
         if _modules(far) < 2 or not LARGE <= moved.usual < math.inf or usual is None or total is None:
             continue
-        largest = max(total for at in range(cause - MEMORY, cause + 1) if (total := totals.get(at)) is not None)
+        largest = max(totals.between(cause - MEMORY, cause + 1))
         as_usual = rates(cause) <= 2.0 * median(map(rates, range(cause - 16, cause))) and largest < 4.0 * usual
         if as_usual and (harm := case.harm(moved.step)):
             yield verdict(
