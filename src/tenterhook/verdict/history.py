@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import itemgetter
 from statistics import median
 
 from tenterhook.verdict.unusual import Excursions, ParameterLeaps
@@ -218,7 +217,7 @@ class History:
 
     def rate_at(self, step: int) -> float:
         """Return the largest learning rate of a step."""
-        place = bisect_right(self.settings, step, key=itemgetter(0))
+        place = bisect_right(self.settings, step, key=lambda one: one[0])
         return max((group.rate for group in self.settings[place - 1][1]), default=0.0) if place else 0.0
 
     def before(self, step: int, count: int = RECENT) -> list[StepNumbers]:

@@ -6,7 +6,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
-from operator import itemgetter
 
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
@@ -50,7 +49,7 @@ def weight_decay(case: Case) -> Iterator[Verdict]:
     shortest = list(accumulate(reversed(measured), _shorter))[::-1]
     for step, groups in case.history.settings:
         strongest = max((group.rate * group.decay for group in groups), default=0.0)
-        place = bisect_left(measured, step, key=itemgetter(0))
+        place = bisect_left(measured, step, key=lambda one: one[0])
         if strongest < STRONG or place > len(measured) - 2:
             continue
         first, last = measured[place], shortest[place]
