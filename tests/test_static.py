@@ -23,9 +23,10 @@ FILES = sorted(
 #: every top-level package that any file imports, at the top or inside a function
 IMPORTS = {
     "__future__", "argparse", "atexit", "base64", "bisect", "collections", "contextlib", "copy", "dataclasses",
-    "datetime", "difflib", "duckdb", "enum", "errno", "fcntl", "functools", "gc", "hashlib", "html", "inspect", "itertools", "json",
-    "math", "mlflow", "msgspec", "os", "pathlib", "plotly", "pyarrow", "re", "secrets", "signal", "stat", "statistics",
-    "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing", "warnings", "weakref",
+    "datetime", "difflib", "duckdb", "enum", "errno", "fcntl", "functools", "gc", "hashlib", "html", "inspect",
+    "itertools", "json", "math", "mlflow", "msgspec", "os", "pathlib", "plotly", "pyarrow", "re", "secrets", "signal",
+    "stat", "statistics", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types",
+    "typing", "warnings", "weakref",
 }  # fmt: skip
 
 #: builtins that compile text to code or look objects up by name; they must not even be passed as arguments
