@@ -247,3 +247,13 @@ def test_a_long_run_is_judged_quickly():
     begin = time.thread_time()
     judge(long)
     assert time.thread_time() - begin < 1.0  # it is about 0.1, and was 4 when each leap read all losses
+
+
+def test_weights_that_grow_while_the_loss_leaps_explode():
+    # A training that ends at the loss of a guess has not learnt, although its first loss was higher.
+    losses = [3.0, 9.0, 12.0, 14.0, 7.0, 2.6, 3.6, 4.7]
+    length = lambda step: 10.0 if step < 8 else 100.0
+    exploded = case(80, loss=lambda step: losses[step] if step < 8 else 1.4 + 0.02 * wave(step), length=length)
+    assert errors(exploded) == [("TH806", 8)]
+    calm = case(80, loss=lambda step: 3.0 - 0.2 * step if step < 8 else 1.4 + 0.02 * wave(step), length=length)
+    assert errors(calm) == []

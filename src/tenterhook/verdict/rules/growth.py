@@ -24,6 +24,8 @@ EARLY, BEGIN = 5.0, 32
 LOST = 10.0
 #: the loss has fallen if it is less than such a part of the first losses
 FALLEN = 0.9
+#: ... unless it was so many times larger than the first loss while the weights grew
+PEAK = 2.0
 #: number of the first and last losses that are compared
 FEW = 10
 
@@ -67,10 +69,14 @@ def growing_weights(case: Case) -> Iterator[Verdict]:
 
 
 def _learns(case: Case, begin: int) -> bool:
-    """Return True if the loss has fallen soon after the weights have grown. A small model may need larger weights."""
-    first = [loss for _, loss in islice(case.history.losses, 3)]
-    after = case.history.losses.between(begin, begin + 2 * FEW)
-    return bool(after) and all(map(math.isfinite, after)) and median(after) < FALLEN * min(first)
+    """Return True if the loss has fallen while the weights have grown. A small model may need larger weights."""
+    losses = case.history.losses
+    first = [loss for _, loss in islice(losses, 3)]
+    before, after = losses.between(losses.first, begin), losses.between(begin, begin + 2 * FEW)
+    if not after or not all(map(math.isfinite, after)):
+        return False
+    rose = first[0] > 0.0 and max(before, default=0.0) > PEAK * first[0]
+    return median(after) < FALLEN * min(first) and not rose
 
 
 def _gradients(case: Case) -> Iterator[Verdict]:
