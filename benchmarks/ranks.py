@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,8 +20,7 @@ from torch import nn
 
 import tenterhook as th
 from benchmarks.gpt import GPT, VOCABULARY
-from tenterhook.ranks import rendezvous
-from tenterhook.ranks.world import store
+from tenterhook.torch_internals import Connection, ReduceKind
 
 LAYERS, EXPERTS = 61, 245
 
@@ -41,17 +39,17 @@ class Layer(nn.Module):
 @contextmanager
 def counting(found: list[tuple[str, int]]) -> Iterator[None]:
     """Record the kind and the bytes of every reduction that tenterhook starts."""
-    real = dist.all_reduce
+    real = Connection.reduce
 
-    def counted(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, **options: Any) -> Any:
-        found.append((str(op).rpartition(".")[2], tensor.numel() * tensor.element_size()))
-        return real(tensor, op=op, **options)
+    def counted(connection: Connection, tensor: torch.Tensor, kind: ReduceKind) -> torch.Tensor:
+        found.append((kind.name, tensor.numel() * tensor.element_size()))
+        return real(connection, tensor, kind)
 
-    dist.all_reduce = counted
+    Connection.reduce = counted  # type: ignore[method-assign]
     try:
         yield
     finally:
-        dist.all_reduce = real
+        Connection.reduce = real  # type: ignore[method-assign]
 
 
 def scale(world: int) -> None:
@@ -76,7 +74,6 @@ def scale(world: int) -> None:
         "clip_norm over all": th.clip_norm(1.0, over="hook"),
     }  # fmt: skip
     for name, do in actions.items():
-        store().add(f"tenterhook/{rendezvous._met}/here", world - 1)  # pretend that the other ranks have arrived
         met: list[tuple[str, int]] = []
         begun = time.thread_time()
         with counting(met):

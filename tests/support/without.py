@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -162,9 +163,18 @@ def compiled() -> Any:
 
 
 def ranks() -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from tenterhook import torch_internals
     from tenterhook.ranks import world
 
-    return type(world.store()).__name__
+    connection = torch_internals.Connection(world.store(), "alone", 0, 1, 5.0)
+    total = connection.reduce(torch.ones(2), torch_internals.ReduceKind.SUM).tolist()
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("a", "b"))
+    # A forked process cannot free a DDP module. `tests/support/ranks/faults.py` runs `join()` itself.
+    joins = torch_internals.uses_join(SimpleNamespace(_join_config=SimpleNamespace(enable=True)))
+    connection.close()
+    return type(world.store()).__name__, total, torch_internals.root_mesh(mesh["b"]).ndim, joins
 
 
 def gathered() -> Any:

@@ -52,6 +52,15 @@ class TensorSpec(NamedTuple):
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
 
+class ChangeTogether(NamedTuple):
+    """The functions with which a modifier changes many tensors at once."""
+
+    #: changes tensors in place, given the merged results (one row for each tensor, or one for all) and the parameters
+    change: Callable[..., None]
+    #: returns the partial results of a two-phase modifier, with one row for each tensor
+    measure: Callable[[list[Tensor]], dict[str, Tensor]] | None = None
+
+
 class BatchMeasure(Protocol):
     """An object that measures the tensors of all sites of a hook at once."""
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, ParamSpec, get_args, get_origin, get_t
 import msgspec
 from torch import Tensor
 
-from tenterhook.actions.batched import BatchMeasure, TensorSpec
+from tenterhook.actions.batched import BatchMeasure, ChangeTogether, TensorSpec
 from tenterhook.errors import ActionError, nearest
 from tenterhook.plan import POINTS, Action, PointName, callable_name, callable_place, unknown_point
 
@@ -112,6 +112,8 @@ class Definition(Generic[P]):
         self.plain = plain
         #: builds the object that measures the tensors of many sites in one call
         self.batched: Callable[[Sequence[TensorSpec]], BatchMeasure] | None = None
+        #: changes the tensors of many sites in one call, bit for bit as `fn` would change each of them
+        self.together: ChangeTogether | None = None
         self.__doc__ = fn.__doc__
         for point in self.at:
             if point not in POINTS:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, cast
 
 import msgspec
 import torch
 from torch import Tensor
 
+from tenterhook.actions.batched import ChangeTogether
 from tenterhook.actions.context import Context
 from tenterhook.actions.definition import FORWARD_POINTS, GRADIENT_POINTS, MODIFIABLE_POINTS, PARAMETER_POINTS
 from tenterhook.actions.registry import BUILTIN, action
+from tenterhook.actions.row_measures import widen
 from tenterhook.actions.stats import measure_norm
+from tenterhook.torch_internals import foreach_clamp_max_, foreach_clamp_min_, foreach_mul_, foreach_norm
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -46,6 +50,18 @@ def scale(x: Tensor, /, by: float) -> Tensor:
     return x * by
 
 
+def _scale_together(tensors: list[Tensor], merged: Mapping[str, Tensor], by: float) -> None:
+    whole = [one for one in tensors if one.dtype in (torch.float32, torch.float64)]
+    if whole:
+        foreach_mul_(whole, by)
+    for one in tensors if len(whole) < len(tensors) else ():
+        if one.dtype not in (torch.float32, torch.float64):  # the operation on a list would round the factor
+            one.copy_(one * by)
+
+
+scale.together = ChangeTogether(_scale_together)
+
+
 @action("clip_value", registry=BUILTIN, at=MODIFIABLE_POINTS, modifies=True, elementwise=True)
 def clip_value(x: Tensor, /, max: Positive) -> Tensor:
     """Clamp each element to the range from `-max` to `max`.
@@ -69,6 +85,14 @@ def clip_value(x: Tensor, /, max: Positive) -> Tensor:
         tensor([ 0.5000, -1.0000])
     """
     return x.clamp(-max, max)
+
+
+def _clip_values_together(tensors: list[Tensor], merged: Mapping[str, Tensor], max: float) -> None:
+    foreach_clamp_min_(tensors, -max)
+    foreach_clamp_max_(tensors, max)
+
+
+clip_value.together = ChangeTogether(_clip_values_together)
 
 
 @action(
@@ -107,6 +131,25 @@ def clip_norm(x: Tensor, ctx: Context, /, max: Positive, *, over: Over = "target
     """
     coefficient = (max / (ctx.merged["norm"] + EPSILON)).clamp(max=1.0)
     return x * coefficient.to(x.dtype)
+
+
+def _norms_together(tensors: list[Tensor]) -> dict[str, Tensor]:
+    """Return the norm of each tensor, each computed in a dtype that is precise enough for sums."""
+    return {"norm": torch.stack(list(foreach_norm([widen(one) for one in tensors])))}
+
+
+def _clip_norms_together(
+    tensors: list[Tensor], merged: Mapping[str, Tensor], max: float, *, over: Over = "target"
+) -> None:
+    coefficients = (max / (merged["norm"] + EPSILON)).clamp(max=1.0)
+    for dtype in {one.dtype for one in tensors}:
+        some = [at for at, one in enumerate(tensors) if one.dtype is dtype]
+        given = coefficients.to(dtype)
+        factors = given.reshape(()) if over == "hook" else [given[at] for at in some]
+        foreach_mul_([tensors[at] for at in some], factors)
+
+
+clip_norm.together = ChangeTogether(_clip_norms_together, _norms_together)
 
 
 @action("clip_adaptive", registry=BUILTIN, at=PARAMETER_POINTS, modifies=True, needs_value=True)

@@ -8,6 +8,7 @@ from typing import overload
 
 from torch import nn
 
+from tenterhook import ranks
 from tenterhook.actions import DEFAULT, Registry
 from tenterhook.audit.imbalance import UNCALLED
 from tenterhook.doctor.findings import Finding, Findings
@@ -94,7 +95,7 @@ def check(
     plan = plan if isinstance(plan, Plan) else Plan([plan] if isinstance(plan, Hook) else plan)
     reported: list[Finding] = []
     for hook in plan:
-        view = ModelView(what, named_optimizers(optimizer))
+        view = ModelView(what, named_optimizers(optimizer), ranks=ranks.world_size())
         try:
             (resolved,) = resolve((hook,), view, actions=actions, tensors={})
         except TenterhookError as error:

@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 from tenterhook import ranks
 from tenterhook.errors import StateError
+from tenterhook.resolve.grouping import Group, ranks_of
 from tenterhook.rig.rig import Rig
 from tenterhook.rig.saved.format import is_of_a_rank, prefix
 from tenterhook.rig.saved.schema import DTYPES, HEADER, MAX_ENTRIES, MAX_HEADER, MAX_KEYS, PREFIX
@@ -33,6 +34,7 @@ class DcpState:
         under: The key under which the rig was saved. Required only if the checkpoint contains several rigs.
         rename: Rules that map saved names to names on this model, as in `Rig.load_state_dict`.
         strict: If True, raise an error for state that does not match the rig. If False, load only the matching state.
+        group: The ranks that train the model, as in `attach`. The default is the group of `rig`, or all ranks.
 
     Raises:
         StateError: The checkpoint is damaged or has no hook state, or it contains several rigs and `under` is None.
@@ -59,11 +61,12 @@ class DcpState:
         under: str | None = None,
         rename: Mapping[str, str] | None = None,
         strict: bool = True,
+        group: Group | None = None,
     ) -> None:
         reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(checkpoint)
         self._rig = rig
         self._options: dict[str, Any] = {"rename": rename, "strict": strict}
-        self._tensors = _empty_tensors(reader.read_metadata(), under)
+        self._tensors = _empty_tensors(reader.read_metadata(), under, _position(rig, group))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the tensors of the state. `dcp.load` fills these tensors, which are uninitialized before that.
@@ -88,8 +91,18 @@ class DcpState:
             self._rig.load_state_dict(self._tensors, **self._options)
 
 
-def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
-    """Return an uninitialized tensor for each entry of the rig that was saved under this key, or raise a StateError."""
+def _position(rig: Rig | None, group: Group | None) -> int:
+    """Return the position of this rank in the group that trains the model."""
+    if group is not None:
+        return ranks_of(group).index(ranks.rank())
+    return ranks.rank() if rig is None else rig._group.position
+
+
+def _empty_tensors(metadata: Metadata, under: str | None, position: int) -> dict[str, Tensor]:
+    """Return an uninitialized tensor for each entry of the rig that was saved under this key, or raise a StateError.
+
+    `position` is the position of this rank in its group.
+    """
     entries: dict[str, Any] = metadata.state_dict_metadata
     if len(entries) > MAX_KEYS:
         raise StateError(f"the checkpoint has {len(entries)} entries, but the limit is {MAX_KEYS}")
@@ -112,7 +125,7 @@ def _empty_tensors(metadata: Metadata, under: str | None) -> dict[str, Tensor]:
     for key in own:
         if not is_of_a_rank(key):
             raise StateError(f"the saved state is damaged: the entry {key!r} is unknown")
-    mine = prefix(ranks.rank()) if prefix(ranks.rank()) + HEADER in own else prefix(0)
+    mine = prefix(position) if prefix(position) + HEADER in own else prefix(0)
     own = {key: entry for key, entry in own.items() if key.startswith(mine)}
     if len(own) > MAX_ENTRIES + 1:
         raise StateError(f"the state has more than {MAX_ENTRIES} entries")

@@ -13,8 +13,10 @@ from tenterhook import ranks
 from tenterhook.actions import DEFAULT, Registry
 from tenterhook.errors import ActionError, RefusedError, StateError, TenterhookError
 from tenterhook.plan import Plan
+from tenterhook.ranks import RankGroup
 from tenterhook.record import Sinks
 from tenterhook.resolve.agreement import lay_out_on_all_ranks
+from tenterhook.resolve.grouping import Group, find_group
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import Resolution, ResolvedHook, resolve
 from tenterhook.resolve.targets import Optimizers, device_of, named_optimizers
@@ -23,7 +25,7 @@ from tenterhook.rig.installer import gc_paused
 from tenterhook.rig.rig import Rig
 from tenterhook.rig.saved.format import SavedState, SizeLimits, read
 from tenterhook.rig.saved.load_report import Kind, LoadReport
-from tenterhook.rig.saved.loader import HookSnapshot, compare, compare_clocks, compare_tensors
+from tenterhook.rig.saved.loader import HookSnapshot, compare, compare_clocks, compare_tensors, read_on_all_ranks
 from tenterhook.rig.saved.renaming import Renaming
 
 #: after this many differences, the rest of the plan is not compared
@@ -42,6 +44,8 @@ def restore(
     rename: Mapping[str, str] | None = None,
     strict: bool = True,
     replace: bool = False,
+    group: Group | None = None,
+    patience: float | None = None,
 ) -> Rig:
     """Attach a plan saved by `rig.state_dict()`, and restore its running state.
 
@@ -60,13 +64,17 @@ def restore(
         strict: If True, raise an error for state that does not match the model. If False, restore only the matching
             state and issue a warning.
         replace: If True, replace hooks that are already on the model and have the same ids.
+        group: The ranks that train the model, as in `attach`.
+        patience: Number of seconds to wait for the other ranks, as in `attach`.
 
     Returns:
         The rig. `rig.loaded` lists all differences between the saved state and the model.
 
     Raises:
         MismatchError: The state does not fit the model, and `strict` is True. Nothing is installed.
-        StateError: The state is damaged, or the mapping contains no hook state.
+        StateError: The state is damaged, the mapping contains no hook state, or the ranks have states of different
+            steps.
+        RanksError: The ranks have different states, or a rank is missing.
         ResolveError: `model` is not a module, or `optimizer` or `clock` is invalid.
         PlanError: A rule in `rename` is malformed.
         AttachedError: The model already has a hook with the same id, and `replace` is False.
@@ -82,11 +90,11 @@ def restore(
         1
     """
     check_module(model)
-    ranks.barrier("restore")
+    members = find_group("restore", model, group, patience=patience)
     with gc_paused():
         optimizers = named_optimizers(optimizer)
-        view = ModelView(model, optimizers)
-    saved = ranks.all_or_none(partial(_read, state, view, model))
+        view = ModelView(model, optimizers, ranks=members.size)
+    saved = read_on_all_ranks(members, partial(_read, state, view, model, members.position))
     renaming, report = Renaming(rename), LoadReport()
     counted = saved.header.clock.optimizer
     ticking = clock_name(optimizers, counted if clock is None and counted in optimizers else clock)
@@ -96,21 +104,23 @@ def restore(
     compare_tensors(saved, tensors or {}, report.notes.append)
     with gc_paused():
         found = _resolved(saved, view, renaming, report, actions, given)
-        resolution = lay_out_on_all_ranks("restore", found)
-        kept = ranks.all_or_none(partial(_compared, saved, resolution, renaming, report, model, strict=strict))
+        resolution = lay_out_on_all_ranks(members, "restore", found)
+        compared = partial(_compared, saved, resolution, renaming, report, model, members, strict=strict)
+        kept = ranks.all_or_none(members, compared)
     if report:
-        ranks.warn_once(f"tenterhook restores only the state that fits: {report}")
+        ranks.warn_once(f"tenterhook restores only the state that fits: {report}", first=members.first)
     resolution = resolution.map(lambda one: _ordered(one, kept.get(one.hook.id)))
     plan = Plan(one.hook for one in resolution)
     free_ids(model, plan, replace=replace)
-    rig = Rig(model, plan, resolution, clock=ticking, sinks=sinks, actions=actions, tensors=given)
+    rig = Rig(model, plan, resolution, group=members, clock=ticking, sinks=sinks, actions=actions, tensors=given)
     rig._take(saved, kept)
     rig.loaded = report
     return rig
 
 
-def _read(state: Mapping[str, Tensor], view: ModelView, model: nn.Module) -> SavedState:
-    saved = read(state, SizeLimits(len(view.targets.modules) + len(view.targets.parameters), model))
+def _read(state: Mapping[str, Tensor], view: ModelView, model: nn.Module, position: int) -> SavedState:
+    limits = SizeLimits(len(view.targets.modules) + len(view.targets.parameters), model)
+    saved = read(state, limits, position)
     if saved is None:
         raise StateError("the checkpoint holds no hooks", remedy="attach a plan: th.attach(model, plan, ...)")
     return saved
@@ -139,10 +149,17 @@ def _resolved(
 
 
 def _compared(
-    saved: SavedState, resolution: Resolution, renaming: Renaming, report: LoadReport, model: nn.Module, *, strict: bool
+    saved: SavedState,
+    resolution: Resolution,
+    renaming: Renaming,
+    report: LoadReport,
+    model: nn.Module,
+    group: RankGroup,
+    *,
+    strict: bool,
 ) -> dict[str, HookSnapshot]:
     here = {one.hook.id: (one.hook, one.definition, one.targets) for one in resolution}
-    kept = compare(saved, here, renaming, report, model)
+    kept = compare(saved, here, renaming, report, model, group)
     if strict:
         report.refuse()
     return kept

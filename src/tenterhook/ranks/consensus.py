@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
-import torch.distributed as dist
 
 from tenterhook import errors
 from tenterhook.errors import RanksError, TenterhookError
-from tenterhook.ranks.world import device, max_over_ranks, rank, store, world_size
+from tenterhook.ranks.group import RankGroup
 
 #: error classes that are raised unchanged on every rank; any other error becomes a RanksError on the other ranks
 SHARED: tuple[type[TenterhookError], ...] = (
@@ -37,83 +35,80 @@ _SHARED_BY_NAME = {kind.__name__: kind for kind in SHARED}
 #: attributes of an error that are sent to the other ranks
 _SENT = ("fact", "hook", "target", "point", "rank", "remedy")
 
-#: counter of errors, which makes the keys in the store unique
-_errors = itertools.count()
-
 Made = TypeVar("Made")
 
 
-def raise_on_all(error: TenterhookError | None) -> None:
+def raise_on_all(group: RankGroup, error: TenterhookError | None, *, first: int | None = None) -> None:
     """Raise one rank's error on every rank, before any rank continues.
 
-    If several ranks have an error, all ranks raise the error of the lowest rank that has one.
+    If several ranks have an error, all ranks raise the error of the lowest rank that has one. `first` is the position
+    of that rank if it is known already.
     """
-    world, mine = world_size(), rank()
-    if world == 1:
+    if group.is_alone:
         if error is not None:
             raise error
         return
-    first = world - max_over_ranks([world - mine if error is not None else 0])[0]
-    if first == world:
+    if first is None:
+        first = group.size - group.max_of([group.size - group.position if error is not None else 0])[0]
+    if first == group.size:
         return
-    key = f"tenterhook/error/{next(_errors)}"
-    if first == mine:
+    if first == group.position:
         assert error is not None
-        error.located(rank=mine)
-        store().set(key, _encode(error))
+        error.located(rank=group.rank)
+        group.post(_encode(error))
         raise error
-    raise _decode(store().get(key), first)
+    raise _decode(group.fetch(group.next_key()), group.members[first])
 
 
-def all_or_none(act: Callable[[], Made]) -> Made:
+def all_or_none(group: RankGroup, act: Callable[[], Made]) -> Made:
     """Call `act` and return its result. If `act` raises an error on any rank, all ranks raise that error."""
     error: TenterhookError | None = None
     try:
         made = act()
     except TenterhookError as met:
         error = met
-    raise_on_all(error)
+    raise_on_all(group, error)
     return made
 
 
-def all_equal(digest: bytes) -> bool:
+def all_equal(group: RankGroup, digest: bytes) -> bool:
     """Return True if every rank has the same digest."""
-    if world_size() == 1:
+    if group.is_alone:
         return True
     words = [int.from_bytes(digest[i : i + 4], "big") for i in range(0, min(len(digest), 16), 4)]
-    found = max_over_ranks([*words, *(-w for w in words)])
+    found = group.max_of([*words, *(-w for w in words)])
     return found[: len(words)] == [-w for w in found[len(words) :]]
 
 
-def any_of(flags: Sequence[bool]) -> list[bool]:
+def any_of(group: RankGroup, flags: Sequence[bool]) -> list[bool]:
     """Return, for each flag, whether at least one rank has set it."""
-    if world_size() == 1 or not flags:
+    if group.is_alone or not flags:
         return list(flags)
-    return [bool(one) for one in max_over_ranks([*map(int, flags)])]
+    return [bool(one) for one in group.max_of([*map(int, flags)])]
 
 
-def distinct_texts(text: str) -> dict[int, str]:
+def distinct_texts(group: RankGroup, text: str) -> dict[int, str]:
     """Return the distinct texts of all ranks, each keyed by the lowest rank that has it.
 
     Each distinct text is sent once, because thousands of ranks usually have only a few distinct texts.
     """
-    if world_size() == 1:
-        return {0: text}
-    mine, data, world, place = rank(), text.encode(), world_size(), device()
-    heads = torch.zeros(world, 2, dtype=torch.int64, device=place)
+    if group.is_alone:
+        return {group.rank: text}
+    mine, data = group.position, text.encode()
+    heads = torch.zeros(group.size, 2, dtype=torch.int64)
     digest = hashlib.sha256(data).digest()[:7]
-    heads[mine] = torch.tensor([int.from_bytes(digest, "big"), len(data)], device=place)
-    dist.all_reduce(heads)
+    heads[mine] = torch.tensor([int.from_bytes(digest, "big"), len(data)])
+    heads = group.sum(heads)
     first: dict[int, int] = {}
     for by, (known, _) in enumerate(heads.tolist()):
         first.setdefault(known, by)
     lengths = {by: int(heads[by, 1]) for by in first.values()}
-    parts = [torch.zeros(length, dtype=torch.uint8, device=place) for length in lengths.values()]
+    parts = [torch.zeros(length, dtype=torch.uint8) for length in lengths.values()]
     if mine in lengths:
-        parts[list(lengths).index(mine)] = torch.tensor(list(data), dtype=torch.uint8, device=place)
-    flat = torch.cat(parts)
-    dist.all_reduce(flat)
-    return {by: bytes(part.tolist()).decode() for by, part in zip(lengths, flat.split(list(lengths.values())))}
+        parts[list(lengths).index(mine)] = torch.tensor(list(data), dtype=torch.uint8)
+    flat = group.sum(torch.cat(parts))
+    texts = flat.split(list(lengths.values()))
+    return {group.members[by]: bytes(part.tolist()).decode() for by, part in zip(lengths, texts)}
 
 
 def _encode(error: TenterhookError) -> bytes:

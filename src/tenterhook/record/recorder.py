@@ -33,7 +33,7 @@ class Recorder:
     The rig calls the recorder during training only through `errors.contain`.
     """
 
-    def __init__(self, sinks: Sequence[Sink | Flight], rank: int) -> None:
+    def __init__(self, sinks: Sequence[Sink | Flight], rank: int, *, first: int = 0) -> None:
         for sink in sinks:
             if isinstance(sink, Store):
                 sink.begin(rank)
@@ -42,6 +42,8 @@ class Recorder:
         self.has_sinks = bool(self.workers or self.flights)
         weakref.finalize(self, _finish, self.workers)
         self.rank = rank
+        #: the rank that records the numbers that are equal on all ranks
+        self._first = first
         self.errors = ContainedErrors()
         #: watches the training, or None
         self.judge: Judge | None = None
@@ -64,9 +66,9 @@ class Recorder:
     def add_table(self, hook: str, table: StepTable, *, shared: bool = False) -> None:
         """Add a hook's numbers for this step.
 
-        If `shared` is True, the numbers are equal on all ranks, and only rank 0 records them.
+        If `shared` is True, the numbers are equal on all ranks, and only the first rank records them.
         """
-        if not shared or self.rank == 0:
+        if not shared or self.rank == self._first:
             self._tables[hook] = table
         self.last[hook] = table
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-
-import torch
-from torch import Tensor
 
 from tenterhook import ranks
 from tenterhook.errors import RanksError
-from tenterhook.plan import Plan
+from tenterhook.ranks import RankGroup
 from tenterhook.resolve.dormancy import ELSEWHERE
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import Resolution, ResolvedHook, check_expected, check_targets
@@ -20,37 +17,33 @@ from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import Target, is_sharded
 
 
-def resolve_on_all_ranks(what: str, resolve: Callable[[], Resolution]) -> Resolution:
-    """Resolve the hooks on this rank, and give all ranks the same layout.
+def resolve_on_all_ranks(group: RankGroup, what: str, resolve: Callable[[], Resolution]) -> Resolution:
+    """Resolve the hooks on this rank, and give all ranks of the group, which have met, the same layout.
 
     If resolving fails on one rank, all ranks raise the same error.
     """
-    if ranks.world_size() == 1:
-        return resolve()
-    ranks.barrier(what)
-    return lay_out_on_all_ranks(what, ranks.all_or_none(resolve))
+    return lay_out_on_all_ranks(group, what, ranks.all_or_none(group, resolve))
 
 
-def lay_out_on_all_ranks(what: str, resolution: Resolution) -> Resolution:
+def lay_out_on_all_ranks(group: RankGroup, what: str, resolution: Resolution) -> Resolution:
     """Check that all ranks resolved the same hooks, and give each hook the same target order on all ranks."""
-    if ranks.world_size() == 1:
+    if group.is_alone:
         return resolution
-    _compare(what, [f"{one.hook!r} {one.definition.fingerprint}" for one in resolution])
-    return _laid_out(resolution)
+    _compare(group, what, [f"{one.hook!r} {one.definition.fingerprint}" for one in resolution])
+    return lay_out(group, resolution)
 
 
-def same_on_all_ranks(what: str, words: str) -> None:
+def same_on_all_ranks(group: RankGroup, what: str, words: str) -> None:
     """Wait until all ranks have made this call. Raise an error if their `words` (the arguments as text) differ."""
-    if ranks.world_size() > 1:
-        ranks.barrier(what)
-        _compare(what, [words])
+    group.meet(what)
+    _compare(group, what, [words])
 
 
-def _compare(what: str, lines: list[str]) -> None:
+def _compare(group: RankGroup, what: str, lines: list[str]) -> None:
     text = "\n".join(lines)
-    if ranks.all_equal(_digest(text)):
+    if ranks.all_equal(group, _digest(text)):
         return
-    (first, one), (second, other), *_ = ranks.distinct_texts(text).items()
+    (first, one), (second, other), *_ = ranks.distinct_texts(group, text).items()
     ours, theirs = one.split("\n"), other.split("\n")
     here = next((line for line in ours if line not in theirs), "no corresponding hook")
     there = next((line for line in theirs if line not in ours), "no corresponding hook")
@@ -60,23 +53,23 @@ def _compare(what: str, lines: list[str]) -> None:
     )
 
 
-def _laid_out(resolution: Resolution) -> Resolution:
+def lay_out(group: RankGroup, resolution: Resolution) -> Resolution:
     """Give each hook the targets of all ranks in the same order, so that each merged row belongs to one target."""
     text = json.dumps([[target.name for target in one.targets] for one in resolution])
-    even = ranks.all_equal(_digest(text))
+    even = ranks.all_equal(group, _digest(text))
     if even:
         for one in resolution:  # every rank raises the same error
             check_targets(one.hook, resolution.view, one.targets)
         hooks = resolution.hooks
     else:
-        layouts = {rank: json.loads(found) for rank, found in ranks.distinct_texts(text).items()}
+        layouts = {rank: json.loads(found) for rank, found in ranks.distinct_texts(group, text).items()}
         hooks = tuple(
             _united(one, {rank: names[i] for rank, names in layouts.items()}) for i, one in enumerate(resolution)
         )
-    parts = ranks.any_of([any(is_sharded(t.parameter()) for t in one.targets if t.key) for one in hooks])
+    shards = ranks.any_of(group, [any(is_sharded(t.parameter()) for t in one.targets if t.key) for one in hooks])
     merged = (
-        replace(one, merges=_merges(one, resolution.view, even=even, sharded=sharded))
-        for one, sharded in zip(hooks, parts, strict=True)
+        replace(one, first=group.first, merges=_merges(one, resolution.view, even=even, sharded=sharded))
+        for one, sharded in zip(hooks, shards, strict=True)
     )
     return replace(resolution, hooks=tuple(merged))
 
@@ -91,6 +84,14 @@ def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) ->
         return definition.trigger or (sharded and not view.fsdp2 and not definition.modifies)
     spread = not even and (not definition.modifies or one.over_hook)
     return sharded or spread
+
+
+def merge_parts(one: ResolvedHook, parts: frozenset[str]) -> ResolvedHook:
+    """Merge the results of a hook over all ranks if each rank has its own part of some targets."""
+    if one.hook.at not in GLOBAL_POINTS or parts == one.parts:
+        return one
+    here = any(target.name in parts for target in one.targets)
+    return replace(one, parts=parts, merges=one.merges or (here and one.definition.two_phase))
 
 
 def _united(one: ResolvedHook, layouts: Mapping[int, list[str]]) -> ResolvedHook:
@@ -113,13 +114,9 @@ def _nowhere() -> None:
     """Return None as the owner of a target that only other ranks have."""
 
 
-def digest_of(plan: Plan) -> Tensor:
-    """Return a digest of the plan as a number, and the negative of that number.
-
-    The maxima of both numbers over all ranks equal the numbers of this rank only if all plans are the same.
-    """
-    number = float(int.from_bytes(_digest("\n".join(map(repr, plan)))[:6], "big"))
-    return torch.tensor([number, -number], dtype=torch.float64)
+def digest_of(things: Iterable[object]) -> int:
+    """Return a digest of some objects as a number, which is the same on all ranks if the objects look the same."""
+    return int.from_bytes(_digest("\n".join(map(repr, things)))[:6], "big")
 
 
 def _digest(text: str) -> bytes:

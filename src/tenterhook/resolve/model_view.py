@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from torch import nn
 from torch.optim import Optimizer
 
-from tenterhook import ranks
 from tenterhook import torch_internals as private
 from tenterhook.resolve.sharding import is_fsdp1, is_fsdp2, is_tensor_parallel
 from tenterhook.resolve.targets import ModelTargets, targets_of
@@ -16,11 +15,12 @@ from tenterhook.resolve.targets import ModelTargets, targets_of
 class ModelView:
     """The facts about a model that the resolver needs. The facts are collected once."""
 
-    def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer]) -> None:
+    def __init__(self, model: nn.Module, optimizers: Mapping[str, Optimizer], *, ranks: int = 1) -> None:
         self.targets: ModelTargets = targets_of(model, optimizers)
         self.optimizers = optimizers
         self.held_by = held_by(optimizers)
-        self.ranks = ranks.world_size()
+        #: the number of ranks that hold the model
+        self.ranks = ranks
         self.fsdp2 = is_fsdp2(model)  # during a forward pass, no parameter of such a model is sharded
         self.tensor_parallel = self.targets.sharded and is_tensor_parallel(model)
         #: True if FSDP2 reduces the gradients in a dtype other than their own

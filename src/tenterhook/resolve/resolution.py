@@ -22,6 +22,7 @@ from tenterhook.resolve.refusals import (
     check_sharded,
     check_torch,
 )
+from tenterhook.resolve.sharding import EVERY
 from tenterhook.resolve.suggestions import suggest
 from tenterhook.resolve.targets import Target, type_names
 
@@ -40,12 +41,20 @@ class ResolvedHook:
     on_error: OnError
     #: True if partial results are merged over ranks, for example because ranks hold shards or have different targets
     merges: bool = False
-    #: for each target, the lowest rank that has it; a target that is not listed belongs to rank 0
+    #: the lowest rank of the group
+    first: int = 0
+    #: for each target that not all ranks have, the lowest rank that has it
     owners: Mapping[str, int] = field(default_factory=dict)
+    #: targets of which each rank has its own part
+    parts: frozenset[str] = frozenset()
+
+    def counted_rank(self, target: str) -> int:
+        """Return the rank whose replica of the target is counted in a merge, or EVERY if each rank has a part of it."""
+        return EVERY if target in self.parts else self.first_rank(target)
 
     def first_rank(self, target: str) -> int:
         """Return the lowest rank that has the target."""
-        return self.owners.get(target, 0)
+        return self.owners.get(target, self.first)
 
     @property
     def over_hook(self) -> bool:

@@ -14,6 +14,8 @@ from tenterhook.resolve.targets import is_sharded
 #: points at which all ranks have the same value, or shards of the same tensor; at other points, each rank has its own
 #: value
 GLOBAL_POINTS = ("grad_final", "update")
+#: in place of the rank whose replica is counted: each rank has its own part of the tensor
+EVERY = -1
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -25,13 +27,14 @@ def local(tensor: Tensor) -> Tensor:
     return part
 
 
-def is_counted_here(tensor: Tensor, first: int = 0) -> bool:
+def is_counted_here(tensor: Tensor, first: int) -> bool:
     """Return True if the shard of this rank is counted in a merge over all ranks.
 
-    If a shard has several replicas, only one of them is counted. `first` is the lowest rank that has the tensor.
+    If a shard has several replicas, only one of them is counted. `first` is the lowest rank that has the tensor, or
+    EVERY.
     """
     if not is_sharded(tensor):
-        return ranks.rank() == first
+        return first in (EVERY, ranks.rank())
     sharded: Any = tensor
     return _is_counted_here(sharded.device_mesh, sharded.placements, first)
 

@@ -170,11 +170,17 @@ def named_parameters(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def is_sharded(tensor: Tensor | None) -> bool:
-    if tensor is None or type(tensor).__name__ == "Parameter":
-        return False
-    from torch.distributed.tensor import DTensor
+    kind = type(tensor)
+    found = _sharded.get(kind)
+    if found is None:
+        from torch.distributed.tensor import DTensor
 
-    return isinstance(tensor, DTensor)
+        found = _sharded[kind] = issubclass(kind, DTensor)
+    return found
+
+
+#: by type, whether its tensors are sharded; most types are asked for many times in each step
+_sharded: dict[type, bool] = {type(None): False, Tensor: False, nn.Parameter: False}
 
 
 def type_names(module: nn.Module) -> tuple[str, ...]:

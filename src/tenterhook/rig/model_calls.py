@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import nn
+from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
+from tenterhook import torch_internals as private
 from tenterhook.audit import Imbalance, Imbalances
+from tenterhook.resolve.dormancy import is_container
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.points.taps import Taps
 from tenterhook.rig.root_hooks import RootEvents, RootHooks
-from tenterhook.rig.rootless_calls import RootlessCalls
+from tenterhook.rig.rootless_calls import RootlessCalls, entrances
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.runtime.registration import Dispatch
+from tenterhook.torch_internals import compiler as dynamo
 
 
 class ModelCalls:
@@ -24,6 +29,7 @@ class ModelCalls:
         model: The model.
         installer: The installer of the rig's hooks.
         events: The functions to call when passes through the root begin and end.
+        apply_schedule: Function that installs the hooks that are due and suspends the others.
         found: Receives parts of the model that ran before the rig noticed them.
         fsdp: True if FSDP2 shards the model.
     """
@@ -34,6 +40,7 @@ class ModelCalls:
         model: nn.Module,
         installer: Installer,
         events: RootEvents,
+        apply_schedule: Callable[[], None],
         found: Imbalances,
         *,
         fsdp: bool,
@@ -60,6 +67,10 @@ class ModelCalls:
             ends_steps=not self._has_optimizers,
             on_unwatched=self._report_missed_modules,
         )
+        self._apply_schedule = apply_schedule
+        # A root that is a container of pipeline stages is never called itself.
+        parts = entrances(model) if is_container(model) else ()
+        self._parts = [one.register_forward_pre_hook(Dispatch(self._begin_part), prepend=True) for one in parts]
         if not self._has_optimizers:
             environment.clock.watch(self._rootless.arm)
 
@@ -67,7 +78,7 @@ class ModelCalls:
     def handles(self) -> list[RemovableHandle]:
         """Return the handles of the hooks that watch calls, except the one at the beginning of the root's pass."""
         end = self.root.end_handle
-        return [*([end] if end is not None else []), *self._rootless.handles]
+        return [*([end] if end is not None else []), *self._parts, *self._rootless.handles]
 
     def listen(self) -> None:
         """Begin to notice assignments to parts of the model."""
@@ -84,10 +95,17 @@ class ModelCalls:
 
     def begin_forward(self) -> bool:
         """Begin a forward pass of the root. Return True if parts of the model were replaced."""
+        registrations, passes = self._installer.registrations, self._installer.environment.clock.passes
+        if not registrations.graphs.is_watching:
+            registrations.graphs.watch(registrations)
+        self._pause_for_shapes()
+        passes.under_way, passes.replayed = False, None
+        if self._installer.has_pending_changes:
+            self._apply_schedule()
         before = self.sync.resolved
         self.sync.begin_forward()
         self._rootless.disarm()
-        self._installer.environment.clock.passes.under_way = self.root.end_handle is not None
+        passes.under_way = self.root.end_handle is not None
         return self.sync.resolved != before
 
     def end_step(self) -> None:
@@ -101,6 +119,20 @@ class ModelCalls:
         """Stop noticing calls."""
         self.root.silent = True
         self._rootless.close()
+        for handle in self._parts:
+            handle.remove()
+
+    @dynamo.skip_dynamo
+    def _begin_part(self, module: nn.Module, args: object) -> None:
+        if not is_dynamo_compiling():
+            self._pause_for_shapes()
+
+    def _pause_for_shapes(self) -> None:
+        """Pause while a pipeline stage runs only to infer shapes."""
+        installer = self._installer
+        if (installer.off or private.infers_shapes()) != installer.paused:
+            installer.paused = not installer.paused
+            self._apply_schedule()
 
     def _report_missed_modules(self, modules: Sequence[nn.Module]) -> None:
         """Report sites on modules that may have been called before the rig noticed them."""

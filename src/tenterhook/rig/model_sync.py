@@ -162,7 +162,7 @@ class ModelSync:
         if model is None:
             return
         self.resolved += 1
-        view = ModelView(model, self._model.optimizers())
+        view = ModelView(model, self._model.optimizers(), ranks=installer.environment.group.size)
         self._fsdp = view.fsdp2
         self._fingerprint = self._take()
         names = installer.registrations.objects  # a weight that was tied outlives the module that it was found in

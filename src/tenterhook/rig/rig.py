@@ -14,11 +14,11 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from tenterhook import ranks
-from tenterhook import torch_internals as private
 from tenterhook.actions import BUILTIN, Registry
 from tenterhook.audit import Auditor, Imbalance, Imbalances
 from tenterhook.errors import AttachedError, RefusedError, UnknownHookError
 from tenterhook.plan import Action, Hook, Plan
+from tenterhook.ranks import RankGroup
 from tenterhook.record import FlightReport, Recorder, Row, Sinks, Verdict, as_sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
 from tenterhook.resolve.model_view import ModelView, sharing
@@ -44,9 +44,11 @@ from tenterhook.rig.saved.loader import (
     compare_tensors,
     place,
     place_clock,
+    read_on_all_ranks,
 )
 from tenterhook.rig.saved.renaming import Renaming
 from tenterhook.rig.saved.writer import clock_as_saved, gather_state, pack, tensors_of
+from tenterhook.rig.step.agreement import StepAgreement
 from tenterhook.rig.step.end_of_step import StepFinalizer, StepSource
 from tenterhook.rig.step.optimizer_step import OptimizerStep
 from tenterhook.rig.step.program_step import ProgramStep
@@ -75,6 +77,7 @@ class Rig:
         model: The model that the plan is installed on.
         plan: The plan.
         resolution: The plan, resolved against the model.
+        group: The ranks that hold the model.
         clock: Name of the optimizer whose steps are counted, or None if there is no optimizer.
         sinks: Sinks for the recorded values.
         actions: The registry in which named actions are looked up.
@@ -101,6 +104,7 @@ class Rig:
         plan: Plan,
         resolution: Resolution,
         *,
+        group: RankGroup,
         clock: str | None,
         sinks: Sinks,
         actions: Registry,
@@ -110,12 +114,12 @@ class Rig:
         self._status = RigStatus.ATTACHED
         self._actions = actions
         self._tensors = dict(tensors or {})
-        self._recorder = Recorder(as_sinks(sinks), ranks.rank())
+        self._recorder = Recorder(as_sinks(sinks), ranks.rank(), first=group.first)
         view, optimizers = resolution.view, resolution.view.optimizers
-        shared = ranks.world_size() > 1 and bool(optimizers)
-        environment = Environment.for_model(model, optimizers, recorder=self._recorder, shared=shared)
+        environment = Environment.for_model(model, optimizers, recorder=self._recorder, group=group)
         self._installer = Installer(environment, Registrations(view, environment.clock, next(_numbers)))
-        self._finalizer = StepFinalizer(plan, self._installer, self._recorder, self._apply_schedule)
+        self._agreement = StepAgreement(plan, self._installer)
+        self._finalizer = StepFinalizer(self._installer, self._recorder, self._agreement, self._apply_schedule)
         #: the name of the optimizer whose steps are counted
         self._clock_name = clock
         self._steps: list[OptimizerStep] = []
@@ -125,7 +129,7 @@ class Rig:
         events = RootEvents(
             self._begin_forward, self._end_forward, self._finalizer.backward_began, self._finalizer.no_optimizer_steps
         )
-        self._calls = ModelCalls(self, model, self._installer, events, found, fsdp=view.fsdp2)
+        self._calls = ModelCalls(self, model, self._installer, events, self._apply_schedule, found, fsdp=view.fsdp2)
         self._finalizer.after_step = self._after_step
         clocks = sharing(optimizers, clock)
         ledger = AuditedLedger(self._installer, self._calls.taps)
@@ -135,7 +139,7 @@ class Rig:
             # Register on the clock optimizer last, so that the step ends after every other optimizer's hooks have run.
             for name, one in sorted(optimizers.items(), key=lambda item: item[0] == clock):
                 end = self._finalizer.optimizer_stepped if name in clocks else None
-                self._steps.append(OptimizerStep(one, self._installer, self._calls.sync, end=end))
+                self._steps.append(OptimizerStep(one, self._installer, self._calls.sync, self._agreement, end=end))
             with gc_paused():
                 for resolved in resolution:
                     self._installer.add(resolved)
@@ -459,7 +463,7 @@ class Rig:
             'muted'
         """
         self._current_model()
-        same_on_all_ranks("mute", id)
+        same_on_all_ranks(self._group, "mute", id)
         self._attached_hook(id).mute()
         self._apply_schedule()
 
@@ -485,7 +489,7 @@ class Rig:
             'installed'
         """
         self._current_model()
-        same_on_all_ranks("unmute", id)
+        same_on_all_ranks(self._group, "unmute", id)
         self._attached_hook(id).unmute()
         self._apply_schedule()
 
@@ -516,9 +520,10 @@ class Rig:
         before = dict(self._installer.hooks)
         kept = {h.id: before[h.id] for h in plan if h.id in before and before[h.id].hook == h}
         fresh = tuple(h for h in plan if h.id not in kept)
-        view = ModelView(model, self._installer.environment.model.optimizers())
+        self._group.meet("revise")
+        view = ModelView(model, self._installer.environment.model.optimizers(), ranks=self._group.size)
         find = partial(resolve, fresh, view, actions=self._actions, tensors=self._tensors)
-        found = {one.hook.id: one for one in resolve_on_all_ranks("revise", find)}
+        found = {one.hook.id: one for one in resolve_on_all_ranks(self._group, "revise", find)}
         for other in rigs_on(model):
             taken = {h.id for h in fresh}.intersection(other.ledger) if other is not self else set()
             if taken:
@@ -531,7 +536,7 @@ class Rig:
         for id in before.keys() - kept.keys():
             self._auditor.forget(id)
         self.plan = plan
-        self._finalizer.set_plan(plan)
+        self._agreement.set_plan(plan)
         write_plan(self._recorder, plan)
         self._apply_schedule()
 
@@ -558,6 +563,7 @@ class Rig:
         self._calls.sync.follow()  # a pass may have run after the model changed
         self._auditor.close()
         self._status = RigStatus.DETACHED
+        self._group.leave()
         self._calls.close()
         self._finalizer.close()
         self._installer.leave(self._calls.taps)
@@ -656,11 +662,12 @@ class Rig:
         if model is None:
             raise AttachedError("the rig's model no longer exists", remedy="save before you delete the model")
         if any(hook.resolved.owners for hook in hooks.values()):
-            same_on_all_ranks("state_dict", "")
-            gather_state(hooks.values())
+            same_on_all_ranks(self._group, "state_dict", "")
+            gather_state(self._group, hooks.values())
         manual = self._finalizer.source is StepSource.PROGRAM
         clock = clock_as_saved(environment, optimizer=self._clock_name, manual=manual)
-        return pack(self.plan, hooks, self._used_tensors(), clock, self._optimizer_names, self._size_limits(model))
+        tensors, limits = self._used_tensors(), self._size_limits(model)
+        return pack(self.plan, hooks, tensors, clock, self._optimizer_names, limits, self._group)
 
     def load_state_dict(
         self, state: Mapping[str, Tensor], *, rename: Mapping[str, str] | None = None, strict: bool = True
@@ -682,7 +689,7 @@ class Rig:
 
         Raises:
             MismatchError: The state does not fit this rig, and `strict` is True. Nothing is loaded.
-            StateError: The state is damaged or cannot be read.
+            StateError: The state is damaged or cannot be read, or the ranks have states of different steps.
             PlanError: A rule in `rename` is malformed.
             AttachedError: The rig is detached.
 
@@ -696,22 +703,22 @@ class Rig:
             all of the state was loaded
         """
         model = self._current_model()
-        ranks.barrier("load_state_dict")
+        self._group.meet("load_state_dict")
         self.loaded = report = LoadReport()
-        saved = ranks.all_or_none(partial(read, state, self._size_limits(model)))
+        saved = read_on_all_ranks(self._group, partial(read, state, self._size_limits(model), self._group.position))
         if saved is None:
             report.found = False
             report.notes.append(
                 "the checkpoint holds no hook state, so nothing was loaded; pass what rig.state_dict() returned"
             )
-            ranks.warn_once(f"tenterhook: {report.notes[0]}")
+            ranks.warn_once(f"tenterhook: {report.notes[0]}", first=self._group.first)
             return report
         here = {id: (hook.hook, hook.definition, hook.targets) for id, hook in self._installer.hooks.items()}
-        kept = compare(saved, here, Renaming(rename), report, model)
+        kept = compare(saved, here, Renaming(rename), report, model, self._group)
         compare_hooks(saved, here, report)
         compare_clocks(saved, self._optimizer_names, self._clock_name, report)
         compare_tensors(saved, self._used_tensors(), partial(report.add, "tensor"))
-        ranks.all_or_none(report.refuse if strict else lambda: None)
+        ranks.all_or_none(self._group, report.refuse if strict else lambda: None)
         self._take(saved, kept)
         return report
 
@@ -759,15 +766,6 @@ class Rig:
         if not self.attached:
             self._leave()
             return False
-        installer = self._installer
-        if not installer.registrations.graphs.is_watching:
-            installer.registrations.graphs.watch(installer.registrations)
-        if (installer.off or private.infers_shapes()) != installer.paused:
-            installer.paused = not installer.paused
-            self._apply_schedule()
-        self._clock.passes.under_way, self._clock.passes.replayed = False, None
-        if installer.has_pending_changes:
-            self._apply_schedule()
         return self._calls.begin_forward()
 
     def _end_forward(self) -> None:
@@ -786,6 +784,10 @@ class Rig:
     @property
     def _number(self) -> int:
         return self._installer.registrations.rig
+
+    @property
+    def _group(self) -> RankGroup:
+        return self._installer.environment.group
 
     @property
     def _clock(self) -> StepClock:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
+from datetime import timedelta
+from enum import Enum, auto
 from types import FrameType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from tenterhook.torch_internals.capabilities import Capability, needed_for
@@ -60,17 +63,28 @@ def infers_shapes() -> bool:
 
 
 def splits_backward(model: nn.Module) -> bool:
-    """Return True if a pipeline schedule splits the backward pass of this stage into two parts.
+    """Return True if a pipeline schedule splits the backward pass of a stage in this model into two parts.
 
     The second part computes the gradients of the parameters much later.
     """
+    stages, parts = _stages(model)
+    return any(_is_split(stage, parts) for stage in stages)
+
+
+def is_stage(model: nn.Module) -> bool:
+    """Return True if this module, or a part of it, is the stage of a pipeline."""
+    return bool(_stages(model)[0])
+
+
+def _stages(model: nn.Module) -> tuple[list[Any], list[Any]]:
+    """Return the pipeline stages whose modules are in the model, and all objects of torch's pipelines."""
     pipelining = getattr(torch.distributed, "pipelining", None)
     if pipelining is None:
-        return False
+        return [], []
     # Read the type: isinstance would access the object behind a weak proxy, which may no longer exist.
     parts = [one for one in gc.get_objects() if str(type(one).__module__).startswith(pipelining.__name__)]
-    stages = [one for one in parts if getattr(one, "submod", None) is model]
-    return bool(stages) and _is_split(stages[0], parts)
+    modules = set(map(id, model.modules()))
+    return [one for one in parts if id(getattr(one, "submod", None)) in modules], parts
 
 
 @needed_for(Capability.PIPELINES)
@@ -104,3 +118,74 @@ def creates_optimizer_state() -> bool:
 def default_store() -> Any:
     """Return the store of the default process group. Tested with torch 2.13."""
     return torch.distributed.distributed_c10d._get_default_store()
+
+
+class ReduceKind(Enum):
+    """How a collective combines the tensors of the ranks."""
+
+    SUM = auto()
+    MAX = auto()
+
+
+def is_simulated() -> bool:
+    """Return True if the process group is a fake one, in which this process is the only one that exists."""
+    return dist.is_initialized() and "fake" in dist.get_backend_config()
+
+
+class Connection:
+    """Connections between some ranks that no process group of the program uses.
+
+    Tensors on the CPU travel over gloo. Tensors on a CUDA device travel over NCCL if the program uses it. Tensors on
+    any other device are copied to the CPU and back. A collective that does not end in time raises a RuntimeError.
+
+    torch can make a process group only with a name that all ranks count alike, and the program may use it by mistake.
+    The backends are public classes, but their constructors are not documented. Tested with torch 2.13.
+    """
+
+    def __init__(self, store: Any, key: str, position: int, size: int, patience: float) -> None:
+        self._place = (store, key, position, size)
+        self._patience = timedelta(seconds=patience)
+        self._backends: dict[str, Any] = {"cpu": self._make("cpu")}
+        self._over_nccl = "nccl" in dist.get_backend_config()
+
+    @needed_for(Capability.RANKS)
+    def _make(self, device: str) -> Any:
+        store, key, position, size = self._place
+        if is_simulated():
+            return None
+        inside = dist.distributed_c10d.PrefixStore(f"{key}/{device}", store)
+        if device == "cuda":
+            nccl = dist.ProcessGroupNCCL.Options()
+            nccl._timeout = self._patience
+            return dist.ProcessGroupNCCL(inside, position, size, nccl)
+        return dist.ProcessGroupGloo(inside, position, size, timeout=self._patience)
+
+    def reduce(self, tensor: Tensor, kind: ReduceKind) -> Tensor:
+        """Reduce a tensor over the ranks. The given tensor may be overwritten."""
+        device = "cuda" if tensor.device.type == "cuda" and self._over_nccl else "cpu"
+        sent = tensor if tensor.device.type == device else tensor.to(device)
+        if device not in self._backends:
+            self._backends[device] = self._make(device)
+        if self._backends[device] is None:
+            return tensor
+        options: Any = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.SUM if kind is ReduceKind.SUM else dist.ReduceOp.MAX
+        options.timeout = self._patience
+        self._backends[device].allreduce([sent], options).wait()
+        return sent.to(tensor.device)
+
+    def close(self) -> None:
+        """Close the connections, so that a rank that still uses them notices it at once."""
+        self._backends.clear()
+
+
+@needed_for(Capability.RANKS)
+def root_mesh(mesh: Any) -> Any:
+    """Return the mesh from which a mesh was cut, or the mesh itself. Tested with torch 2.13."""
+    return mesh._get_root_mesh()
+
+
+@needed_for(Capability.RANKS, otherwise=False)
+def uses_join(module: Any) -> bool:
+    """Return True if a DDP module is inside `join()`. Tested with torch 2.13."""
+    return bool(module._join_config.enable)

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from torch import nn
 
 from tenterhook import ranks
+from tenterhook.ranks import RankGroup
 from tenterhook.rig.rerun.operation_watch import Origin
 from tenterhook.rig.rerun.second_run import Rerun
 from tenterhook.verdict.case import Examination
@@ -26,11 +27,12 @@ def why_not_on_ranks(model: nn.Module) -> str | None:
 
 
 def examine_on_all_ranks(
-    step: int, reason: str, refusal: str | None, run: Callable[[], Rerun], loss: float | None
+    group: RankGroup, step: int, reason: str, refusal: str | None, run: Callable[[], Rerun], loss: float | None
 ) -> Examination:
     """Run a step again on every rank, and exchange the results. Every rank must call this function.
 
     Args:
+        group: The ranks that train the model.
         step: The number of the step.
         reason: Why the step is examined.
         refusal: Why the step cannot run again on this rank, or None if it can.
@@ -40,7 +42,7 @@ def examine_on_all_ranks(
     Returns:
         The examination, which is the same on all ranks. It is the one of the lowest rank that found a bad value.
     """
-    refusals = {by: text for by, text in ranks.distinct_texts(refusal or "").items() if text}
+    refusals = {by: text for by, text in ranks.distinct_texts(group, refusal or "").items() if text}
     found: Rerun | None = None
     error: str | None = None
     if not refusals:
@@ -49,7 +51,7 @@ def examine_on_all_ranks(
         except Exception as met:
             error = f"running it again failed: {met!r}"
     told = {"found": asdict(found) if found else None, "error": error, "loss": loss}
-    results = {by: json.loads(text) for by, text in ranks.distinct_texts(json.dumps(told)).items()}
+    results = {by: json.loads(text) for by, text in ranks.distinct_texts(group, json.dumps(told)).items()}
     if refusals:
         by, why = min(refusals.items())
         return Examination(step, reason, None, f"on rank {by}, {why}")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook import ranks
+from tenterhook.ranks import RankGroup
 from tenterhook.record import Verdict
 from tenterhook.record.containment import ContainedErrors
 from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped
@@ -68,20 +69,27 @@ def watch_training(
     model = rig._installer.environment.model.root()
     if model is None or is_off():
         return None
-    together = ranks.world_size() > 1 and _same_parameters(model)
-    if not together and any(map(is_sharded, model.parameters())):
+    group = _group_of(rig, model)
+    if group is None and any(map(is_sharded, model.parameters())):
         return None
     record = partial(record_step, weakref.ref(rig._recorder))
     rig._recorder.judge = examiner = Examiner(
-        model, optimizers, first=first, alert=alert, together=together, trip=trip, record=record
+        model, optimizers, first=first, alert=alert, group=group, trip=trip, record=record
     )
     return examiner
 
 
-def _same_parameters(model: nn.Module) -> bool:
-    """Return True if all ranks have parameters with the same names and shapes, which pipeline stages do not have."""
+def _group_of(rig: Rig, model: nn.Module) -> RankGroup | None:
+    """Return the ranks that train the same parameters, or None if there is one rank or the model is a pipeline stage.
+
+    The examiner does not use the connections of the rig, because it does not take part in the rig's agreements.
+    """
+    if rig._group.is_alone:
+        return None
+    group = RankGroup(rig._group.members, patience=rig._group.patience)
+    group.meet("flight")
     known = [(name, tuple(one.shape)) for name, one in named_parameters(unwrapped(model))]
-    return ranks.all_equal(hashlib.sha256(repr(known).encode()).digest())
+    return group if ranks.all_equal(group, hashlib.sha256(repr(known).encode()).digest()) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ class Examiner:
         optimizers: The optimizers that train the model.
         first: The number of the next step.
         alert: Function that is called with each new verdict, in a thread of its own.
-        together: If True, all ranks train the same parameters in the same steps, and examine a step together.
+        group: The ranks that train the same parameters in the same steps and examine a step together, or None.
         trip: When the numbers of a step are read: "now", before the optimizer's step, or "late", in the next step.
         record: Function that records the numbers of a step, with the names of the parameters.
     """
@@ -116,7 +124,7 @@ class Examiner:
         *,
         first: int = 0,
         alert: Alert | None = None,
-        together: bool = False,
+        group: RankGroup | None = None,
         trip: Trip = "now",
         record: Callable[[Sequence[str], StepNumbers], None] | None = None,
     ) -> None:
@@ -136,7 +144,7 @@ class Examiner:
         self.examinations: list[Examination] = []
         #: the norm of all gradients before they were clipped, if all norms are the same; NaN if it is unknown
         self.unclipped: float | None = None
-        self._together = together
+        self._group = group
         #: why the last step was examined
         self._reason: str | None = None
         self._trip = trip
@@ -241,14 +249,14 @@ class Examiner:
 
     def _examine_pass(self, model: nn.Module) -> None:
         """Examine the first pass of this step that has a bad gradient."""
-        if not self._together:
+        if self._group is None:
             self._examine(model, "a gradient is not finite")
         elif self._unshared is None and (why_not_on_ranks(model) or why_not(model, self._log)) is None:
             self._unshared = run_again(model, self._log)
 
     def _examine_skip(self, model: nn.Module) -> None:
         """Examine a step that the program skipped. A loss scale that is too large is not worth an examination."""
-        if not self._together and sum(self.history.skips.values()) <= MAX_SKIPS:
+        if self._group is None and sum(self.history.skips.values()) <= MAX_SKIPS:
             self._weigh(self.step)
             self._examine(model, "the program skipped the step")
             origin = self.examinations[-1].origin
@@ -287,7 +295,7 @@ class Examiner:
             self._parameters,
             places,
             losses=losses,
-            together=self._together,
+            group=self._group,
             samples=self._samples if counts else None,
             weights=counts and (self.step % WEIGHTS_EVERY == 0 or _divides_by_zero(optimizer)),
         )
@@ -331,14 +339,16 @@ class Examiner:
     def _examine_now(self, model: nn.Module, losses: Sequence[Tensor], numbers: StepNumbers, reason: str) -> None:
         if numbers.weights is None:
             numbers.weights = self._weigh(numbers.step)
-        if self._together:
-            self._examine_together(model, reason, sum(map(float, losses)) / len(losses) if losses else None)
+        if self._group is not None:
+            self._examine_together(
+                self._group, model, reason, sum(map(float, losses)) / len(losses) if losses else None
+            )
         else:
             self._examine(model, reason)
 
     def _weigh(self, step: int) -> list[float | None] | None:
         """Measure the norms of the weights before a step that is examined."""
-        weights = measure(self._parameters, (), weights=True, together=self._together).read().weights
+        weights = measure(self._parameters, (), weights=True, group=self._group).read().weights
         self.history.weigh(step, weights or ())
         return weights
 
@@ -354,7 +364,7 @@ class Examiner:
     def _look_behind_clipping(self) -> None:
         """Measure the gradients right after the next backward passes, before the program clips them."""
         self.unclipped = math.nan
-        if self._trip == "now" and not self._together and not self._is_half():
+        if self._trip == "now" and self._group is None and not self._is_half():
             self._losses.after_backward = partial(self._errors.contain, EXAMINING, self._measure_unclipped)
 
     def _measure_unclipped(self) -> None:
@@ -370,11 +380,11 @@ class Examiner:
                 refusal = f"running it again failed: {error!r}"
         self.examinations.append(Examination(self.step, reason, found, refusal))
 
-    def _examine_together(self, model: nn.Module, reason: str, loss: float | None) -> None:
+    def _examine_together(self, group: RankGroup, model: nn.Module, reason: str, loss: float | None) -> None:
         known = self._unshared
         refusal = why_not_on_ranks(model) or (why_not(model, self._log) if known is None else None)
         run = (lambda: known) if known is not None else (lambda: run_again(model, self._log))
-        self.examinations.append(examine_on_all_ranks(self.step, reason, refusal, run, loss))
+        self.examinations.append(examine_on_all_ranks(group, self.step, reason, refusal, run, loss))
 
     def _after(self, optimizer: Optimizer) -> None:
         self._errors.contain(EXAMINING, self._log.end_step)

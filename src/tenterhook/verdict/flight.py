@@ -9,6 +9,7 @@ from torch import nn
 from tenterhook.actions import ratio, stats
 from tenterhook.plan import Hook, Plan, When
 from tenterhook.record import Flight
+from tenterhook.resolve.grouping import Group
 from tenterhook.resolve.targets import Optimizers, named_optimizers
 from tenterhook.rig import Rig, attach
 from tenterhook.verdict.alerts import Alert
@@ -41,6 +42,7 @@ def flight(
     alert: Alert | None = None,
     trip: Trip = "now",
     replace: bool = False,
+    group: Group | None = None,
 ) -> Rig:
     """Watch a training. When it breaks, find out which layer and which step caused it, and save the recent steps.
 
@@ -60,6 +62,7 @@ def flight(
             optimizer's step, once per step. With `"late"`, it never waits: they are read in the next step, so a step
             that looks wrong cannot run again, and the verdict is based on the recorded numbers only.
         replace: If True, replace hooks on the model that have the same ids.
+        group: The ranks that train the model, as in `attach`.
 
     Returns:
         The rig. `rig.verdict()` says what went wrong, and `rig.reports` lists the written reports.
@@ -81,6 +84,7 @@ def flight(
         'Step 0: the loss produced the first infinity'
         >>> rig.detach()
     """
-    rig = attach(model, flight_plan(), optimizer=optimizer, sinks=Flight(path, steps=steps), replace=replace)
+    sink = Flight(path, steps=steps)
+    rig = attach(model, flight_plan(), optimizer=optimizer, sinks=sink, replace=replace, group=group)
     watch_training(rig, list(named_optimizers(optimizer).values()), alert=alert, trip=trip)
     return rig

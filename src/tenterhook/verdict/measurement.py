@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tenterhook import ranks
 from tenterhook import torch_internals as private
+from tenterhook.ranks import RankGroup
 from tenterhook.record import send_to_host
 from tenterhook.resolve.sharding import is_counted_here, local
 from tenterhook.verdict.history import GroupSettings
@@ -90,7 +90,7 @@ def measure(
     losses: Sequence[Tensor] = (),
     samples: WeightSamples | None = None,
     weights: bool = False,
-    together: bool = False,
+    group: RankGroup | None = None,
 ) -> Measurement:
     """Measure the gradients of some parameters. All numbers are sent to the host together, without waiting for them.
 
@@ -100,15 +100,16 @@ def measure(
         losses: The losses of the step.
         samples: Measure how far these samples moved.
         weights: If True, measure the norms of the parameters too.
-        together: If True, measure the parts that all ranks have, and the mean of their losses. All ranks get the same
-            numbers.
+        group: Measure the parts that these ranks have, and the mean of their losses. All ranks get the same numbers.
     """
-    measure_here = partial(_measure_here, parameters, places, losses, samples, weights=weights, together=together)
-    if together:
-        shares = [float(is_counted_here(one)) for one in parameters]
+    measure_here = partial(
+        _measure_here, parameters, places, losses, samples, weights=weights, together=group is not None
+    )
+    if group is not None:
+        shares = [float(is_counted_here(one, group.first)) for one in parameters]
         sums, failure = _sums_here(measure_here, shares)
         arrange = partial(_arrange_sums, count=len(shares), failure=failure, weights=weights)
-        return Measurement(send_to_host(ranks.sum_over_ranks(sums)), arrange)
+        return Measurement(send_to_host(group.sum(sums)), arrange)
     parts = measure_here()
     places_of = [part.places for part in parts[:_LOSS]]
     arrange = partial(_arrange, places=places_of, count=len(parameters), weights=weights)

@@ -68,6 +68,12 @@ def exact(point: str, regime: Regime, change: Any) -> None:
     rig = th.attach(model, hook, optimizer=optimizer, actions=registry)
     regime.train(model, optimizer)
     wanted = hand.seen if regime.here or POINTS[point].on == ("optimizer",) else []
+    reasons: list[Any] = [None] * dist.get_world_size()
+    skipped = [why for site in rig.ledger["cell"].values() for why in site.skipped or ()]
+    dist.all_gather_object(reasons, skipped[0] if wanted and not seen and skipped else None)
+    if any(reasons):  # the ledger of a rank says why it saw nothing
+        rig.detach()
+        raise th.RefusedError(next(filter(None, reasons)))
     assert len(seen) == len(wanted) and hand.seen, f"{point}: saw {len(seen)}, by hand {len(wanted)}"
     for mine, theirs in zip(seen, wanted, strict=True):
         if isinstance(mine, Tensor):
@@ -102,8 +108,8 @@ def measured(point: str, regime: Regime) -> None:
 def same(model: Any, by_hand: Any, regime: Regime) -> None:
     theirs = dict(by_hand.named_parameters())
     for name, mine in getattr(model, "module", model).named_parameters():
-        name = name.removeprefix("_orig_mod.")
-        torch.testing.assert_close(full(mine.detach()), theirs[name].detach(), rtol=regime.close, atol=1e-15)
+        hand = theirs[regime.name_of(name)]
+        torch.testing.assert_close(full(mine.detach()), hand.detach(), rtol=regime.close, atol=1e-15)
 
 
 def main(names: list[str]) -> None:

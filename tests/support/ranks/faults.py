@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch import nn
 
 import tenterhook as th
-from tenterhook.ranks import rendezvous
+from tenterhook.ranks import group
 from tests.support.ranks.launch import leave
 
-rendezvous.PATIENCE = 2.0
+group.PATIENCE = 2.0
 
 
 def model() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -278,6 +278,153 @@ def zero_bubble(rank: int) -> None:
     assert schedule is not None
 
 
+CLIP = th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0, over="hook"))
+
+
+def sharded() -> tuple[nn.Module, torch.optim.Optimizer]:
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    made: Any = fully_shard(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)))
+    return made, torch.optim.SGD(made.parameters(), lr=0.1)
+
+
+def backward(one: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    one(torch.ones(2, 4)).square().mean().backward()
+
+
+def leaving(make: Callable[[], tuple[nn.Module, torch.optim.Optimizer]], hook: th.Hook) -> Callable[[int], None]:
+    """Build a program in which rank 1 detaches alone. Rank 0 must hear of it in its next step."""
+
+    def program(rank: int) -> None:
+        one, optimizer = make()
+        rig = th.attach(one, hook, optimizer=optimizer)
+        backward(one, optimizer)
+        optimizer.step()
+        if rank == 1:
+            rig.detach()
+        backward(one, optimizer)
+        dist.barrier()
+        if rank == 1:
+            optimizer.step()
+            return
+        begun = time.monotonic()
+        error = raised(optimizer.step)
+        assert isinstance(error, th.RanksError) and time.monotonic() - begun < 7, time.monotonic() - begun
+        assert error.fact == "rank 1 has detached its hooks, but this rank still has them", error
+        assert error.rank == 0 and "call detach on every rank" in str(error.remedy)
+        assert raised(optimizer.step).fact == error.fact, "it is not forgotten"
+        rig.detach()
+
+    return program
+
+
+def skipping(rank: int) -> None:
+    """Check that a rank that makes one step less is named, and that it hears of it in its next step."""
+    one, optimizer = model()
+    rig = th.attach(one, CLIP, optimizer=optimizer)
+    for step in range(2):
+        backward(one, optimizer)
+        if step == 0 and rank == 0:
+            error = raised(optimizer.step)
+            assert error.fact == "1 of 2 ranks did not reach this step within 2 s: 1", error
+    dist.barrier()
+    error = raised(optimizer.step)
+    assert isinstance(error, th.RanksError)
+    assert error.fact == "1 of 2 ranks did not reach this step within 2 s: 1", error
+    rig.detach()
+
+
+def other_steps(rank: int) -> None:
+    """Check that states of different steps are refused on all ranks, and that nothing is loaded."""
+    one, optimizer = sharded()
+    every = th.Hook("n", on="**", at="grad_final", do=th.stats(), when=th.When(every=2))
+    rig = th.attach(one, every, optimizer=optimizer)
+    kept = []
+    for _ in range(4):
+        kept.append(rig.state_dict())
+        backward(one, optimizer)
+        optimizer.step()
+    text = alike(raised(lambda: rig.load_state_dict(kept[3 - rank])))
+    assert "the ranks have different states: rank 0 has step 3, but rank 1 has step 2" in text, text
+    assert rig.step_count == 4
+    rig.detach()
+    text = alike(raised(lambda: th.restore(one, kept[3 - rank], optimizer=optimizer)))
+    assert "the ranks have different states" in text, text
+
+
+def at_other_steps(rank: int) -> None:
+    """Check that ranks that count different steps do not merge their numbers."""
+    one, optimizer = sharded()
+    rig = th.attach(one, STATS, optimizer=optimizer)
+    backward(one, optimizer)
+    rig._clock.step += 3 * rank
+    text = alike(raised(optimizer.step))
+    assert "the ranks are at different steps: rank 0 is at step 0, but rank 1 is at step 3" in text, text
+    rig.detach()
+
+
+def muted_alone(rank: int) -> None:
+    """Check that a hook that only one rank has switched off is noticed before numbers are merged."""
+    one, optimizer = sharded()
+    rig = th.attach(one, [STATS, CLIP], optimizer=optimizer)
+    backward(one, optimizer)
+    optimizer.step()
+    if rank == 1:
+        rig._attached_hook("clip").mute()
+        rig._apply_schedule()
+    backward(one, optimizer)
+    text = alike(raised(optimizer.step))
+    assert "the ranks have different hooks: those of rank 0 differ from those of rank 1" in text, text
+    rig.detach()
+
+
+def uneven_batches(rank: int) -> None:
+    """Check that observers work inside `join()`, and that modifiers are refused on all ranks."""
+    one, optimizer = model()
+    rig = th.attach(one, STATS, optimizer=optimizer)
+    with one.join():
+        for _ in range(2 + 2 * rank):
+            backward(one, optimizer)
+            optimizer.step()
+    assert rig.ledger["stats"]["0.weight"].fired == 2 + 2 * rank
+    rig.detach()
+    rig = th.attach(one, CLIP, optimizer=optimizer)
+    with one.join():
+        backward(one, optimizer)
+        error = raised(optimizer.step)
+    assert isinstance(error, th.RefusedError) and "inside join()" in error.fact
+    rig.detach()
+
+
+def saving(rank: int) -> None:
+    """Check that an asynchronous checkpoint on the default process group does not disturb the hooks."""
+    import shutil
+    import tempfile
+
+    import torch.distributed.checkpoint as dcp
+
+    one, optimizer = model()
+    rig = th.attach(one, CLIP, optimizer=optimizer)
+    folder: list[Any] = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(folder)
+    group = dist.new_group([0, 1])
+    for step in range(6):
+        if step in (0, 3):
+            state = {"model": one.module.state_dict(), "hooks": rig}
+            saved = dcp.async_save(state, checkpoint_id=f"{folder[0]}/{step}", process_group=group)
+        backward(one, optimizer)
+        optimizer.step()
+        if step in (2, 5):
+            saved.result(timeout=40)
+    assert rig.ledger["clip"].fired == 6 * 4
+    rig.detach()
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(folder[0])
+
+
 PROGRAMS: dict[str, Callable[[int], None]] = {
     "absent": absent,
     "another plan": another_plan,
@@ -299,6 +446,15 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
     "final": failing("grad_final", "0.weight"),
     "after the step": failing_after_the_step,
     "in a save": failing_in_a_save,
+    "leaving": leaving(model, CLIP),
+    "leaving a sharded model": leaving(sharded, CLIP),
+    "an observer leaves": leaving(sharded, STATS),
+    "skipping": skipping,
+    "other steps": other_steps,
+    "at other steps": at_other_steps,
+    "muted alone": muted_alone,
+    "uneven batches": uneven_batches,
+    "saving": saving,
 }
 
 

@@ -103,6 +103,10 @@ class Regime:
         """Return this rank's part of the tensor that one process has at this point."""
         return whole
 
+    def name_of(self, parameter: str) -> str:
+        """Return the name that a parameter has on one process."""
+        return parameter.removeprefix("_orig_mod.")
+
 
 class Ddp(Regime):
     pass
@@ -343,6 +347,121 @@ class OneForwardOneBackward(GPipe):
     schedule = "Schedule1F1B"
 
 
+class Hsdp(Fsdp2):
+    """Train with shards on two ranks, and copies of these shards on two other ranks."""
+
+    ranks = 4
+
+    @property
+    def options(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"mesh": init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards"))}
+
+    def part(self, whole: Tensor, point: str) -> Tensor:
+        return whole.chunk(2)[dist.get_rank() % 2] if point in ("grad_final", "update") else whole
+
+
+class _AttachedFirst(Regime):
+    """Distribute the model after the hooks were attached, and give the optimizer the new parameters."""
+
+    def spread(self, model: Net) -> nn.Module:
+        return model
+
+    def train(self, model: Any, optimizer: torch.optim.Optimizer) -> None:
+        distributed = super().spread(model)
+        assert distributed is model
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        super().train(model, optimizer)
+
+
+class Fsdp2AttachedFirst(_AttachedFirst, Fsdp2):
+    pass
+
+
+class TensorParallelAttachedFirst(_AttachedFirst, TensorParallel):
+    pass
+
+
+class TwoGroups(Regime):
+    """Train one model on ranks 0 and 1, and another one on ranks 2 and 3."""
+
+    ranks = 4
+    batches = 2  # type: ignore[assignment]
+
+    @property
+    def mine(self) -> int:
+        return dist.get_rank() % 2
+
+    def build(self) -> Net:
+        torch.manual_seed(dist.get_rank() // 2)
+        return Net().double()
+
+    def spread(self, model: Net) -> nn.Module:
+        groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        return nn.parallel.DistributedDataParallel(model, process_group=groups[dist.get_rank() // 2])
+
+
+class TwoMeshes(TwoGroups, Fsdp2):
+    @property
+    def options(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"mesh": init_device_mesh("cpu", (2, 2), mesh_dim_names=("role", "dp"))["dp"]}
+
+    def spread(self, model: Net) -> nn.Module:
+        return Fsdp2.spread(self, model)
+
+    def part(self, whole: Tensor, point: str) -> Tensor:
+        return whole.chunk(2)[self.mine] if point in ("grad_final", "update") else whole
+
+
+class Middle(Net):
+    """Implement the pipeline stage that has only `mid`."""
+
+    def __init__(self, whole: Net) -> None:
+        super().__init__()
+        self.mid = whole.mid
+        del self.first, self.last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.call_mid(torch.tanh(x)))
+
+
+class Passing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 1
+
+
+class Interleaved(GPipe):
+    """Run four pipeline stages on two ranks. Each rank keeps its stages in a container."""
+
+    prefix = "1."
+
+    @property
+    def here(self) -> bool:
+        return dist.get_rank() == 1
+
+    def spread(self, model: Net) -> nn.Module:
+        stages = [model.first, Middle(model), Passing(), model.last]
+        return nn.ModuleDict({str(i): stages[i] for i in (dist.get_rank(), dist.get_rank() + 2)})
+
+    def train(self, model: Any, optimizer: torch.optim.Optimizer) -> None:
+        from torch.distributed import pipelining
+
+        stages = [pipelining.PipelineStage(one, int(i), 4, torch.device("cpu")) for i, one in model.items()]
+        schedule = pipelining.ScheduleInterleaved1F1B(stages, 2, loss_fn=lambda out, _: out.square().mean())
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            x = torch.cat([self.batch(step, micro, 0) for micro in range(2)])
+            if self.here:
+                schedule.step(target=x)
+            else:
+                schedule.step(x)
+            optimizer.step()
+        model.load_state_dict(model.state_dict())
+
+    def name_of(self, parameter: str) -> str:
+        stage, _, name = parameter.partition(".")
+        return {"0": f"first.{name}", "1": name, "3": f"last.{name}"}[stage]
+
+
 REGIMES: dict[str, type[Regime]] = {
     "DDP": Ddp,
     "DDP, no_sync": DdpNoSync,
@@ -363,4 +482,10 @@ REGIMES: dict[str, type[Regime]] = {
     "FSDP2 x TP": Fsdp2TensorParallel,
     "PP, GPipe": GPipe,
     "PP, 1F1B": OneForwardOneBackward,
+    "PP, interleaved 1F1B, stages in a container": Interleaved,
+    "HSDP": Hsdp,
+    "FSDP2, attached before": Fsdp2AttachedFirst,
+    "TP, attached before": TensorParallelAttachedFirst,
+    "DDP, two models on two groups": TwoGroups,
+    "FSDP2, two models on two meshes": TwoMeshes,
 }

@@ -65,7 +65,7 @@ COUNTING = [
         (f"{ENDING}::test_an_emitted_number_is_copied",), "a number changes after it was emitted",
     ),
     Mutant(
-        "shared-on-every-rank", RECORDER, "if not shared or self.rank == 0:", "if True:",
+        "shared-on-every-rank", RECORDER, "if not shared or self.rank == self._first:", "if True:",
         (f"{ENDING}::test_only_rank_0_records_numbers_that_are_equal_on_all_ranks",),
         "every rank records what all ranks have in common",
     ),

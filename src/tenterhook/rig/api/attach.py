@@ -15,6 +15,7 @@ from tenterhook.errors import AttachedError, ResolveError
 from tenterhook.plan import Hook, Plan
 from tenterhook.record import Sinks
 from tenterhook.resolve.agreement import resolve_on_all_ranks
+from tenterhook.resolve.grouping import Group, find_group
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import resolve
 from tenterhook.resolve.targets import Optimizers, named_optimizers
@@ -33,6 +34,8 @@ def attach(
     actions: Registry = DEFAULT,
     tensors: Mapping[str, Tensor] | None = None,
     replace: bool = False,
+    group: Group | None = None,
+    patience: float | None = None,
 ) -> Rig:
     """Install a plan on a model.
 
@@ -50,6 +53,9 @@ def attach(
         actions: The registry in which named actions are looked up.
         tensors: Tensor parameters of actions, by their names in the plan.
         replace: If True, replace hooks on the model that have the same ids. If False, raise an error for such hooks.
+        group: The ranks that train the model, as a process group or a device mesh. By default, these are the ranks of
+            the meshes of its parameters and of its DDP modules, or all ranks if there are none.
+        patience: Number of seconds to wait for the other ranks, in this call and in each step. The default is 60.
 
     Returns:
         The rig, which stays on the model until `rig.detach()` is called.
@@ -87,11 +93,12 @@ def attach(
     optimizers = named_optimizers(optimizer)
     clock = clock_name(optimizers, clock)
     with gc_paused():
-        view = ModelView(model, optimizers)
+        members = find_group("attach", model, group, patience=patience)
+        view = ModelView(model, optimizers, ranks=members.size)
         find = partial(resolve, plan.hooks, view, actions=actions, tensors=tensors or {})
-        resolution = resolve_on_all_ranks("attach", find)
+        resolution = resolve_on_all_ranks(members, "attach", find)
     free_ids(model, plan, replace=replace)
-    return Rig(model, plan, resolution, clock=clock, sinks=sinks, actions=actions, tensors=tensors)
+    return Rig(model, plan, resolution, group=members, clock=clock, sinks=sinks, actions=actions, tensors=tensors)
 
 
 def check_module(model: object, call: str = "th.attach(model, plan, optimizer=...)") -> None:

@@ -13,6 +13,7 @@ from tenterhook.actions import DEFAULT, Context, Registry, stats
 from tenterhook.errors import RefusedError, ResolveError
 from tenterhook.plan import POINTS, Action, Hook, Plan, PointName, When, callable_name
 from tenterhook.record import Sinks
+from tenterhook.resolve.grouping import Group
 from tenterhook.resolve.refusals import check_action
 from tenterhook.resolve.resolution import ResolvedHook, find_action
 from tenterhook.resolve.targets import Optimizers, Target
@@ -221,6 +222,7 @@ def watch(
     every: int = 1,
     sinks: Sinks = (),
     replace: bool = False,
+    group: Group | None = None,
 ) -> Rig:
     """Attach a default plan that measures gradients in every step, and outputs and updates in one step in ten.
 
@@ -232,6 +234,7 @@ def watch(
             `10 * every` steps.
         sinks: Sinks for the recorded values, as in `attach`.
         replace: If True, replace hooks on the model that have the same ids.
+        group: The ranks that train the model, as in `attach`.
 
     Returns:
         A rig with the hooks `grads` and `outputs`, and `updates` if an optimizer is given.
@@ -256,7 +259,7 @@ def watch(
     else:
         hooks.insert(0, Hook("grads", on="**", at="grad_final", do=stats(), when=When(every=every)))
         hooks.append(Hook("updates", on="**", at="update", do=stats(), when=seldom))
-    return attach(model, Plan(hooks), optimizer=optimizer, sinks=sinks, replace=replace)
+    return attach(model, Plan(hooks), optimizer=optimizer, sinks=sinks, replace=replace, group=group)
 
 
 def detach(model: nn.Module) -> int:

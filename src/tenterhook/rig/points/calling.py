@@ -156,9 +156,9 @@ def _observing(site: Site) -> Fire:
 def _measuring(site: Site) -> Fire:
     """Return the function that calls a two-phase observer and adds its partial results to the site's row."""
     attached, clock = site.attached, site.attached.clock
-    resolved, watch = attached.resolved, attached.gradient_watch
+    watch = attached.gradient_watch
     measure, partials, slot = attached.definition.measure, attached.partials, site.slot
-    needs_value, merges = attached.definition.needs_value, resolved.merges
+    needs_value = attached.definition.needs_value
     accumulated = site.point == "grad_accumulated"
     assert measure is not None and partials is not None
 
@@ -169,8 +169,8 @@ def _measuring(site: Site) -> Fire:
         try:
             with torch.no_grad():
                 seen = x.detach()
-                if merges and is_sharded(seen):
-                    if not is_counted_here(seen, resolved.first_rank(site.name)):
+                if attached.resolved.merges and is_sharded(seen):
+                    if not is_counted_here(seen, attached.resolved.counted_rank(site.name)):
                         site.count(clock)  # another rank measures this tensor
                         return
                     seen = local(seen)

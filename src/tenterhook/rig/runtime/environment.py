@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
 from tenterhook.errors import TenterhookError
+from tenterhook.ranks import RankGroup
 from tenterhook.record import Recorder
 from tenterhook.resolve.sharding import local
 from tenterhook.rig.runtime.step_clock import StepClock
@@ -209,6 +210,8 @@ class Environment:
     gradients: GradientWatch
     errors: DeferredError = field(default_factory=DeferredError)
     recorder: Recorder | None = None
+    #: the ranks that hold the model
+    group: RankGroup = field(default_factory=RankGroup)
     #: hooks whose registrations do not yet match their status; the installer updates the registrations
     outdated: set[Hashable] = field(default_factory=set)
 
@@ -219,9 +222,8 @@ class Environment:
         optimizers: Mapping[str, Optimizer],
         *,
         recorder: Recorder | None = None,
-        shared: bool = False,
+        group: RankGroup | None = None,
     ) -> Environment:
-        trained = TrainedModel(model, optimizers)
-        return cls(
-            StepClock(trained.is_called), trained, GradientWatch(trained), DeferredError(shared=shared), recorder
-        )
+        trained, group = TrainedModel(model, optimizers), group or RankGroup([0])
+        errors = DeferredError(shared=not group.is_alone and bool(optimizers))
+        return cls(StepClock(trained.is_called), trained, GradientWatch(trained), errors, recorder, group)

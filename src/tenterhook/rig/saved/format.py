@@ -18,7 +18,6 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from tenterhook import ranks
 from tenterhook.errors import StateError, TenterhookError
 from tenterhook.plan import Action, Plan
 from tenterhook.resolve.targets import kind_of
@@ -125,8 +124,13 @@ def key_of(kind: str, *parts: str) -> str:
     return "/".join((kind, *parts))
 
 
-def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: SizeLimits) -> dict[str, Tensor]:
-    """Return a state dict that contains these tensors and a header with a digest of each tensor."""
+def write(
+    header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: SizeLimits, position: int
+) -> dict[str, Tensor]:
+    """Return a state dict that contains these tensors and a header with a digest of each tensor.
+
+    `position` is the position of this rank in its group.
+    """
     entries = {key: _entry(key, tensor) for key, tensor in tensors.items()}
     limits.check(entries)
     made = Header(**header, entries=entries)
@@ -137,11 +141,11 @@ def write(header: Mapping[str, Any], tensors: Mapping[str, Tensor], limits: Size
     text = _canonical(_Sealed(FORMAT, digest(state), msgspec.Raw(state)))
     if len(text) > MAX_HEADER:
         raise StateError(f"the header has {len(text)} bytes, but the limit is {MAX_HEADER}", remedy="use fewer hooks")
-    before = prefix(ranks.rank())
+    before = prefix(position)
     return {before + HEADER: as_tensor(text), **{before + key: tensor for key, tensor in tensors.items()}}
 
 
-def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
+def read(given: Mapping[str, Tensor], limits: SizeLimits, position: int = 0) -> SavedState | None:
     """Read the state from a mapping that may contain other entries. Return None if there is no state.
 
     Raises:
@@ -159,7 +163,7 @@ def read(given: Mapping[str, Tensor], limits: SizeLimits) -> SavedState | None:
             f"the mapping has {len(given)} entries, but the limit is {MAX_KEYS}",
             remedy="pass only the entries of the hooks",
         )
-    before, own = prefix(ranks.rank()), _entries_of(given, ranks.rank())
+    before, own = prefix(position), _entries_of(given, position)
     if not own:
         before, own = prefix(0), _entries_of(given, 0)
     if not own:

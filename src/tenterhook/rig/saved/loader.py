@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from torch import Tensor, nn
 
 from tenterhook import ranks
 from tenterhook.actions import Definition
-from tenterhook.errors import nearest
+from tenterhook.errors import StateError, nearest
 from tenterhook.plan import Hook
+from tenterhook.ranks import RankGroup
 from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import Target, device_of, kind_of, kinds_of
 from tenterhook.rig.runtime.attached_hook import AttachedHook
@@ -29,6 +32,8 @@ from tenterhook.rig.saved.writer import ROWS, fingerprint_of, surroundings
 FEW, TIMES = 4096, 4
 #: kinds of entries that contain state, not just counts
 STATEFUL = ("state", "pending", "partial", "free", "pending_free", "generator")
+
+Saved = TypeVar("Saved", SavedState, "SavedState | None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +53,27 @@ class HookSnapshot:
 Here = Mapping[str, tuple[Hook, Definition[...], Sequence[Target]]]
 
 
+def read_on_all_ranks(group: RankGroup, read: Callable[[], Saved]) -> Saved:
+    """Read the saved state on every rank. Raise an error if the ranks have states of different steps."""
+    saved = ranks.all_or_none(group, read)
+    step = "no state" if saved is None else f"step {saved.header.clock.step}"
+    if not ranks.all_equal(group, hashlib.sha256(step.encode()).digest()):
+        (one, mine), (other, theirs), *_ = ranks.distinct_texts(group, step).items()
+        raise StateError(
+            f"the ranks have different states: rank {one} has {mine}, but rank {other} has {theirs}",
+            remedy="load the same checkpoint on every rank",
+        )
+    return saved
+
+
 def compare(
-    saved: SavedState, here: Here, renaming: Renaming, report: LoadReport, model: nn.Module
+    saved: SavedState, here: Here, renaming: Renaming, report: LoadReport, model: nn.Module, group: RankGroup
 ) -> dict[str, HookSnapshot]:
     """Return the state to load for each hook, and add every difference to the report. The rig is not changed."""
     kept = {}
     for hook in saved.plan:
         if hook.id in here:
-            found = _keep(saved, renaming.hook(hook), here[hook.id], renaming, report, model)
+            found = _keep(saved, renaming.hook(hook), here[hook.id], renaming, report, model, group)
             if found is not None:
                 kept[hook.id] = found
     _compare_surroundings(saved, report)
@@ -120,6 +138,7 @@ def _keep(
     renaming: Renaming,
     report: LoadReport,
     model: nn.Module,
+    group: RankGroup,
 ) -> HookSnapshot | None:
     hook, definition, targets = found
     id, said = hook.id, saved.header.hooks[hook.id]
@@ -142,17 +161,20 @@ def _keep(
     rows, names = ledger.tolist(), read_names(saved, id, sites)
     if hook.point.on == ("optimizer",):
         renaming = Renaming(None)  # the rules rename parts of the model, not optimizers
-    several = saved.header.ranks > 1 or ranks.world_size() > 1
+    several = saved.header.ranks > 1 or group.size > 1
     moves = _moves(hook, said, names, rows[ROWS.index("kind")], targets, renaming, report, several=several)
     state = read_state(saved, id, definition, sites, report, model)
     partials = read_partials(saved, id, definition, sites, device_of(model))
     kept = HookSnapshot(said, moves, rows, state, partials, read_fired(saved, id, definition, sites, partials))
-    return kept if saved.header.ranks == ranks.world_size() else _of_other_ranks(saved.header, hook, kept, report)
+    same = saved.header.ranks == group.size
+    return kept if same else _of_other_ranks(saved.header, hook, kept, report, group)
 
 
-def _of_other_ranks(header: Header, hook: Hook, kept: HookSnapshot, report: LoadReport) -> HookSnapshot:
+def _of_other_ranks(
+    header: Header, hook: Hook, kept: HookSnapshot, report: LoadReport, group: RankGroup
+) -> HookSnapshot:
     """Keep the state that is still valid after the number of ranks changed, and report the state that is dropped."""
-    then, now, mine, state = header.ranks, ranks.world_size(), ranks.rank(), kept.state
+    then, now, mine, state = header.ranks, group.size, group.position, kept.state
     if kept.fired:
         report.notes.append(
             f"hook {hook.id!r}: values of the unfinished step are dropped, because they were saved on {then} ranks"

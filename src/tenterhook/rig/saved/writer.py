@@ -13,6 +13,7 @@ from tenterhook import ranks
 from tenterhook.actions import BUILTIN, Definition
 from tenterhook.errors import StateError, brief
 from tenterhook.plan import Action, Hook, Plan, callable_place
+from tenterhook.ranks import RankGroup
 from tenterhook.resolve.dormancy import GONE
 from tenterhook.resolve.targets import is_sharded, kinds_of
 from tenterhook.rig.runtime.attached_hook import MUTED, AttachedHook, Site
@@ -34,6 +35,7 @@ def pack(
     clock: SavedClock,
     optimizers: list[str],
     limits: SizeLimits,
+    group: RankGroup,
 ) -> dict[str, Tensor]:
     """Return the state of all hooks as plain tensors, with a header that describes them."""
     _check_named(plan)
@@ -44,14 +46,14 @@ def pack(
     entries |= {key_of(TENSOR, name): _plain(name, t) for name, t in tensors.items() if not t.requires_grad}
     header = {
         **surroundings(),
-        "ranks": ranks.world_size(),
+        "ranks": group.size,
         "sharded": any(is_sharded(t.parameter()) for hook in hooks.values() for t in hook.targets if t.key),
         "optimizers": optimizers,
         "clock": clock,
         "plan": msgspec.Raw(plan.to_json().encode()),
         "hooks": saved,
     }
-    return write(header, entries, limits)
+    return write(header, entries, limits, group.position)
 
 
 def clock_as_saved(environment: Environment, *, optimizer: str | None, manual: bool) -> SavedClock:
@@ -69,19 +71,20 @@ def clock_as_saved(environment: Environment, *, optimizer: str | None, manual: b
 
 
 @torch.no_grad()
-def gather_state(hooks: Iterable[AttachedHook]) -> None:
+def gather_state(group: RankGroup, hooks: Iterable[AttachedHook]) -> None:
     """Collect the declared state of targets that exist only on some ranks.
 
     The state of each target comes from the first rank that has the target. Every rank must call this function.
     """
     spread = [hook for hook in hooks if hook.resolved.owners and hook.definition.state]
-    mine = ranks.rank()
+    mine = group.rank
     given = []
     for hook in spread:
         held = torch.tensor([hook.resolved.first_rank(site.name) == mine for site in hook.sites])
         packed = hook.state.pack(torch.device("cpu"))
         given.append({name: torch.where(held.to(t.device), t, 0.0) for name, t in packed.items()})
-    for hook, whole in zip(spread, ranks.merge(given, [dict.fromkeys(one, "sum") for one in given]), strict=True):
+    how = [dict.fromkeys(one, "sum") for one in given]
+    for hook, whole in zip(spread, ranks.merge(group, given, how), strict=True):
         hook.state.packed.update(whole)
 
 

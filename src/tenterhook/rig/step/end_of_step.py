@@ -11,15 +11,14 @@ from torch import Tensor
 
 from tenterhook import ranks
 from tenterhook import torch_internals as private
-from tenterhook.errors import RanksError, TenterhookError
-from tenterhook.plan import Plan
+from tenterhook.errors import TenterhookError
 from tenterhook.record import Recorder, StepTable
-from tenterhook.resolve.agreement import digest_of
 from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import device_of
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.runtime.attached_hook import AttachedHook
 from tenterhook.rig.runtime.hook_state import Partials
+from tenterhook.rig.step.agreement import StepAgreement
 from tenterhook.torch_internals import compiler as dynamo
 
 
@@ -42,15 +41,14 @@ class StepFinalizer:
     """An object that ends steps and calls `change_schedule` if different hooks are due in the next step."""
 
     def __init__(
-        self, plan: Plan, installer: Installer, recorder: Recorder, change_schedule: Callable[[], None]
+        self, installer: Installer, recorder: Recorder, agreement: StepAgreement, change_schedule: Callable[[], None]
     ) -> None:
         #: called after each step
         self.after_step: Callable[[], None] = _nothing
         self._installer = installer
         self._recorder = recorder
         self._change_schedule = change_schedule
-        self._plan = plan
-        self._known_digest: Tensor | None = None
+        self._agreement = agreement
         self._closed = False
         #: id of the backward pass that ends the step
         self._backward_task = -1
@@ -60,16 +58,6 @@ class StepFinalizer:
     def _own_source(self) -> StepSource:
         """Return the event that ends a step if the program does not end steps itself."""
         return StepSource.OPTIMIZER if self._installer.environment.model.has_optimizers else StepSource.BACKWARD
-
-    def set_plan(self, plan: Plan) -> None:
-        self._plan, self._known_digest = plan, None
-
-    @property
-    def _digest(self) -> Tensor:
-        """Return the digest of the plan. Only runs on several ranks need it."""
-        if self._known_digest is None:
-            self._known_digest = digest_of(self._plan)
-        return self._known_digest
 
     def set_program_steps(self, on: bool) -> None:
         """Set whether the program ends steps. If `on` is False, an optimizer step or a backward pass ends each step."""
@@ -102,7 +90,8 @@ class StepFinalizer:
         if dynamo.in_compiled_autograd():
             ranks.warn_once(
                 "tenterhook: compiled autograd does not tell when a backward pass ends, so no step of this rig ends\n"
-                "  remedy: give attach the optimizer, or mark each step with rig.step()"
+                "  remedy: give attach the optimizer, or mark each step with rig.step()",
+                first=self._installer.environment.group.first,
             )
         task = private.graph_task_id()
         if task != self._backward_task:  # a backward pass through several outputs is reported several times
@@ -154,10 +143,8 @@ class StepFinalizer:
         device = device_of(model)
         given = [one.part(device) for one in parts]
         how = [{n: p.merge for n, p in one.declared.items()} | {"fired": "max"} for one in parts]
-        # The digest of the plan is also merged, because ranks with different plans would merge unrelated numbers.
-        *merged, plans = ranks.merge([*given, {"plan": self._digest}], [*how, {"plan": "max"}])
-        if not torch.equal(plans["plan"], self._digest):
-            raise RanksError("the ranks now have different plans", remedy="make each change to the plan on every rank")
+        self._agreement.begin()
+        merged = ranks.merge(self._installer.environment.group, given, how)
         for one, whole in zip(parts, merged, strict=True):
             one.take_whole(whole)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tenterhook import ranks
 from tenterhook import torch_internals as private
 from tenterhook.actions import unmeasurable
 from tenterhook.resolve.sharding import is_counted_here, local, reduce_partial
@@ -20,9 +19,11 @@ from tenterhook.rig.installer import Installer
 from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.points.calling import Fire, apply, make_call, make_fire, out_of_phase
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.step.agreement import StepAgreement
+from tenterhook.rig.step.modify_together import change_together, measure_together
 from tenterhook.rig.step.outer_step import OuterStep
 from tenterhook.rig.step.sharded_modifiers import MergeBatch, reduce_rows
-from tenterhook.rig.step.step_targets import Reached, StepTargets, skip_without_gradient
+from tenterhook.rig.step.step_targets import Given, Reached, StepTargets, skip_without_gradient
 from tenterhook.torch_internals import compiler as dynamo
 
 
@@ -34,11 +35,14 @@ class OptimizerStep:
         optimizer: Optimizer,
         installer: Installer,
         sync: ModelSync,
+        agreement: StepAgreement,
         *,
         end: Callable[[], None] | None,
     ) -> None:
         self._targets = StepTargets(optimizer, sync)
         self._installer = installer
+        self._agreement = agreement
+        self._sync = sync
         #: function to call after the step if this optimizer is the clock; None otherwise
         self._end = end
         self._outer = OuterStep()
@@ -46,7 +50,8 @@ class OptimizerStep:
         self._ignored = False
         self._hooks: list[AttachedHook] = []
         self._fires: dict[Site, Fire] = {}
-        self._before: list[tuple[Site, Tensor]] = []
+        #: for each site at `update`, its parameter and the values that this rank's part had before the step
+        self._before: list[tuple[Site, Tensor, Tensor]] = []
         self._handles = (
             optimizer.register_step_pre_hook(self._pre),
             optimizer.register_step_post_hook(self._post),
@@ -85,6 +90,8 @@ class OptimizerStep:
             return None
         if self._installer.schedule.active:
             self._targets.begin_step()
+            if not self._installer.environment.group.is_alone:
+                self._agreement.follow_layout(self._sync.resolved)
         if not any(hook.active for hook in self._hooks):
             self._agree()
             return None
@@ -110,17 +117,9 @@ class OptimizerStep:
         return loss
 
     def _agree(self, *points: str) -> None:
-        """Raise an error on every rank if an error occurred on any rank.
-
-        If `points` are given, consider only the hooks at these points. Otherwise, call this method before the optimizer
-        changes any weights.
-        """
-        errors = self._installer.environment.errors
-        if not errors.shared:
-            return
-        hooks = [hook.resolved for hook in self._installer.schedule.active if not points or hook.hook.at in points]
-        if any(resolved.on_error == "raise" for resolved in hooks):
-            ranks.raise_on_all(errors.take())
+        """Raise an error on every rank if an error occurred on any rank."""
+        if self._installer.environment.errors.shared:
+            self._agreement.agree(*points)
 
     @dynamo.breaks_graph
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -143,23 +142,23 @@ class OptimizerStep:
             self._end()
 
     def _updates(self) -> None:
-        moved: dict[AttachedHook, tuple[list[Site], list[Tensor | None]]] = {}
-        for site, old in self._before:
-            parameter = site.target.parameter()
-            if parameter is None:
+        moved: dict[AttachedHook, _Moved] = {}
+        for site, parameter, old in self._before:
+            if site.target.parameter() is not parameter:
                 continue
-            update = parameter.detach() - old
+            update = local(parameter.detach()) - old
             if site.attached.batch is not None or site.attached.resolved.merges:
-                sites, updates = moved.setdefault(site.attached, ([], []))
-                sites.append(site)
-                updates.append(update)
+                found = moved.setdefault(site.attached, _Moved([], [], []))
+                found.sites.append(site)
+                found.parameters.append(parameter)
+                found.updates.append(update)
             else:
-                self._fire(site)(local(update))
-        for hook, (sites, updates) in moved.items():
+                self._fire(site)(update)
+        for hook, found in moved.items():
             if hook.resolved.merges:
-                self._parts(hook, sites, updates)
+                self._parts(hook, found.sites, found.parameters, found.updates)
             else:
-                self._together(hook, sites, [_part(update) for update in updates])
+                self._together(hook, found.sites, found.updates)
 
     def _fire(self, site: Site) -> Fire:
         fire = self._fires.get(site)
@@ -180,9 +179,11 @@ class OptimizerStep:
         hooks = [hook for hook in self._hooks if hook.active and hook.hook.at == "grad_final"]
         if not hooks:
             return
+        if any(hook.resolved.merges for hook in hooks):
+            self._agreement.begin()
         found = [(hook, self._targets.reached_by(hook)) for hook in hooks]
         _sum({id(p): p for _, reached in found if reached.sharded for p in reached.parameters}.values())
-        batch = MergeBatch()
+        batch = MergeBatch(self._installer.environment.group)
         for hook, reached in found:
             batch.finish_before(hook)
             if hook.resolved.merges and hook.definition.modifies:
@@ -193,7 +194,7 @@ class OptimizerStep:
                 self._each(hook, reached)
         batch.finish()
 
-    def _together(self, hook: AttachedHook, sites: list[Site], given: list[Tensor | None]) -> None:
+    def _together(self, hook: AttachedHook, sites: Sequence[Site], given: Sequence[Tensor | None]) -> None:
         """Measure all sites of an observer in one pass."""
         if not hook.in_phase():
             for site in sites:
@@ -243,32 +244,39 @@ class OptimizerStep:
 
     def _each(self, hook: AttachedHook, reached: Reached) -> None:
         if hook.resolved.merges and hook.partials is not None:
-            self._parts(hook, reached.sites, [p.grad for p in reached.parameters])
+            grads = [p.grad for p in reached.parameters]
+            self._parts(hook, reached.sites, grads, list(map(_part, grads)))
         elif hook.batch is not None:
             self._together(hook, reached.sites, [_part(p.grad) for p in reached.parameters])
         else:
-            for site, parameter in zip(reached.sites, reached.parameters, strict=True):
-                grad = parameter.grad
-                if grad is None:
-                    skip_without_gradient(site)
-                    continue
-                _replace(parameter, self._fire(site)(local(grad)))
+            given = Given.of(hook, reached)
+            merged = measure_together(hook, given.parts) if hook.definition.two_phase else {}
+            if merged is None or not change_together(hook, given.sites, given.parts, merged):
+                for site, parameter, part in given.each():
+                    _replace(parameter, self._fire(site)(part))
 
-    def _parts(self, hook: AttachedHook, sites: list[Site], given: list[Tensor | None]) -> None:
-        """Measure this rank's parts of tensors that are spread across ranks. Results are merged when the step ends."""
+    def _parts(
+        self,
+        hook: AttachedHook,
+        sites: Sequence[Site],
+        whole: Sequence[Tensor | None],
+        given: Sequence[Tensor | None],
+    ) -> None:
+        """Measure this rank's parts of tensors that are spread across ranks. Results are merged when the step ends.
+
+        `whole` tells how each tensor is spread, and `given` has this rank's part of it.
+        """
         mine: list[Site] = []
         parts: list[Tensor | None] = []
-        for site, tensor in zip(sites, given, strict=True):
-            if tensor is not None and not (
-                local(tensor).numel() and is_counted_here(tensor, hook.resolved.first_rank(site.name))
-            ):
-                if hook.in_phase():
-                    site.count(hook.clock)  # another rank measures this tensor
-                else:
-                    site.skip(out_of_phase(hook))
-                continue
-            mine.append(site)
-            parts.append(None if tensor is None else local(tensor))
+        for site, tensor, part in zip(sites, whole, given, strict=True):
+            counted = tensor is None or is_counted_here(tensor, hook.resolved.counted_rank(site.name))
+            if counted and (part is None or part.numel()):
+                mine.append(site)
+                parts.append(part)
+            elif hook.in_phase():
+                site.count(hook.clock)  # another rank measures this tensor
+            else:
+                site.skip(out_of_phase(hook))
         if hook.batch is not None:
             self._together(hook, mine, parts)
             return
@@ -280,31 +288,31 @@ class OptimizerStep:
 
     def _over_hook(self, hook: AttachedHook, reached: Reached) -> None:
         """Measure all of the hook's targets together, then apply the result to each target."""
+        given = Given.of(hook, reached)
+        if not given.sites:
+            return
+        columns = measure_together(hook, given.parts) or self._measure_each(hook, given)
+        if columns is None:
+            return
+        merged = {n: reduce_rows(column, hook.definition.partials[n].merge)[0] for n, column in columns.items()}
+        if not change_together(hook, given.sites, given.parts, merged):
+            for site, parameter, part in given.each():
+                _replace(parameter, apply(site, part, {n: m.to(part.device) for n, m in merged.items()}))
+
+    @staticmethod
+    def _measure_each(hook: AttachedHook, given: Given) -> dict[str, Tensor] | None:
+        """Return the partial results of each gradient in one row, or None if one of them cannot be measured."""
         measure = hook.definition.measure
         assert measure is not None
-        given = []
-        wanted = hook.in_phase()
-        for site, parameter in zip(reached.sites, reached.parameters, strict=True):
-            if not wanted:
-                site.skip(out_of_phase(hook))
-            elif parameter.grad is None:
-                skip_without_gradient(site)
-            else:
-                given.append((site, parameter, local(parameter.grad)))
-        if not given:
-            return
         parts = []
-        for site, _, part in given:
+        for site, _, part in given.each():
             try:
                 parts.append(measure(part))
             except Exception as error:
                 hook.fail(site, error)
-                return
+                return None
         first = next(iter(parts[0].values())).device
-        columns = {n: torch.stack([p[n].to(first) for p in parts]) for n in hook.definition.partials}
-        merged = {n: reduce_rows(column, hook.definition.partials[n].merge)[0] for n, column in columns.items()}
-        for site, parameter, part in given:
-            _replace(parameter, apply(site, part, {n: m.to(part.device) for n, m in merged.items()}))
+        return {n: torch.stack([p[n].to(first) for p in parts]) for n in hook.definition.partials}
 
     @torch.no_grad()
     def _copy_parameters(self) -> None:
@@ -313,9 +321,17 @@ class OptimizerStep:
             reached = self._targets.reached_by(hook)
             for site, parameter in zip(reached.sites, reached.parameters, strict=True):
                 if parameter.requires_grad or parameter.grad is not None:
-                    self._before.append((site, parameter.detach().clone()))
+                    self._before.append((site, parameter, local(parameter.detach()).clone()))
                 else:
                     skip_without_gradient(site)
+
+
+class _Moved(NamedTuple):
+    """The sites of a hook at `update`, with their parameters and how far this rank's parts of these moved."""
+
+    sites: list[Site]
+    parameters: list[Tensor]
+    updates: list[Tensor]
 
 
 def _part(grad: Tensor | None) -> Tensor | None:

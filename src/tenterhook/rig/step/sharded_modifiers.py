@@ -8,17 +8,19 @@ import torch
 from torch import Tensor
 
 from tenterhook import ranks
-from tenterhook.resolve.sharding import is_counted_here, local
-from tenterhook.rig.points.calling import apply, out_of_phase
+from tenterhook.ranks import RankGroup
+from tenterhook.resolve.sharding import is_counted_here
+from tenterhook.rig.points.calling import apply
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.hook_state import identity
-from tenterhook.rig.step.step_targets import Reached, skip_without_gradient
+from tenterhook.rig.step.modify_together import change_together, measure_together
+from tenterhook.rig.step.step_targets import Given, Reached
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     hook: AttachedHook
-    given: list[tuple[Site, Tensor]]
+    given: Given
     columns: dict[str, Tensor]
 
 
@@ -29,7 +31,8 @@ class MergeBatch:
     targets of all ranks, so every rank forms the same batches.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: RankGroup) -> None:
+        self._group = group
         self._waiting: list[_Waiting] = []
         self._names: set[str] = set()
 
@@ -40,29 +43,29 @@ class MergeBatch:
 
     def add(self, hook: AttachedHook, reached: Reached) -> None:
         """Measure this rank's parts of the hook's targets. Sites without a gradient or a local part are skipped."""
-        measure, wanted, given = hook.definition.measure, hook.in_phase(), []
-        assert measure is not None
+        given = Given.of(hook, reached)
         columns = {n: identity(p, len(hook.sites), reached.device) for n, p in hook.definition.partials.items()}
-        for site, parameter in zip(reached.sites, reached.parameters, strict=True):
-            if not wanted:
-                site.skip(out_of_phase(hook))
-                continue
-            if parameter.grad is None:
-                skip_without_gradient(site)
-                continue
-            given.append((site, parameter.grad))
-            part = local(parameter.grad)
-            if not part.numel() or not is_counted_here(parameter.grad, hook.resolved.first_rank(site.name)):
-                continue
-            try:
-                for name, value in measure(part).items():
-                    columns[name][site.slot] = value
-            except Exception as error:
-                hook.fail(site, error)
+        counted = [at for at, part in enumerate(given.parts) if part.numel() and _counts(hook, given, at)]
+        rows = measure_together(hook, [given.parts[at] for at in counted])
+        slots = torch.tensor([given.sites[at].slot for at in counted], device=reached.device)
+        for name, column in (rows or {}).items():
+            columns[name][slots] = column.to(columns[name])
+        for at in counted if rows is None else ():
+            self._measure(hook, given.sites[at], given.parts[at], columns)
         if hook.resolved.over_hook:
             columns = {n: reduce_rows(column, hook.definition.partials[n].merge) for n, column in columns.items()}
         self._waiting.append(_Waiting(hook, given, columns))
         self._names.update(hook.names)
+
+    @staticmethod
+    def _measure(hook: AttachedHook, site: Site, part: Tensor, columns: dict[str, Tensor]) -> None:
+        measure = hook.definition.measure
+        assert measure is not None
+        try:
+            for name, value in measure(part).items():
+                columns[name][site.slot] = value
+        except Exception as error:
+            hook.fail(site, error)
 
     def finish(self) -> None:
         """Merge the results across ranks, and apply the modifiers."""
@@ -70,13 +73,25 @@ class MergeBatch:
             return
         waiting, self._waiting, self._names = self._waiting, [], set()
         how = [{n: p.merge for n, p in one.hook.definition.partials.items()} for one in waiting]
-        for one, merged in zip(waiting, ranks.merge([one.columns for one in waiting], how), strict=True):
-            for site, grad in one.given:
-                part = local(grad)
-                row = 0 if one.hook.resolved.over_hook else site.slot
-                out = apply(site, part, {n: m[row].to(part.device) for n, m in merged.items()})
-                if out is not None:
-                    part.copy_(out)
+        for one, merged in zip(waiting, ranks.merge(self._group, [one.columns for one in waiting], how), strict=True):
+            _apply(one.hook, one.given, merged)
+
+
+def _apply(hook: AttachedHook, given: Given, merged: dict[str, Tensor]) -> None:
+    over, device = hook.resolved.over_hook, given.parts[0].device if given.parts else torch.device("cpu")
+    slots = torch.tensor([0 if over else site.slot for site in given.sites], device=device)
+    rows = {n: m.to(device)[slots[:1] if over else slots] for n, m in merged.items()}
+    if change_together(hook, given.sites, given.parts, rows):
+        return
+    for at, (site, _, part) in enumerate(given.each()):
+        out = apply(site, part, {n: m[0 if over else at].to(part.device) for n, m in rows.items()})
+        if out is not None:
+            part.copy_(out)
+
+
+def _counts(hook: AttachedHook, given: Given, at: int) -> bool:
+    grad = given.parameters[at].grad
+    return grad is not None and is_counted_here(grad, hook.resolved.counted_rank(given.sites[at].name))
 
 
 def reduce_rows(column: Tensor, how: str) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -12,8 +13,10 @@ from torch.optim import Optimizer
 
 from tenterhook.resolve.dormancy import FROZEN, PASSING
 from tenterhook.resolve.fingerprint import same
+from tenterhook.resolve.sharding import local
 from tenterhook.resolve.targets import is_sharded
 from tenterhook.rig.model_sync import ModelSync
+from tenterhook.rig.points.calling import out_of_phase
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 
 NO_GRADIENT = "no gradient at the optimizer's step"
@@ -32,6 +35,34 @@ class Reached(NamedTuple):
     @property
     def device(self) -> torch.device:
         return self.parameters[0].device if self.parameters else torch.device("cpu")
+
+
+class Given(NamedTuple):
+    """The sites of a hook whose parameters have a gradient, with this rank's parts of the gradients."""
+
+    sites: list[Site]
+    parameters: list[Tensor]
+    parts: list[Tensor]
+
+    @classmethod
+    def of(cls, hook: AttachedHook, reached: Reached) -> Given:
+        """Find the gradients, and count the sites that have none or are out of phase."""
+        given, wanted = cls([], [], []), hook.in_phase()
+        for site, parameter in zip(reached.sites, reached.parameters, strict=True):
+            grad = parameter.grad
+            if not wanted:
+                site.skip(out_of_phase(hook))
+            elif grad is None:
+                skip_without_gradient(site)
+            else:
+                given.sites.append(site)
+                given.parameters.append(parameter)
+                given.parts.append(local(grad) if reached.sharded else grad)
+        return given
+
+    def each(self) -> Iterator[tuple[Site, Tensor, Tensor]]:
+        """Yield each site with its parameter and its gradient."""
+        return zip(self.sites, self.parameters, self.parts, strict=True)
 
 
 class _Decision(NamedTuple):

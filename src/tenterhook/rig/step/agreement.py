@@ -1,0 +1,93 @@
+"""Let the ranks agree before they exchange data in a step, and before they raise an error."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from tenterhook import ranks
+from tenterhook import torch_internals as private
+from tenterhook.errors import RefusedError
+from tenterhook.plan import Plan
+from tenterhook.resolve.agreement import digest_of
+from tenterhook.resolve.sharding import GLOBAL_POINTS
+from tenterhook.rig.installer import Installer, Schedule
+from tenterhook.rig.step.layout import Layout
+
+
+class StepAgreement:
+    """An object that lets the ranks of one rig agree.
+
+    The first exchange of a step begins with a header. If a rank is at another step, has other hooks, has detached or is
+    missing, every rank raises an error before unrelated numbers are mixed.
+    """
+
+    def __init__(self, plan: Plan, installer: Installer) -> None:
+        self._plan = plan
+        self._installer = installer
+        self._layout = Layout(installer)
+        #: the step of the last exchange, and the number of exchanges in it
+        self._step, self._exchanges = -1, 0
+        #: the schedule whose digest is known, and the digest
+        self._known: tuple[Schedule, int] | None = None
+
+    def set_plan(self, plan: Plan) -> None:
+        self._plan, self._known = plan, None
+        self._layout.forget()
+
+    def begin(self) -> None:
+        """Compare the ranks before the first exchange of a step. If the layout of the model changed, decide it again.
+
+        Call this before data is exchanged. The next calls in the same step do nothing.
+        """
+        if self._step != self._installer.environment.clock.step and not self._installer.environment.group.is_alone:
+            self._exchange()
+
+    def agree(self, *points: str) -> None:
+        """Raise an error on every rank if an error occurred on any rank.
+
+        If `points` are given, consider only the hooks at these points. Otherwise, call this method before the optimizer
+        changes any weights.
+        """
+        hooks = [hook.resolved for hook in self._installer.schedule.active if not points or hook.hook.at in points]
+        if any(resolved.on_error == "raise" for resolved in hooks):
+            self._exchange()
+
+    def follow_layout(self, resolved: int) -> None:
+        """Decide the layout on all ranks together if it is not decided yet, or if it has changed on this rank.
+
+        Args:
+            resolved: How often all targets have been looked up again.
+        """
+        if self._layout.follow(resolved) and not _joins(self._installer.environment.model.root()):
+            self.begin()
+
+    def _exchange(self) -> None:
+        environment = self._installer.environment
+        step = environment.clock.step
+        if step != self._step:
+            self._step, self._exchanges = step, 0
+        if _joins(environment.model.root()):
+            raise RefusedError(
+                "inside join(), a rank without input makes no step, so the ranks cannot agree in each step",
+                remedy="use only observers inside join(), or give every rank the same number of batches",
+            )
+        header = ranks.Header(step, self._exchanges, self._digest())
+        self._exchanges += 1
+        undecided = self._layout.is_undecided
+        changed = ranks.agree(environment.group, header, environment.errors.take(), flag=self._layout.has_changed)
+        if undecided or changed:
+            self._layout.settle(changed=changed)
+
+    def _digest(self) -> int:
+        """Return a digest of the plan and of the active hooks that exchange data or raise errors."""
+        schedule = self._installer.schedule
+        if self._known is None or self._known[0] is not schedule:
+            hooks = [one.hook for one in schedule.active if one.resolved.merges or one.resolved.on_error == "raise"]
+            sizes = [len(one.sites) for one in schedule.active if one.hook.at in GLOBAL_POINTS]
+            self._known = schedule, digest_of([*self._plan, *hooks, sizes])
+        return self._known[1]
+
+
+def _joins(model: nn.Module | None) -> bool:
+    """Return True inside `join()`, where the ranks may make different numbers of steps."""
+    return isinstance(model, nn.parallel.DistributedDataParallel) and private.uses_join(model)

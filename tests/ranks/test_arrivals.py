@@ -1,0 +1,90 @@
+"""Test how ranks are counted, with a store in memory that counts its operations."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from tenterhook.ranks.arrivals import BLOCK, Arrivals
+
+
+class CountingStore:
+    """A store in memory. It counts the operations of the rank that uses it."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.counters: Counter[str] = Counter()
+        self.operations = 0
+
+    def set(self, key: str, value: bytes) -> None:
+        self.operations += 1
+        self.kept[key] = value
+
+    def add(self, key: str, number: int) -> int:
+        self.operations += 1
+        self.counters[key] += number
+        return self.counters[key]
+
+    def check(self, keys: list[str]) -> bool:
+        self.operations += 1
+        return all(key in self.kept for key in keys)
+
+    def delete_key(self, key: str) -> bool:
+        self.operations += 1
+        return self.kept.pop(key, None) is not None
+
+
+SIZES = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 1000, BLOCK * BLOCK, BLOCK * BLOCK + 1, 10_000)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_arrive(size: int):
+    store = CountingStore()
+    arrivals = Arrivals(store, "here", size)
+    order = random.Random(size).sample(range(size), size)
+    most = 0
+    for number, position in enumerate(order):
+        assert arrivals.done not in store.kept, f"only {number} of {size} have arrived"
+        before = store.operations
+        arrivals.arrive(position)
+        most = max(most, store.operations - before)
+    assert arrivals.done in store.kept
+    assert most <= 7, "the operations of a rank grow with the logarithm"
+    assert arrivals.missing(8)[0] == []
+
+
+@pytest.mark.parametrize("size", [size for size in SIZES if size > 2])
+def test_missing_ranks_are_named(size: int):
+    chosen = random.Random(size)
+    for count in (1, 2, 9):
+        absent = sorted(chosen.sample(range(size), min(count, size - 1)))
+        store = CountingStore()
+        arrivals = Arrivals(store, "here", size)
+        for position in set(range(size)) - set(absent):
+            arrivals.arrive(position)
+        before = store.operations
+        named, number = arrivals.missing(8)
+        assert named == absent[:8]
+        assert number == len(absent)
+        assert store.operations - before <= 8 * BLOCK * 3
+        assert arrivals.done not in store.kept
+
+
+def test_an_arrival_can_be_taken_back():
+    """Check that the ranks of a meeting that failed can come again, in another order."""
+    for size in (2, BLOCK, 3 * BLOCK + 1):
+        store = CountingStore()
+        arrivals = Arrivals(store, "here", size)
+        chosen = random.Random(size)
+        for _ in range(3):
+            some = chosen.sample(range(size), size - 1)
+            for position in some:
+                arrivals.arrive(position)
+            for position in chosen.sample(some, len(some)):
+                arrivals.withdraw(position)
+        assert arrivals.done not in store.kept
+        for position in range(size):
+            arrivals.arrive(position)
+        assert arrivals.done in store.kept
