@@ -1,6 +1,7 @@
 """Measure the costs on several ranks.
 
 python -m benchmarks.ranks scale [WORLD]  # a fake group of 1,024 ranks: collectives, bytes, seconds to attach
+python -m benchmarks.ranks cost [COUNT]   # CPU time that hooks add to a step with 1,000 sharded parameters
 python -m benchmarks.ranks                # two real ranks with DDP: a step with statistics compared with a bare step
 """
 
@@ -91,6 +92,60 @@ def scale(world: int) -> None:
     dist.destroy_process_group()
 
 
+def cost(count: int, sharded: bool) -> None:
+    """Print the CPU time that hooks add to an optimizer's step, next to `clip_grad_norm_`. The turns alternate."""
+    from torch.testing._internal.distributed.fake_pg import FakeProcessGroup  # noqa: F401 - registers the backend
+
+    if sharded:
+        dist.init_process_group("fake", rank=0, world_size=8, store=dist.HashStore())
+    torch.set_num_threads(1)
+    kinds: dict[str, th.Hook | None] = {
+        "nothing": None,
+        "an idle plan": th.Hook("h", on="**", at="grad_final", do=th.stats(), when=th.When(start=10**9)),
+        "stats at grad_final": th.Hook("h", on="**", at="grad_final", do=th.stats()),
+        "stats at update": th.Hook("h", on="**", at="update", do=th.stats()),
+        "clip_norm over all": th.Hook("h", on="**", at="grad_final", do=th.clip_norm(1.0, over="hook")),
+        "clip_grad_norm_": None,
+    }
+    made = {name: _tiny_model(count, sharded) for name in kinds}
+    for name, hook in kinds.items():
+        if hook is not None:
+            th.attach(made[name][0], hook, optimizer=made[name][1])
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(int(os.environ.get("TURNS", "31"))):
+        for name, (model, optimizer) in made.items():
+            begun = time.thread_time()
+            if name == "clip_grad_norm_":
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            times[name].append(time.thread_time() - begun)
+    middle = {name: statistics.median(found[3:]) for name, found in times.items()}
+    added = {name: 1000 * (one - middle["nothing"]) for name, one in middle.items()}
+    what = "sharded over 8 ranks of a fake group" if sharded else "on one process"
+    print(
+        f"{count:,} parameters, {what}; a bare step takes {1000 * middle['nothing']:.2f} ms. Added CPU time per step:"
+    )
+    for name in list(kinds)[1:]:
+        print(f"  {name}: {added[name]:.2f} ms")
+    print(f"  clip_norm over all / clip_grad_norm_: {added['clip_norm over all'] / added['clip_grad_norm_']:.2f}; "
+          f"stats at update / at grad_final: {added['stats at update'] / added['stats at grad_final']:.2f}")  # fmt: skip
+
+
+def _tiny_model(count: int, sharded: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Return a model with many small parameters that have gradients, and its optimizer."""
+    tensors = [torch.ones(16, 8) for _ in range(count)]
+    if sharded:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        mesh = init_device_mesh("cpu", (8,))
+        tensors = [distribute_tensor(one, mesh, [Shard(0)], src_data_rank=None) for one in tensors]
+    model = nn.ParameterList([nn.Parameter(one) for one in tensors])
+    for one in model:
+        one.grad = one.detach().clone()
+    return model, torch.optim.SGD(model.parameters(), lr=0.0)
+
+
 def overhead() -> None:
     """Compare a model with statistics of all gradients in one step in ten with a bare copy, alternating in one run."""
     dist.init_process_group("gloo")
@@ -133,6 +188,10 @@ def overhead() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["scale"]:
         scale(int(sys.argv[2]) if len(sys.argv) > 2 else 1024)
+    elif sys.argv[1:2] == ["cost"]:
+        many = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
+        cost(many, sharded=False)
+        cost(many, sharded=True)
     elif "RANK" in os.environ:
         overhead()
     else:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
+from tenterhook.errors import RanksError
+from tenterhook.ranks import group
 from tenterhook.ranks.arrivals import BLOCK, Arrivals
 
 
@@ -34,6 +37,11 @@ class CountingStore:
     def delete_key(self, key: str) -> bool:
         self.operations += 1
         return self.kept.pop(key, None) is not None
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        self.operations += 1
+        if not all(key in self.kept for key in keys):
+            raise RuntimeError("wait timeout")
 
 
 SIZES = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 1000, BLOCK * BLOCK, BLOCK * BLOCK + 1, 10_000)
@@ -88,3 +96,47 @@ def test_an_arrival_can_be_taken_back():
         for position in range(size):
             arrivals.arrive(position)
         assert arrivals.done in store.kept
+
+
+WORLD = 10_000
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> CountingStore:
+    """Simulate a world of 10,000 ranks, in which this process is rank 4321."""
+    store = CountingStore()
+    monkeypatch.setattr(group, "world_size", lambda: WORLD)
+    monkeypatch.setattr(group, "rank", lambda: 4321)
+    monkeypatch.setattr(group, "store", lambda: store)
+    monkeypatch.setattr(group, "_meetings", Counter())
+    return store
+
+
+def test_a_meeting_of_a_large_world(world: CountingStore):
+    """Check that a meeting takes each rank a number of requests that does not grow with the world."""
+    ranks = group.RankGroup()
+    for meeting in range(3):
+        others = Arrivals(world, f"{ranks._place}/{meeting}", WORLD)
+        for position in range(WORLD):
+            if position != ranks.position:
+                others.arrive(position)
+        before = world.operations
+        ranks.meet("attach")
+        assert world.operations - before <= 8
+
+
+def test_a_failed_meeting_of_a_large_world(world: CountingStore):
+    """Check that each rank names the missing ranks with few requests, and that the next meeting works."""
+    ranks = group.RankGroup(patience=1.0)
+    absent = (7, 4322, 9999)
+    others = Arrivals(world, f"{ranks._place}/0", WORLD)
+    for position in set(range(WORLD)) - {*absent, ranks.position}:
+        others.arrive(position)
+    before = world.operations
+    with pytest.raises(RanksError) as caught:
+        ranks.meet("attach")
+    assert caught.value.fact == "3 of 10000 ranks did not call attach within 1 s: 7, 4322, 9999"
+    assert world.operations - before <= 4 * 3 * BLOCK, "a check of every rank by every rank would be 10,000"
+    for position in absent:
+        others.arrive(position)
+    ranks.meet("attach")

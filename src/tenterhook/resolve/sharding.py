@@ -62,10 +62,15 @@ def reduce_partial(tensor: Tensor) -> Tensor:
     from torch.distributed.tensor import Replicate
 
     sharded: Any = tensor
-    if not any(p.is_partial() for p in sharded.placements):
+    if not _is_partial(sharded.placements):
         return tensor
     summed: Tensor = sharded.redistribute(placements=[Replicate() if p.is_partial() else p for p in sharded.placements])
     return summed
+
+
+@lru_cache(maxsize=256)
+def _is_partial(placements: tuple[Any, ...]) -> bool:
+    return any(p.is_partial() for p in placements)
 
 
 def is_fsdp2(model: nn.Module) -> bool:

@@ -394,7 +394,7 @@ class Rig:
             >>> list(rig.ledger)
             ['grads', 'outputs', 'in']
         """
-        self.revise(Plan([*self.plan, hook]))
+        self._revise(Plan([*self.plan, hook]), "add")
 
     def remove(self, id: str) -> None:
         """Remove a hook from the plan and from the model.
@@ -417,7 +417,7 @@ class Rig:
             ['grads']
         """
         self._attached_hook(id)
-        self.revise(Plan(hook for hook in self.plan if hook.id != id))
+        self._revise(Plan(hook for hook in self.plan if hook.id != id), "remove")
 
     def follow(self) -> None:
         """Look at the model now, and act on the parts that were added, replaced, removed, frozen or unfrozen.
@@ -516,14 +516,18 @@ class Rig:
             >>> list(rig.ledger)
             ['in']
         """
+        self._revise(plan, "revise")
+
+    def _revise(self, plan: Plan, call: str) -> None:
+        """Replace the plan. `call` is the public method that an error names."""
         model = self._current_model()
         before = dict(self._installer.hooks)
         kept = {h.id: before[h.id] for h in plan if h.id in before and before[h.id].hook == h}
         fresh = tuple(h for h in plan if h.id not in kept)
-        self._group.meet("revise")
+        self._group.meet(call)
         view = ModelView(model, self._installer.environment.model.optimizers(), ranks=self._group.size)
         find = partial(resolve, fresh, view, actions=self._actions, tensors=self._tensors)
-        found = {one.hook.id: one for one in resolve_on_all_ranks(self._group, "revise", find)}
+        found = {one.hook.id: one for one in resolve_on_all_ranks(self._group, call, find)}
         for other in rigs_on(model):
             taken = {h.id for h in fresh}.intersection(other.ledger) if other is not self else set()
             if taken:

@@ -146,7 +146,7 @@ class OptimizerStep:
         for site, parameter, old in self._before:
             if site.target.parameter() is not parameter:
                 continue
-            update = local(parameter.detach()) - old
+            update = local(parameter) - old
             if site.attached.batch is not None or site.attached.resolved.merges:
                 found = moved.setdefault(site.attached, _Moved([], [], []))
                 found.sites.append(site)
@@ -321,7 +321,7 @@ class OptimizerStep:
             reached = self._targets.reached_by(hook)
             for site, parameter in zip(reached.sites, reached.parameters, strict=True):
                 if parameter.requires_grad or parameter.grad is not None:
-                    self._before.append((site, parameter, local(parameter.detach()).clone()))
+                    self._before.append((site, parameter, local(parameter).clone()))
                 else:
                     skip_without_gradient(site)
 
