@@ -16,6 +16,7 @@ ACTIONS: dict[str, Callable[[], Any]] = {
     "scale": lambda: th.scale(0.3),
     "clip_value": lambda: th.clip_value(0.05),
     "clip_norm": lambda: th.clip_norm(0.1),
+    "clip_adaptive": lambda: th.clip_adaptive(0.5),
     "clip_norm over the hook": lambda: th.clip_norm(0.1, over="hook"),
 }
 

@@ -55,7 +55,8 @@ class TensorSpec(NamedTuple):
 class ChangeTogether(NamedTuple):
     """The functions with which a modifier changes many tensors at once."""
 
-    #: changes tensors in place, given the merged results (one row for each tensor, or one for all) and the parameters
+    #: changes tensors in place, given the merged results (one row for each tensor, or one for all), the values of the
+    #: model's parameters if the action needs them, and the parameters of the action
     change: Callable[..., None]
     #: returns the partial results of a two-phase modifier, with one row for each tensor
     measure: Callable[[list[Tensor]], dict[str, Tensor]] | None = None

@@ -50,7 +50,7 @@ def scale(x: Tensor, /, by: float) -> Tensor:
     return x * by
 
 
-def _scale_together(tensors: list[Tensor], merged: Mapping[str, Tensor], by: float) -> None:
+def _scale_together(tensors: list[Tensor], merged: Mapping[str, Tensor], values: list[Tensor], /, by: float) -> None:
     whole = [one for one in tensors if one.dtype in (torch.float32, torch.float64)]
     if whole:
         foreach_mul_(whole, by)
@@ -87,7 +87,9 @@ def clip_value(x: Tensor, /, max: Positive) -> Tensor:
     return x.clamp(-max, max)
 
 
-def _clip_values_together(tensors: list[Tensor], merged: Mapping[str, Tensor], max: float) -> None:
+def _clip_values_together(
+    tensors: list[Tensor], merged: Mapping[str, Tensor], values: list[Tensor], /, max: float
+) -> None:
     foreach_clamp_min_(tensors, -max)
     foreach_clamp_max_(tensors, max)
 
@@ -139,7 +141,13 @@ def _norms_together(tensors: list[Tensor]) -> dict[str, Tensor]:
 
 
 def _clip_norms_together(
-    tensors: list[Tensor], merged: Mapping[str, Tensor], max: float, *, over: Over = "target"
+    tensors: list[Tensor],
+    merged: Mapping[str, Tensor],
+    values: list[Tensor],
+    /,
+    max: float,
+    *,
+    over: Over = "target",
 ) -> None:
     coefficients = (max / (merged["norm"] + EPSILON)).clamp(max=1.0)
     for dtype in {one.dtype for one in tensors}:
@@ -182,6 +190,27 @@ def clip_adaptive(x: Tensor, ctx: Context, /, ratio: Positive = 0.01, *, floor: 
     limit = _row_norms(ctx.value).clamp(min=floor) * ratio
     norm = _row_norms(x)
     return torch.where(norm > limit, x * (limit / norm.clamp(min=EPSILON)), x)
+
+
+def _clip_adaptively_together(
+    tensors: list[Tensor],
+    merged: Mapping[str, Tensor],
+    values: list[Tensor],
+    /,
+    ratio: float = 0.01,
+    *,
+    floor: float = 1e-3,
+) -> None:
+    for dtype in {one.dtype for one in tensors}:
+        some = [at for at, one in enumerate(tensors) if one.dtype is dtype]
+        norms = [_row_norms(tensors[at]) for at in some]
+        norm = torch.cat([one.reshape(-1) for one in norms])
+        limit = torch.cat([_row_norms(values[at]).reshape(-1) for at in some]).clamp(min=floor) * ratio
+        factors = torch.where(norm > limit, limit / norm.clamp(min=EPSILON), 1.0).split([one.numel() for one in norms])
+        foreach_mul_([tensors[at] for at in some], [one.view_as(norm) for one, norm in zip(factors, norms)])
+
+
+clip_adaptive.together = ChangeTogether(_clip_adaptively_together)
 
 
 def _row_norms(x: Tensor) -> Tensor:

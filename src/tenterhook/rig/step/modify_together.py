@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from tenterhook.resolve.sharding import local
 from tenterhook.rig.points.calling import SAMPLED
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 
@@ -30,12 +31,15 @@ def change_together(
         parts: For each site, this rank's part of the gradient.
         merged: The merged results of a two-phase modifier, with one row for each site, or one row for all.
     """
-    together = hook.definition.together
+    together, needs_value = hook.definition.together, hook.definition.needs_value
     # In some steps, the size of each change is recorded. It is measured when the sites are changed one by one.
     sampled = hook.clock.step % SAMPLED == 1 and any(map(hook.samples, parts))
     if together is None or sampled or not _fit(parts) or not _are_apart(parts):
         return False
-    together.change(list(parts), merged, **hook.resolved.params)
+    values = [local(one) for site in sites if (one := site.target.parameter()) is not None] if needs_value else []
+    if needs_value and [one.dtype for one in values] != [one.dtype for one in parts]:
+        return False
+    together.change(list(parts), merged, values, **hook.resolved.params)
     clock = hook.clock
     for site in sites:
         site.count(clock)
