@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
+import tenterhook as th
 from tests.support.random_programs.execution import execute
-from tests.support.random_programs.programs import generate
+from tests.support.random_programs.hooks import HookSpec
+from tests.support.random_programs.operations import Op
+from tests.support.random_programs.programs import Program, generate
+from tests.support.random_programs.sides import OptimizerSpec
+
+TRAIN = Op("train", {"batch": 0, "via": "root", "zero": "none"})
+Make = Callable[[HookSpec, list[tuple[str, float]]], th.Hook]
 
 
 def failures(seeds: range, compiled: str | None = None) -> list[str]:
@@ -21,3 +31,32 @@ def test_eager_programs(first: int) -> None:
 @pytest.mark.compiled
 def test_compiled_programs() -> None:
     assert failures(range(4), "aot_eager") == []
+
+
+# -- the oracle for compiled programs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_inductor_rounds_differently() -> None:
+    """Run a program in which the gradients of a compiled model without hooks differ by 1.5e-5 in single precision."""
+    program = generate(56)
+    outcome = execute(replace(program, ops=program.ops[:4]), "inductor")
+    assert (outcome.kind, outcome.detail) == ("exact", "")
+
+
+def scales_slightly_more(spec: HookSpec, notes: list[tuple[str, float]]) -> th.Hook:
+    return th.Hook(spec.id, on=list(spec.on), at=spec.at, do=th.scale(spec.number * (1 + 1e-6)))
+
+
+def skips_the_second_step(spec: HookSpec, notes: list[tuple[str, float]]) -> th.Hook:
+    return th.Hook(spec.id, on=list(spec.on), at=spec.at, do=lambda x, ctx: x if ctx.step == 1 else x * spec.number)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("wrong", [scales_slightly_more, skips_the_second_step])
+def test_small_faults_with_inductor(wrong: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that a small fault is not taken for rounding."""
+    monkeypatch.setattr(HookSpec, "hook", wrong)
+    hooks = (HookSpec("h0", ("head.weight",), "grad", "scale", 1.001),)
+    outcome = execute(Program(generate(56).model, hooks, OptimizerSpec(), (TRAIN, TRAIN)), "inductor")
+    assert (outcome.kind, outcome.about) == ("silent", "parameter")

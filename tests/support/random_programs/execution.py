@@ -278,7 +278,7 @@ class Run:
         self.hooked = Hooked(model, build_optimizers(model, program.optimizers), program.hooks)
         # the order of additions is specified neither for a norm over several gradients nor for compiled code
         summed = compiled is not None or any(one.name == "compile" for one in program.ops) or program.sums
-        self.within = 1e-5 if summed else 0.0
+        self.within = (1e-9 if program.model.dtype is torch.float64 else 1e-5) if summed else 0.0
         self.twin = Twin(copied, build_optimizers(copied, program.optimizers), program.hooks)
 
     def perform(self, op: Op) -> Outcome | None:
@@ -313,7 +313,7 @@ class Run:
 def execute(program: Program, compiled: str | None = None) -> Outcome:
     """Execute a program and return its outcome."""
     if compiled is not None:
-        program = program.for_compiler()
+        program = program.for_compiler(compiled)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # This warning answers the oracle's own question. It must not count as a report of a difference.

@@ -29,6 +29,7 @@ class ModelSpec:
     reentrant: bool = False
     input_grad: bool = False
     seed: int = 0
+    dtype: torch.dtype = torch.float32
 
     def __str__(self) -> str:
         parts = [f"{self.container} of {'+'.join(self.blocks)}"]
@@ -36,29 +37,30 @@ class ModelSpec:
         if self.checkpointed is not None:
             parts.append(f"block {self.checkpointed} checkpointed, use_reentrant={self.reentrant}")
         parts += ["the input requires grad"] * self.input_grad
+        parts += ["double precision"] * (self.dtype is torch.float64)
         return ", ".join(parts)
 
 
-def numbers(shape: torch.Size | tuple[int, ...], seed: int) -> Tensor:
-    """Return random numbers that depend on nothing but the seed."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.5
+def numbers(shape: torch.Size | tuple[int, ...], seed: int, dtype: torch.dtype) -> Tensor:
+    """Return random numbers that depend on nothing but the seed. They have the same values in every dtype."""
+    return (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.5).to(dtype)
 
 
-def linear(seed: int) -> nn.Linear:
+def linear(seed: int, dtype: torch.dtype) -> nn.Linear:
     """Return a linear layer whose values depend on nothing but the seed."""
     layer = nn.Linear(WIDTH, WIDTH, device="meta")
-    layer.weight = nn.Parameter(numbers((WIDTH, WIDTH), seed))
-    layer.bias = nn.Parameter(numbers((WIDTH,), seed + 1))
+    layer.weight = nn.Parameter(numbers((WIDTH, WIDTH), seed, dtype))
+    layer.bias = nn.Parameter(numbers((WIDTH,), seed + 1, dtype))
     return layer
 
 
 class Block(nn.Module):
     """Has a linear layer with tanh, and for the kind "norm" a layer norm before it and a residual connection."""
 
-    def __init__(self, kind: Kind, seed: int) -> None:
+    def __init__(self, kind: Kind, seed: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH) if kind == "norm" else None
-        self.fc = linear(seed)
+        self.norm = nn.LayerNorm(WIDTH, dtype=dtype) if kind == "norm" else None
+        self.fc = linear(seed, dtype)
         self.act = nn.Tanh()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,9 +69,9 @@ class Block(nn.Module):
         return x + self.act(self.fc(self.norm(x)))
 
 
-def build_block(kind: Kind, seed: int) -> nn.Module:
+def build_block(kind: Kind, seed: int, dtype: torch.dtype) -> nn.Module:
     """Return a new block. A plain block is a linear layer itself."""
-    return linear(seed) if kind == "plain" else Block(kind, seed)
+    return linear(seed, dtype) if kind == "plain" else Block(kind, seed, dtype)
 
 
 def loss_of(out: Tensor) -> Tensor:
@@ -83,7 +85,7 @@ class Net(nn.Module):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.spec = spec
-        blocks = [build_block(kind, spec.seed + 10 * i) for i, kind in enumerate(spec.blocks)]
+        blocks = [build_block(kind, spec.seed + 10 * i, spec.dtype) for i, kind in enumerate(spec.blocks)]
         self.order: list[str] = []
         self.made = 0
         if spec.container == "attributes":
@@ -91,8 +93,8 @@ class Net(nn.Module):
                 self.insert(len(self.order), block)
         else:
             self.blocks = nn.ModuleList(blocks) if spec.container == "list" else nn.Sequential(*blocks)
-        self.shared = linear(spec.seed + 100) if spec.shared else None
-        self.head = linear(spec.seed + 200)
+        self.shared = linear(spec.seed + 100, spec.dtype) if spec.shared else None
+        self.head = linear(spec.seed + 200, spec.dtype)
         #: the index of the block before which the forward pass fails, and the error
         self.fuse: int | None = None
         self.error: type[BaseException] = ArithmeticError

@@ -277,7 +277,7 @@ def replaced_module(side: Side, op: Op, seed: int, place: int | None) -> int | N
     parent, name = slot
     old = getattr(parent, name)
     kind: Kind = "plain" if isinstance(old, nn.Linear) else "tanh" if old.norm is None else "norm"
-    new = built_at(lambda: build_block(kind, seed), place)
+    new = built_at(lambda: build_block(kind, seed, side.model.spec.dtype), place)
     new.train(old.training)
     setattr(parent, name, new)
     return id(old)
@@ -287,7 +287,7 @@ def replaced_parameter(side: Side, op: Op, seed: int, place: int | None) -> int:
     """Assign a new parameter to a name. Return the id of the old one."""
     name, old = pick(named_parameters(side.model), op.args["which"])
     path, _, last = name.rpartition(".")
-    value = numbers(old.shape, seed)
+    value = numbers(old.shape, seed, old.dtype)
     new = built_at(lambda: nn.Parameter(value.clone(), requires_grad=old.requires_grad), place)
     setattr(side.model.get_submodule(path), last, new)
     return id(old)
@@ -326,7 +326,8 @@ def swap(side: Side, op: Op) -> None:
         return
     side.touched()
     _, parameter = pick(named_parameters(side.model), op.args["which"])
-    new = nn.Parameter(numbers(parameter.shape, op.args["seed"]), requires_grad=parameter.requires_grad)
+    value = numbers(parameter.shape, op.args["seed"], parameter.dtype)
+    new = nn.Parameter(value, requires_grad=parameter.requires_grad)
     try:
         torch.utils.swap_tensors(parameter, new)
     except RuntimeError:  # the graph of a backward pass that has failed still refers to the parameter
@@ -348,7 +349,7 @@ def add_block(side: Side, op: Op) -> None:
     side.touched()
     before = names_of(side)
     index = 0 if op.args["where"] == "start" else len(side.model.all_blocks())
-    block = build_block(op.args["kind"], op.args["seed"])
+    block = build_block(op.args["kind"], op.args["seed"], side.model.spec.dtype)
     block.train(side.model.training)
     side.model.insert(index, block)
     refit(side, before, op.args["refit"])

@@ -104,7 +104,7 @@ def simpler_optimizers(spec: OptimizerSpec) -> Iterator[OptimizerSpec]:
 def simpler_models(spec: ModelSpec) -> Iterator[ModelSpec]:
     """Yield simpler models."""
     for field in fields(spec):
-        if field.name not in ("blocks", "seed", "reentrant") and getattr(spec, field.name) != field.default:
+        if field.name not in ("blocks", "seed", "reentrant", "dtype") and getattr(spec, field.name) != field.default:
             more = {"reentrant": False} if field.name == "checkpointed" else {}
             yield replace(spec, **{field.name: field.default}, **more)
     if spec.reentrant:

@@ -112,7 +112,7 @@ class Side:
 
     def loss(self, batch: int, via: str) -> Tensor:
         """Compute the loss of a batch through the root, through a module around it, or through another method."""
-        x = BATCHES[batch % len(BATCHES)]
+        x = BATCHES[batch % len(BATCHES)].to(self.model.spec.dtype)
         if self.model.spec.input_grad or self.model.spec.reentrant:
             x = x.clone().requires_grad_()
         if via == "method":
