@@ -10,6 +10,7 @@ import pytest
 import tenterhook as th
 from tests.support.random_programs.execution import execute
 from tests.support.random_programs.hooks import HookSpec
+from tests.support.random_programs.model import ModelSpec
 from tests.support.random_programs.operations import Op
 from tests.support.random_programs.programs import Program, generate
 from tests.support.random_programs.sides import OptimizerSpec
@@ -34,6 +35,29 @@ def test_compiled_programs() -> None:
 
 
 # -- the oracle for compiled programs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("via", ["root", "method"])
+def test_reentrant_checkpoint_of_tied_weight(via: str) -> None:
+    """Check that the oracle expects one gradient from compiled code, and two from code that is not compiled."""
+    model = ModelSpec(blocks=("plain",), tied=True, checkpointed=0, reentrant=True)
+    hooks = (HookSpec("h0", ("**",), "grad", "stats"), HookSpec("h1", ("**",), "grad", "clip_norm", 0.05))
+    train = replace(TRAIN, args={**TRAIN.args, "via": via})
+    outcome = execute(Program(model, hooks, OptimizerSpec(), (train, train)), "aot_eager")
+    assert (outcome.kind, outcome.detail) == ("exact", "")
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_parameter_frozen_before_a_compiled_checkpoint_is_recomputed(reentrant: bool) -> None:
+    """Check that the oracle expects no CheckpointError from compiled code."""
+    model = ModelSpec(blocks=("norm",), checkpointed=0, reentrant=reentrant)
+    freeze = Op("freeze", {"what": "parameter", "which": 2})
+    hooks = (HookSpec("h0", ("head.weight",), "grad", "scale", 0.5),)
+    frozen = replace(TRAIN, before_backward=(freeze,))
+    outcome = execute(Program(model, hooks, OptimizerSpec(), (TRAIN, frozen, TRAIN)), "aot_eager")
+    assert (outcome.kind, outcome.detail) == ("exact", "")
 
 
 @pytest.mark.compiled

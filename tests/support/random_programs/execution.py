@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.checkpoint import CheckpointError
 
 import tenterhook as th
 from tests.support.random_programs.hooks import MODULE, HookSpec, norm
@@ -68,6 +69,8 @@ class Hooked(Side):
     def __init__(self, model: Net, optimizers: list[Optimizer], plan: tuple[HookSpec, ...]) -> None:
         super().__init__(model, optimizers)
         self.notes: list[tuple[str, float]] = []
+        #: for each pass of this operation, whether autograd sees its checkpoint
+        self.checkpoints: list[bool] = []
         self.ids = {hook.id for hook in plan}
         several = list(optimizers) if len(optimizers) > 1 else optimizers[0]
         self.rig = th.attach(model, [hook.hook(self.notes) for hook in plan], optimizer=several)
@@ -84,9 +87,30 @@ class Hooked(Side):
         torch._dynamo.reset()
         self.model.compile(backend="aot_eager")
 
+    def loss(self, batch: int, via: str) -> Tensor:
+        loss = super().loss(batch, via)
+        self.checkpoints.append(via == "method" or (self.model.spec.reentrant and has_reentrant_checkpoint(loss)))
+        return loss
+
     def detach(self) -> None:
         self.ids = set()
         self.rig.detach()
+
+
+def has_reentrant_checkpoint(loss: Tensor) -> bool:
+    """Return True if a reentrant checkpoint is in the graph of a loss. Code that was compiled as a whole has none."""
+    nodes = [loss.grad_fn]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        if node is None:
+            continue
+        if node.name() == "CheckpointFunctionBackward":
+            return True
+        new = {one for one, _ in node.next_functions} - seen
+        seen |= new
+        nodes += new
+    return False
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------
@@ -287,7 +311,12 @@ class Run:
         texts = [str(one) for one in self.done]
         steps = self.twin.steps
         bare = op.name == "train a copy" or not self.twin.plan
-        outcome = raised(attempt(self.hooked, op), attempt(self.twin, op), texts, bare)
+        self.hooked.checkpoints.clear()
+        error = attempt(self.hooked, op)
+        # code that is not compiled raises a CheckpointError if a parameter was frozen before it is recomputed
+        known = self.compiled is not None and not isinstance(error, CheckpointError)
+        self.twin.checkpoints = list(self.hooked.checkpoints) if known else []
+        outcome = raised(error, attempt(self.twin, op), texts, bare)
         if outcome is not None:
             return outcome
         what = difference(self.hooked, self.twin, self.twin.steps > steps, self.within)

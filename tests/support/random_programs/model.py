@@ -95,6 +95,8 @@ class Net(nn.Module):
             self.blocks = nn.ModuleList(blocks) if spec.container == "list" else nn.Sequential(*blocks)
         self.shared = linear(spec.seed + 100, spec.dtype) if spec.shared else None
         self.head = linear(spec.seed + 200, spec.dtype)
+        #: False in passes in which the oracle runs the checkpointed block without a checkpoint
+        self.uses_checkpoint = True
         #: the index of the block before which the forward pass fails, and the error
         self.fuse: int | None = None
         self.error: type[BaseException] = ArithmeticError
@@ -152,7 +154,8 @@ class Net(nn.Module):
         for i, block in enumerate(blocks):
             if self.fuse is not None and i == self.fuse % len(blocks):
                 raise self.error("the forward pass fails")
-            if self.spec.checkpointed is not None and i == self.spec.checkpointed % len(blocks):
+            checkpointed = self.spec.checkpointed if self.uses_checkpoint else None
+            if checkpointed is not None and i == checkpointed % len(blocks):
                 x = checkpoint(block, x, use_reentrant=self.spec.reentrant, preserve_rng_state=False)
             else:
                 x = block(x)

@@ -31,6 +31,8 @@ class Twin(Side):
         self.dirty = False
         #: functions that may or may not be called: a parameter was frozen after it was used
         self.loose: set[str] = set()
+        #: for each pass to come, whether it uses the checkpoint; a pass that is not listed uses it
+        self.checkpoints: list[bool] = []
         self._trainable: list[nn.Parameter] = []
         self._in_backward = self._ran_backward = False
         self._handles: list[Any] = []
@@ -58,6 +60,19 @@ class Twin(Side):
         return call
 
     # modules
+
+    def loss(self, batch: int, via: str) -> Tensor:
+        """Compute the loss, without the checkpoint if the compiler has made it a part of the graph.
+
+        In eager mode, the gradient of a weight that is used inside a reentrant checkpoint and outside it arrives in two
+        parts, and hooks fire twice. In compiled code, it arrives once, as a sum. There, a parameter may also be frozen
+        before the backward pass, because the recomputation was compiled together with the forward pass.
+        """
+        self.model.uses_checkpoint = self.checkpoints.pop(0) if self.checkpoints else True
+        try:
+            return super().loss(batch, via)
+        finally:
+            self.model.uses_checkpoint = True
 
     def begin_forward(self) -> None:
         """Register forward hooks on the modules that the hooks select now."""
