@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch.utils.checkpoint import checkpoint
 
 import tenterhook as th
 from tenterhook.torch_internals import compiler as dynamo
@@ -166,6 +167,30 @@ def test_detaching_leaves_nothing_in_the_graph():
     assert torch.equal(run(batch(0)), bare)
     assert not th.inventory(model)
     assert rig.ledger.graphs.compiled == 0
+
+
+def test_a_graph_that_is_freed_while_the_model_is_compiled():
+    """Free the graph of a checkpoint after detaching, while the compiler relies on the hooks that the graph needs."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    rig = th.attach(model, th.Hook("half", on="**", at="output", do=th.scale(0.5)))
+    graph = [checkpoint(model, batch(0), use_reentrant=False)]
+    rig.detach()
+    assert th.inventory(model)
+
+    def backend(traced: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        graph.clear()
+        gc.collect()
+        return traced.forward
+
+    torch.compiler.reset()
+    run = torch.compile(model, backend=backend)
+    bare = torch.nn.functional.linear(batch(0), model[0].weight, model[0].bias)
+    bare = torch.nn.functional.linear(bare, model[1].weight, model[1].bias)
+    assert torch.equal(run(batch(0)), bare)
+    assert not graph
+    gc.collect()
+    assert not th.inventory(model)
+    assert torch.equal(run(batch(0)), bare)
 
 
 def test_the_compiler_looks_for_hooks_only_while_a_rig_is_attached():

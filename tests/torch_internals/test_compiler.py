@@ -186,6 +186,26 @@ def test_a_local_of_the_frame_that_is_compiled_can_be_read():
     assert found == [(held, True)] and not dynamo.is_tracing()
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_call_is_on_the_stack_while_it_is_compiled_and_while_it_runs(in_place):
+    found = []
+
+    def backend(traced, inputs):
+        found.append(dynamo.is_in_compiled_call())
+        return lambda *args: [found.append(dynamo.is_in_compiled_call()), traced(*args)][1]
+
+    torch.compiler.reset()
+    model = run = Stack()
+    if in_place:
+        model.compile(backend=backend)
+    else:
+        run = torch.compile(model, backend=backend)
+    for _ in range(2):
+        run(batch(0))
+        found.append(dynamo.is_in_compiled_call())
+    assert found == [True, True, False, True, False]
+
+
 def test_dynamo_is_imported_by_the_first_compilation_and_not_before():
     script = (
         "import sys, torch; from tenterhook.torch_internals import compiler as dynamo; import tenterhook as th\n"

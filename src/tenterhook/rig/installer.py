@@ -18,6 +18,7 @@ from tenterhook.rig.runtime.forward_pass import ForwardPasses
 from tenterhook.rig.runtime.registration import Registration
 from tenterhook.rig.runtime.status import HookEvent
 from tenterhook.switch import is_off
+from tenterhook.torch_internals import compiler as dynamo
 
 
 class Schedule(NamedTuple):
@@ -194,8 +195,24 @@ class Installer:
         self.schedule = self.schedule._replace(active=(), parameters=())
 
 
+class _Cycle:
+    """An object that refers to itself, so that it exists until the next garbage collection."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
 def _let_go(passes: ForwardPasses, lingering: list[Registration], taps: Taps) -> None:
-    if not passes.recomputing():
+    """Remove the hooks that stayed registered, after the last graph that may use them was freed.
+
+    The garbage collector may free that graph while the model is compiled. The compiler and the code that it has just
+    compiled look up the hooks again, and fail if they are gone. Then, try again at the next collection.
+    """
+    if passes.recomputing():
+        return
+    if dynamo.is_in_compiled_call():
+        weakref.finalize(_Cycle(), _let_go, passes, lingering, taps)
+    else:
         taps.set_hooks([])
         for registration in lingering:
             registration.remove()

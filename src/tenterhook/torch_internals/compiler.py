@@ -7,8 +7,9 @@ has loaded it. `tests/torch_internals/test_compiler.py` fails when torch changes
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -213,6 +214,22 @@ _traced: Callable[[], Any] = find(
 def is_tracing() -> bool:
     """Return True while dynamo or AOTAutograd compiles a graph. Tested with torch 2.13."""
     return _traced() is not None
+
+
+def is_in_compiled_call() -> bool:
+    """Return True if a thread is inside a call of a compiled function, which may also compile it.
+
+    Tested with torch 2.13.
+    """
+    if not may_compile():
+        return False
+    frames: list[FrameType | None] = list(sys._current_frames().values())
+    for frame in frames:
+        while frame is not None:
+            if str(frame.f_globals.get("__name__")).startswith("torch._dynamo."):
+                return True
+            frame = frame.f_back
+    return False
 
 
 @needed_for(Capability.COMPILED_EXAM, otherwise=())
