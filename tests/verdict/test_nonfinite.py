@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -152,24 +153,35 @@ def test_a_step_that_cannot_run_again_is_reported_as_such():
     )
 
 
-class CountsCalls(nn.Module):
-    """A module that counts its calls, as an annealed temperature does, and divides by zero in one of them."""
+def divides(x: Tensor) -> Tensor:
+    return x / 0.0
 
-    def __init__(self, bad: int) -> None:
+
+def distance(x: Tensor) -> Tensor:
+    """Return the same values, with a backward pass that is not finite: the derivative of a square root at zero."""
+    return x + (x - x.detach()).square().sum(-1, keepdim=True).sqrt()
+
+
+class CountsCalls(nn.Module):
+    """A module that counts its calls, as an annealed temperature does, and breaks in one of them."""
+
+    def __init__(self, bad: int, fault: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.calls = 0
         self.seen = {"calls": 0}
         self.bad = bad
+        self.fault = fault
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
         self.seen["calls"] += 1
-        return x / 0.0 if self.calls == self.bad else x
+        return self.fault(x) if self.calls == self.bad else x
 
 
-def test_a_module_that_counts_its_calls_is_named_and_counts_on():
+@pytest.mark.parametrize("fault", (divides, distance))
+def test_a_module_that_counts_its_calls_is_named_and_counts_on(fault: Callable[[Tensor], Tensor]):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), CountsCalls(21), nn.Linear(8, 1))
+    model = nn.Sequential(nn.Linear(4, 8), CountsCalls(21, fault), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     examiner = Examiner(model, [optimizer])
     for step in range(20 + 1):
@@ -181,3 +193,16 @@ def test_a_module_that_counts_its_calls_is_named_and_counts_on():
     found = examiner.verdicts()[0]
     assert (found.code, found.step, found.target) == ("TH801", 20, "1")
     assert "the step ran again and gave the same values" in found.evidence
+
+
+def test_a_bad_gradient_that_does_not_come_back_is_not_harmless():
+    training = build("mlp")
+    weight = next(training.model.parameters())
+    weight.register_hook(lambda grad: grad * float("inf") if training.losses[2:] else grad)  # not in the second run
+    examiner = Examiner(training.model, [training.optimizer])
+    for step in range(5):
+        training.step(step)
+    examiner.close()
+    found, *_ = examiner.verdicts()
+    assert found.code == "TH801"
+    assert found.sentence.endswith("because the step gave other values when it ran again.")

@@ -36,7 +36,7 @@ class Rerun:
 
     #: where the first bad value came from, or None if all values are finite
     origin: Origin | None
-    #: True if each output has the same values as in the first run
+    #: True if each output has the same values as in the first run, and a bad gradient of that run is bad again
     reproduced: bool
     #: the norm of each parameter's gradient
     gradients: dict[str, float] = field(default_factory=dict)
@@ -114,7 +114,17 @@ def _run_again(body: nn.Module, log: CallLog) -> Rerun:
         origin = min((one for one in outputs if one is not None), key=lambda one: one.order, default=None)
         gradients, bad_gradient = _backward(again, stand_ins, watch)
     norms = {name: float(gradient.float().norm()) for name, gradient in gradients.items()}
-    return Rerun(origin or bad_gradient, all(one.is_same() for one in again), norms)
+    origin = origin or bad_gradient
+    # The forward pass may be the same although the backward pass is not, such as that of a square root of zero.
+    reproduced = all(one.is_same() for one in again) and (origin is not None or not _has_bad_gradient(body))
+    return Rerun(origin, reproduced, norms)
+
+
+def _has_bad_gradient(body: nn.Module) -> bool:
+    """Return True if the first run left a gradient that is not finite."""
+    given = [one.grad for one in body.parameters() if one.grad is not None]
+    values = [one.coalesce().values() if one.is_sparse else one for one in given]
+    return not all(bool(one.isfinite().all()) for one in values)
 
 
 class _StandIns:
