@@ -54,6 +54,12 @@ def codes(one: Case) -> list[tuple[str, str, int]]:
     return [(found.code, found.severity, found.step) for found in judge(one)]
 
 
+def only(place: int, at: int, size: float, *, others: float = 0.01) -> Numbers:
+    """Return how far the weights move, if one layer moves by `size` before a step, and the others by `others`."""
+    usual = lambda number: size if number == place else others
+    return lambda step: [(usual(number) if step == at else 0.01) * one for number, one in enumerate(healthy(step))]
+
+
 def wild(step: int) -> float:
     """Return a loss that does not fall."""
     return 2.0 + 0.3 * wave(step)
@@ -257,3 +263,20 @@ def test_weights_that_grow_while_the_loss_leaps_explode():
     assert errors(exploded) == [("TH806", 8)]
     calm = case(80, loss=lambda step: 3.0 - 0.2 * step if step < 8 else 1.4 + 0.02 * wave(step), length=length)
     assert errors(calm) == []
+
+
+def test_a_layer_that_was_overwritten_explains_larger_weights_soon_afterwards():
+    soon, late = (lambda step: 10.0 if step < 52 else 120.0), (lambda step: 10.0 if step < 72 else 120.0)
+    assert errors(case(loss=wild, length=soon)) == [("TH806", 56)]
+    recovered = case(loss=wild, length=soon, moved=only(4, 50, 50.0))
+    assert errors(recovered) == []
+    assert codes(recovered)[0] == ("TH807", "warning", 50)
+    assert errors(case(loss=wild, length=late, moved=only(4, 50, 50.0))) == [("TH806", 72)]
+
+
+def test_a_scale_that_collapses_explains_a_loss_that_explodes():
+    one = case(loss=lambda step: wild(step) * (1e12 if step >= 60 else 1.0))
+    assert errors(one) == [("TH806", 60)]
+    for _ in range(16):
+        one.history.skip(60, sure=True)
+    assert errors(one) == [("TH816", 60)]
