@@ -60,6 +60,10 @@ def only(place: int, at: int, size: float, *, others: float = 0.01) -> Numbers:
     return lambda step: [(usual(number) if step == at else 0.01) * one for number, one in enumerate(healthy(step))]
 
 
+def worse_from(at: int) -> Callable[[int], float]:
+    return lambda step: 1.0 / (1.0 + step / 20) + 0.02 * wave(step) + (2.0 if step >= at else 0.0)
+
+
 def wild(step: int) -> float:
     """Return a loss that does not fall."""
     return 2.0 + 0.3 * wave(step)
@@ -280,3 +284,27 @@ def test_a_scale_that_collapses_explains_a_loss_that_explodes():
     for _ in range(16):
         one.history.skip(60, sure=True)
     assert errors(one) == [("TH816", 60)]
+
+
+def test_one_layer_that_moves_furthest_is_not_the_only_one():
+    moved = only(4, 51, 3.0, others=0.2)
+    assert codes(case(loss=worse_from(51), moved=moved)) == [("TH817", "error", 50)]
+    assert codes(case(loss=worse_from(51), moved=only(4, 51, 3.0))) == [("TH807", "error", 51)]
+
+
+def test_an_update_far_larger_than_a_large_gradient_before_it_is_out_of_proportion():
+    def with_large(at: int) -> Numbers:
+        return lambda step: [(8.0 if step == at else 1.0) * one for one in healthy(step)]
+
+    moved = only(0, 51, 0.8, others=0.8)
+    assert errors(case(loss=worse_from(51), norms=with_large(46), moved=moved)) == [("TH817", 50)]
+    assert errors(case(loss=worse_from(51), norms=with_large(50), moved=moved)) == []
+    slower = only(0, 51, 0.2, others=0.2)
+    assert errors(case(loss=worse_from(51), norms=with_large(46), moved=slower)) == []
+
+
+def test_a_learning_rate_that_jumped_explains_weights_that_move_far():
+    jumped = lambda step: 0.1 if step < 50 else 50.0
+    assert errors(case(loss=worse_from(51), moved=only(4, 53, 50.0), rate=jumped)) == [("TH805", 50)]
+    # The weights moved before the step in which the learning rate jumped.
+    assert errors(case(loss=worse_from(51), moved=only(4, 50, 50.0), rate=jumped)) == [("TH805", 50), ("TH807", 50)]
