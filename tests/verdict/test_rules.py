@@ -308,3 +308,15 @@ def test_a_learning_rate_that_jumped_explains_weights_that_move_far():
     assert errors(case(loss=worse_from(51), moved=only(4, 53, 50.0), rate=jumped)) == [("TH805", 50)]
     # The weights moved before the step in which the learning rate jumped.
     assert errors(case(loss=worse_from(51), moved=only(4, 50, 50.0), rate=jumped)) == [("TH805", 50), ("TH807", 50)]
+
+
+def test_a_batch_that_saturates_the_model():
+    noisy = lambda step: 1.5 if step == 60 else 1.0 / (1.0 + step / 20) + 0.15 * wave(step)
+
+    def with_last(last: float) -> Numbers:
+        return lambda step: [*[1e-3] * 5, last] if step == 60 else healthy(step)
+
+    assert codes(case(loss=noisy)) == []  # a batch that is only hard
+    assert codes(case(loss=noisy, norms=with_last(0.9))) == [("TH808", "warning", 60)]
+    assert codes(case(norms=with_last(0.9))) == []
+    assert codes(case(loss=noisy, norms=with_last(9.0))) == []  # the program clips a large gradient

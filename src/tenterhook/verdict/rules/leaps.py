@@ -22,6 +22,8 @@ AS_USUAL = 2.0
 BACK = 0.3
 #: number of steps in which a loss must recover
 WITHIN = 5
+#: a batch saturates a model if half of the gradients are such a part of their usual size
+FAINT = 0.01
 #: the gradient of one layer leaps if it is so many times larger than usual, and than those of the other layers
 FAR = 15.0
 #: ... or so many times, if the program clips since then, so that the other ones nearly vanish
@@ -32,7 +34,7 @@ STAYS = 3
 
 def one_batch(case: Case) -> Iterator[Verdict]:
     """Yield a verdict if the loss leapt in one step, while the weights had moved as usual."""
-    for leap in case.history.excursions.found:
+    for leap in sorted((*case.history.excursions.found, *_saturated(case)), key=lambda one: one.step):
         moved = case.movement(leap.step)
         after = _afterwards(case, leap)
         as_usual = (moved is None or moved.usual < 4.0) and growth(case, leap.step) < GROWN
@@ -50,6 +52,21 @@ def one_batch(case: Case) -> Iterator[Verdict]:
                 severity="error" if case.ends_badly(leap.step) else "warning",
             )
             return
+
+
+def _saturated(case: Case) -> Iterator[Excursion]:
+    """Yield the steps with a higher loss than ever before, although most gradients nearly vanished.
+
+    A batch that is far too large does not make the loss of a model with normalization layers leap, but saturates it.
+    """
+    found = case.history.gradients.found
+    faint = {one.step for one in found if one.usual < FAINT and max(one.factors.values()) < AS_USUAL}
+    highest = -math.inf
+    for step, loss in case.history.losses if faint else ():
+        if step in faint and highest < loss < math.inf and (usual := case.usual_loss(step)) is not None:
+            yield Excursion(step, loss, usual)
+        if math.isfinite(loss):
+            highest = max(highest, loss)
 
 
 def _afterwards(case: Case, leap: Excursion) -> str:
