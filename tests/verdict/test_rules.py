@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import subprocess
 import sys
 import time
@@ -320,3 +321,16 @@ def test_a_batch_that_saturates_the_model():
     assert codes(case(loss=noisy, norms=with_last(0.9))) == [("TH808", "warning", 60)]
     assert codes(case(norms=with_last(0.9))) == []
     assert codes(case(loss=noisy, norms=with_last(9.0))) == []  # the program clips a large gradient
+
+
+def test_a_loss_that_is_flat_apart_from_chance():
+    def found(fall: float) -> int:
+        count = 0
+        for seed in range(30):
+            noise = random.Random(seed)
+            losses = [1.0 - fall * step / 150 + 0.15 * noise.gauss(0.0, 1.0) for step in range(150)]
+            count += codes(case(150, loss=losses.__getitem__)) == [("TH815", "warning", 0)]
+        return count
+
+    assert found(0.0) >= 24
+    assert found(0.25) <= 1

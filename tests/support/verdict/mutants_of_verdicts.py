@@ -7,6 +7,7 @@ from tests.support.record.mutant import Mutant
 AGAIN, SHARDED, COUNTERS = "rig/rerun/second_run.py", "rig/rerun/sharded_run.py", "rig/rerun/counters.py"
 CASE, JUDGE, EXAMINER = "verdict/case.py", "verdict/judge.py", "verdict/examiner.py"
 LEAPS, UPDATES, GROWTH = "verdict/rules/leaps.py", "verdict/rules/updates.py", "verdict/rules/growth.py"
+CONSTANT = "verdict/rules/constant.py"
 UNTRAINED, MEASUREMENT, HISTORY = "verdict/rules/untrained.py", "verdict/measurement.py", "verdict/history.py"
 
 RULES, RERUN = ("tests/verdict/test_rules.py",), ("tests/verdict/test_rerun.py",)
@@ -88,6 +89,10 @@ OF_THE_RULES = [
     Mutant("saturated", LEAPS, "*_saturated(case)", "*()", RULES, "a batch that saturates the model is not noticed"),
     Mutant("saturated-and-clipped", LEAPS, " and max(one.factors.values()) < AS_USUAL}", "}", RULES,
            "a step that is clipped is called a bad batch"),
+    Mutant("chance", CONSTANT, "max(LITTLE, CHANCE / math.sqrt(count)) * noise", "LITTLE * noise", RULES,
+           "a flat loss is not noticed, because the medians of few losses differ"),
+    Mutant("falls-slowly", CONSTANT, " and stuck and hardly", " and hardly", RULES,
+           "a noisy loss that falls slowly is called flat"),
     Mutant("decay-after-explosion", "verdict/rules/settings.py", " and growth(case, first[0]) < GROWN", "", RULES,
            "weight decay is blamed for weights that exploded before"),
     Mutant("largest-of-the-first", UNTRAINED, "(median(size for _, size in found[:place])",

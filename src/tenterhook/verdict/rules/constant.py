@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import islice
-from statistics import median, pstdev
+from statistics import fmean, median, pstdev
 
 from tenterhook.record import Verdict
 from tenterhook.verdict.case import Case
@@ -16,6 +16,10 @@ from tenterhook.verdict.history import NEAR
 ENOUGH = 30
 #: the loss is flat if it varies by less than such a part of the first losses
 FLAT = 0.02
+#: ... or of its noise; the medians of few losses differ more by chance, by this divided by the root of their number
+LITTLE, CHANCE = 0.5, 4.0
+#: ... and if its second half is lower by less than such a part of the noise
+STUCK = 0.3
 #: ... and if it has fallen by less than such a part since the first steps
 HARDLY = 0.15
 #: number of the first steps
@@ -58,9 +62,13 @@ def _levels(case: Case, steps: int | None = None) -> tuple[float, float, float] 
     parts = [losses[start : start + count] for start in range(0, count * PARTS, count)]
     levels, noise = list(map(median, parts)), max(map(pstdev, parts[1:]))
     first = median(losses[:FEW])
-    same = max(levels[1:]) - min(levels[1:]) < max(0.5 * noise, FLAT * abs(first))
+    chance = max(LITTLE, CHANCE / math.sqrt(count)) * noise
+    same = max(levels[1:]) - min(levels[1:]) < max(chance, FLAT * abs(first))
+    half = (count + len(losses)) // 2
+    fell = fmean(losses[count:half]) - fmean(losses[half:])  # means, because they differ less by chance
+    stuck = fell < max(STUCK * noise, FLAT * abs(first))
     hardly = first - min(levels) < HARDLY * abs(first)
-    return (first, min(levels), noise) if same and hardly else None
+    return (first, min(levels), noise) if same and stuck and hardly else None
 
 
 def no_update(case: Case) -> Iterator[Verdict]:
