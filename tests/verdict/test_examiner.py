@@ -306,3 +306,24 @@ def test_a_parameter_that_replaces_another_takes_its_place():
     assert examiner.verdicts() == []
     assert examiner.history.names == [name for name, _ in training.model.named_parameters()]
     assert [one.count for one in examiner.history.arrived] == [60] * 6
+
+
+def test_the_loss_of_a_skipped_step_is_forgotten():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)  # too large for float16, so the first steps are skipped
+    examiner = Examiner(model, [optimizer])
+    for number in range(30):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = (model(torch.ones(2, 4)).float() - 1.0 - number).square().mean()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if examiner.step == 1:
+            break
+    examiner.close()
+    assert number > 2
+    assert examiner.history.skipped_passes == {0: number}
+    assert examiner.history.losses.get(0) == pytest.approx(loss.item())

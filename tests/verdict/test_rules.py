@@ -42,9 +42,12 @@ def case(
     length: Callable[[int], float] = lambda step: 10.0,
     rate: Callable[[int], float] = lambda step: 0.1,
     exams: tuple[Examination, ...] = (),
+    passes: int = 1,
 ) -> Case:
     history = History(NAMES)
     for step in range(steps):
+        for _ in range(passes - 1):
+            history.end_pass()
         weights = [length(step)] * len(NAMES) if step % 8 == 0 else None
         settings = (GroupSettings(rate(step)),)
         history.add(StepNumbers(step, list(norms(step)), settings, loss(step), list(moved(step)), weights))
@@ -285,6 +288,17 @@ def test_a_scale_that_collapses_explains_a_loss_that_explodes():
     for _ in range(16):
         one.history.skip(60, sure=True)
     assert errors(one) == [("TH816", 60)]
+
+
+def test_a_pass_that_is_not_a_part_of_an_accumulated_gradient_is_a_skipped_step():
+    def skipped(one: Case) -> list[tuple[str, int]]:
+        for _ in range(20):
+            one.history.skip(60, sure=False)
+        return errors(one)
+
+    assert skipped(case()) == [("TH816", 60)]
+    assert skipped(case(passes=4)) == []
+    assert skipped(case(steps=5)) == []  # too few steps to know
 
 
 def test_one_layer_that_moves_furthest_is_not_the_only_one():

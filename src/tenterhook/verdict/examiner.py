@@ -234,6 +234,7 @@ class Examiner:
     def _next_pass(self) -> None:
         """Examine a pass that no optimizer step followed: a part of an accumulated gradient, or a skipped step."""
         model = self._model()
+        self.history.end_pass()
         if model is not None and self._trip == "now" and not self._is_examined(self.step):
             # Reading numbers from a device in every pass would slow the training down.
             every = range(len(self._parameters))
@@ -242,6 +243,7 @@ class Examiner:
             bad = any(norm is not None and not math.isfinite(norm) for norm in gradients)
             if self._is_half() and (bad or gone):
                 self.history.skip(self.step, sure=gone)
+                self._losses.forget()  # the scale changes, and these are losses of another batch
                 self._examine_skip(model)
             elif bad:
                 self._examine_pass(model)

@@ -24,6 +24,8 @@ EARLY = 32
 APART = 100.0
 #: how much a skipped pass counts that may be a part of an accumulated gradient
 UNSURE = 0.3
+#: whether the program accumulates gradients is known after so many steps
+KNOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,9 @@ class History:
         #: how often each step was skipped, because a gradient was too large for float16
         self.skips: dict[int, float] = {}
         self.skipped_passes: dict[int, int] = {}
+        #: the number of passes of the recent steps, and of this one so far
+        self._passes: deque[int] = deque(maxlen=RECENT)
+        self._open_passes = 0
         #: the steps before which weights moved far more than usual
         self.movements = ParameterLeaps()
         #: the steps in which the gradients of parameters were far larger than usual
@@ -170,6 +175,8 @@ class History:
     def add(self, numbers: StepNumbers) -> None:
         """Add the numbers of a step."""
         self.recent.append(numbers)
+        self._passes.append(self._open_passes + 1)
+        self._open_passes = 0
         self.movements.add(numbers.step, self.names, numbers.moved)
         self.gradients.add(numbers.step, self.names, numbers.norms)
         self.steps += 1
@@ -200,9 +207,14 @@ class History:
         recent = self.totals.latest(CONSTANT)
         return min(recent) > 0.0 and max(recent) <= (1.0 + NEAR) * min(recent)
 
+    def end_pass(self) -> None:
+        """Count a pass that no optimizer step followed."""
+        self._open_passes += 1
+
     def skip(self, step: int, *, sure: bool) -> None:
         """Count a step that the program skipped. A pass that may be a part of an accumulated gradient counts less."""
-        self.skips[step] = self.skips.get(step, 0.0) + (1.0 if sure else UNSURE)
+        single = len(self._passes) >= KNOWN and median(self._passes) == 1
+        self.skips[step] = self.skips.get(step, 0.0) + (1.0 if sure or single else UNSURE)
         self.skipped_passes[step] = self.skipped_passes.get(step, 0) + 1
 
     @property

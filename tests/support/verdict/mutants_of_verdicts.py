@@ -47,6 +47,8 @@ OF_THE_EXAMINER = [
            "a rank whose measurement fails is not noticed by the others"),
     Mutant("ranks-add-norms", MEASUREMENT, "values.square() * weights[places]", "values * weights[places]", RANKS,
            "the norms of all ranks are added instead of their squares"),
+    Mutant("losses-of-skipped-steps", EXAMINER, "self._losses.forget()", "pass", WATCHED,
+           "the loss of a step is the mean of the losses of all steps that were skipped before"),
     Mutant("memory-of-a-freed-model", EXAMINER, "        self._samples = WeightSamples()\n        self._held.clear()",
            "        self._held.clear()", WATCHED, "the memory of a freed model is kept"),
 ]  # fmt: skip
@@ -93,6 +95,8 @@ OF_THE_RULES = [
            "a flat loss is not noticed, because the medians of few losses differ"),
     Mutant("falls-slowly", CONSTANT, " and stuck and hardly", " and hardly", RULES,
            "a noisy loss that falls slowly is called flat"),
+    Mutant("passes-of-a-step", HISTORY, "sure or single else", "sure else", RULES,
+           "a step that the program skips is taken for a part of an accumulated gradient"),
     Mutant("decay-after-explosion", "verdict/rules/settings.py", " and growth(case, first[0]) < GROWN", "", RULES,
            "weight decay is blamed for weights that exploded before"),
     Mutant("largest-of-the-first", UNTRAINED, "(median(size for _, size in found[:place])",

@@ -65,10 +65,14 @@ class LossWatch:
             return [loss for loss, _ in seen]
         return [loss / factor.detach() for loss, factor in seen if factor is not None]
 
+    def forget(self) -> None:
+        """Forget the losses since the last call."""
+        self._seen.clear()
+
     def close(self) -> None:
         """Stop noticing losses."""
         _watches.discard(self)
-        self._seen.clear()
+        self.forget()
         if not _watches:
             _uninstall()
 
