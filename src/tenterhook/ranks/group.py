@@ -44,6 +44,8 @@ class RankGroup:
     def __init__(self, members: Sequence[int] | None = None, *, patience: float | None = None) -> None:
         #: the ranks in the group
         self.members = tuple(range(world_size()) if members is None else members)
+        #: the position of this process among the members
+        self.position = self.members.index(rank()) if len(self.members) > 1 else 0
         self.patience = PATIENCE if patience is None else patience
         #: why the ranks can no longer communicate, or None if they can
         self._failure: RanksError | None = None
@@ -51,7 +53,8 @@ class RankGroup:
         self._place = f"tenterhook/{hashlib.sha256(repr(self.members).encode()).hexdigest()[:16]}"
         #: the first part of the keys of this group in the store, set by the first meeting
         self._key = ""
-        self._errors = 0
+        #: number of keys that ranks have posted data under
+        self._posted = 0
 
     @property
     def size(self) -> int:
@@ -61,11 +64,6 @@ class RankGroup:
     def rank(self) -> int:
         """Return the rank of this process."""
         return self.members[self.position]
-
-    @property
-    def position(self) -> int:
-        """Return the position of this process among the members."""
-        return self.members.index(rank()) if self.size > 1 else 0
 
     @property
     def first(self) -> int:
@@ -113,8 +111,8 @@ class RankGroup:
 
     def next_key(self) -> str:
         """Return a key in the store that is the same on all ranks and was not used before."""
-        self._errors += 1
-        return f"{self._key}/posted/{self._errors}"
+        self._posted += 1
+        return f"{self._key}/posted/{self._posted}"
 
     def fetch(self, key: str) -> bytes:
         """Return the data that another rank posts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -211,7 +212,7 @@ class Environment:
     errors: DeferredError = field(default_factory=DeferredError)
     recorder: Recorder | None = None
     #: the ranks that hold the model
-    group: RankGroup = field(default_factory=RankGroup)
+    group: RankGroup = field(default_factory=partial(RankGroup, (0,)))
     #: hooks whose registrations do not yet match their status; the installer updates the registrations
     outdated: set[Hashable] = field(default_factory=set)
 
@@ -224,6 +225,6 @@ class Environment:
         recorder: Recorder | None = None,
         group: RankGroup | None = None,
     ) -> Environment:
-        trained, group = TrainedModel(model, optimizers), group or RankGroup([0])
+        trained, group = TrainedModel(model, optimizers), group or RankGroup((0,))
         errors = DeferredError(shared=not group.is_alone and bool(optimizers))
         return cls(StepClock(trained.is_called), trained, GradientWatch(trained), errors, recorder, group)
