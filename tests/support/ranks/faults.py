@@ -273,6 +273,9 @@ def zero_bubble(rank: int) -> None:
     for point, on in (("grad", "weight"), ("grad_output", ".")):
         text = alike(raised(lambda at=point, on=on: th.attach(parts[0], th.Hook("h", on=on, at=at, do=th.stats()))))
         assert "a zero-bubble schedule splits each backward pass into two parts, so this point is not available" in text
+    container = nn.ModuleDict({str(i): part for i, part in zip((rank, rank + 2), parts, strict=True)})
+    text = alike(raised(lambda: th.attach(container, th.Hook("h", on="**", at="grad", do=th.stats()))))
+    assert "a zero-bubble schedule splits each backward pass" in text
     rig = th.attach(parts[0], th.Hook("h", on=".", at="output", do=th.stats()))
     rig.detach()
     assert schedule is not None
