@@ -206,8 +206,9 @@ def _clip_adaptively_together(
         norms = [_row_norms(tensors[at]) for at in some]
         norm = torch.cat([one.reshape(-1) for one in norms])
         limit = torch.cat([_row_norms(values[at]).reshape(-1) for at in some]).clamp(min=floor) * ratio
-        factors = torch.where(norm > limit, limit / norm.clamp(min=EPSILON), 1.0).split([one.numel() for one in norms])
-        foreach_mul_([tensors[at] for at in some], [one.view_as(norm) for one, norm in zip(factors, norms)])
+        factors = torch.where(norm > limit, limit / norm.clamp(min=EPSILON), 1.0).to(dtype)
+        rows = factors.split([one.numel() for one in norms])
+        foreach_mul_([tensors[at] for at in some], [one.view_as(norm) for one, norm in zip(rows, norms, strict=True)])
 
 
 clip_adaptive.together = ChangeTogether(_clip_adaptively_together)

@@ -12,18 +12,27 @@ from tenterhook.rig.points.calling import SAMPLED
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 
 
-def measure_together(hook: AttachedHook, parts: Sequence[Tensor]) -> dict[str, Tensor] | None:
-    """Return the partial results of a two-phase modifier, with one row for each tensor, or None if it cannot do it."""
+def fits_together(hook: AttachedHook, parts: Sequence[Tensor]) -> bool:
+    """Return True if a modifier can measure and change these gradients together, in place.
+
+    In some steps, the size of each change is recorded. It is measured when the gradients are changed one by one.
+    """
+    if hook.definition.together is None or not parts:
+        return False
+    sampled = hook.clock.step % SAMPLED == 1 and any(map(hook.samples, parts))
+    return not sampled and _are_plain(parts)
+
+
+def measure_together(hook: AttachedHook, parts: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return the partial results of a two-phase modifier, with one row for each tensor, and {} for other modifiers."""
     together = hook.definition.together
-    if together is None or together.measure is None or not _fit(parts):
-        return None
-    return together.measure(list(parts))
+    return {} if together is None or together.measure is None or not parts else together.measure(list(parts))
 
 
 def change_together(
     hook: AttachedHook, sites: Sequence[Site], parts: Sequence[Tensor], merged: Mapping[str, Tensor]
-) -> bool:
-    """Change all gradients in place, and count the firings. Return False if they must be changed one by one.
+) -> None:
+    """Change all gradients in place, and count the firings.
 
     Args:
         hook: The hook, which is active and in phase.
@@ -31,35 +40,32 @@ def change_together(
         parts: For each site, this rank's part of the gradient.
         merged: The merged results of a two-phase modifier, with one row for each site, or one row for all.
     """
-    together, needs_value = hook.definition.together, hook.definition.needs_value
-    # In some steps, the size of each change is recorded. It is measured when the sites are changed one by one.
-    sampled = hook.clock.step % SAMPLED == 1 and any(map(hook.samples, parts))
-    if together is None or sampled or not _fit(parts) or not _are_apart(parts):
-        return False
-    values = [local(one) for site in sites if (one := site.target.parameter()) is not None] if needs_value else []
-    if needs_value and [one.dtype for one in values] != [one.dtype for one in parts]:
-        return False
-    together.change(list(parts), merged, values, **hook.resolved.params)
-    clock = hook.clock
+    together, clock = hook.definition.together, hook.clock
+    assert together is not None
+    parameters = [site.target.parameter() for site in sites] if hook.definition.needs_value else []
+    values = [local(one) for one in parameters if one is not None]
+    try:
+        together.change(list(parts), merged, values, **hook.resolved.params)
+    except Exception as error:
+        hook.fail(sites[0], error)
+        return
     for site in sites:
         site.count(clock)
         site.changed += 1
-    return True
 
 
-def _fit(parts: Sequence[Tensor]) -> bool:
-    """Return True if the tensors can be measured and changed by operations on lists of tensors."""
-    if not parts:
-        return False
+def _are_plain(parts: Sequence[Tensor]) -> bool:
+    """Return True if operations on lists of tensors can change these tensors in place.
+
+    No element may have the same memory as another one. This is checked as far as it is cheap.
+    """
     device = parts[0].device
-    return all(
-        one.layout is torch.strided and one.is_floating_point() and one.device == device and not one.requires_grad
-        for one in parts
-    )
-
-
-def _are_apart(parts: Sequence[Tensor]) -> bool:
-    """Return True if no element of the tensors has the same memory as another one, as far as it is easy to see."""
-    return len({one.data_ptr() for one in parts if one.numel()}) == sum(1 for one in parts if one.numel()) and all(
-        one.is_contiguous() or one.is_contiguous(memory_format=torch.channels_last) for one in parts
-    )
+    places: set[int] = set()
+    for one in parts:
+        if one.layout is not torch.strided or not one.is_floating_point() or one.requires_grad or one.device != device:
+            return False
+        if not (one.is_contiguous() or one.is_contiguous(memory_format=torch.channels_last)):
+            return False
+        # Tensors without elements have no memory of their own.
+        places.add(one.data_ptr() if one.numel() else -len(places) - 1)
+    return len(places) == len(parts)

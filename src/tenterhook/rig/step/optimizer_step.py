@@ -20,7 +20,7 @@ from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.points.calling import Fire, apply, make_call, make_fire, out_of_phase
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.step.agreement import StepAgreement
-from tenterhook.rig.step.modify_together import change_together, measure_together
+from tenterhook.rig.step.modify_together import change_together, fits_together, measure_together
 from tenterhook.rig.step.outer_step import OuterStep
 from tenterhook.rig.step.sharded_modifiers import MergeBatch, reduce_rows
 from tenterhook.rig.step.step_targets import Given, Reached, StepTargets, skip_without_gradient
@@ -250,10 +250,11 @@ class OptimizerStep:
             self._together(hook, reached.sites, [_part(p.grad) for p in reached.parameters])
         else:
             given = Given.of(hook, reached)
-            merged = measure_together(hook, given.parts) if hook.definition.two_phase else {}
-            if merged is None or not change_together(hook, given.sites, given.parts, merged):
-                for site, parameter, part in given.each():
-                    _replace(parameter, self._fire(site)(part))
+            if fits_together(hook, given.parts):
+                change_together(hook, given.sites, given.parts, measure_together(hook, given.parts))
+                return
+            for site, parameter, part in given.each():
+                _replace(parameter, self._fire(site)(part))
 
     def _parts(
         self,
@@ -291,13 +292,16 @@ class OptimizerStep:
         given = Given.of(hook, reached)
         if not given.sites:
             return
-        columns = measure_together(hook, given.parts) or self._measure_each(hook, given)
+        together = fits_together(hook, given.parts)
+        columns = measure_together(hook, given.parts) if together else self._measure_each(hook, given)
         if columns is None:
             return
         merged = {n: reduce_rows(column, hook.definition.partials[n].merge)[0] for n, column in columns.items()}
-        if not change_together(hook, given.sites, given.parts, merged):
-            for site, parameter, part in given.each():
-                _replace(parameter, apply(site, part, {n: m.to(part.device) for n, m in merged.items()}))
+        if together:
+            change_together(hook, given.sites, given.parts, merged)
+            return
+        for site, parameter, part in given.each():
+            _replace(parameter, apply(site, part, {n: m.to(part.device) for n, m in merged.items()}))
 
     @staticmethod
     def _measure_each(hook: AttachedHook, given: Given) -> dict[str, Tensor] | None:

@@ -13,7 +13,7 @@ from tenterhook.resolve.sharding import is_counted_here
 from tenterhook.rig.points.calling import apply
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.hook_state import identity
-from tenterhook.rig.step.modify_together import change_together, measure_together
+from tenterhook.rig.step.modify_together import change_together, fits_together, measure_together
 from tenterhook.rig.step.step_targets import Given, Reached
 
 
@@ -22,6 +22,8 @@ class _Waiting:
     hook: AttachedHook
     given: Given
     columns: dict[str, Tensor]
+    #: True if all gradients are changed together
+    together: bool
 
 
 class MergeBatch:
@@ -46,15 +48,17 @@ class MergeBatch:
         given = Given.of(hook, reached)
         columns = {n: identity(p, len(hook.sites), reached.device) for n, p in hook.definition.partials.items()}
         counted = [at for at, part in enumerate(given.parts) if part.numel() and _counts(hook, given, at)]
-        rows = measure_together(hook, [given.parts[at] for at in counted])
-        slots = torch.tensor([given.sites[at].slot for at in counted], device=reached.device)
-        for name, column in (rows or {}).items():
-            columns[name][slots] = column.to(columns[name])
-        for at in counted if rows is None else ():
-            self._measure(hook, given.sites[at], given.parts[at], columns)
+        together = fits_together(hook, given.parts)
+        if together:
+            slots = torch.tensor([given.sites[at].slot for at in counted], device=reached.device)
+            for name, rows in measure_together(hook, [given.parts[at] for at in counted]).items():
+                columns[name][slots] = rows.to(columns[name])
+        else:
+            for at in counted:
+                self._measure(hook, given.sites[at], given.parts[at], columns)
         if hook.resolved.over_hook:
             columns = {n: reduce_rows(column, hook.definition.partials[n].merge) for n, column in columns.items()}
-        self._waiting.append(_Waiting(hook, given, columns))
+        self._waiting.append(_Waiting(hook, given, columns, together))
         self._names.update(hook.names)
 
     @staticmethod
@@ -74,14 +78,15 @@ class MergeBatch:
         waiting, self._waiting, self._names = self._waiting, [], set()
         how = [{n: p.merge for n, p in one.hook.definition.partials.items()} for one in waiting]
         for one, merged in zip(waiting, ranks.merge(self._group, [one.columns for one in waiting], how), strict=True):
-            _apply(one.hook, one.given, merged)
+            _apply(one.hook, one.given, merged, together=one.together)
 
 
-def _apply(hook: AttachedHook, given: Given, merged: dict[str, Tensor]) -> None:
+def _apply(hook: AttachedHook, given: Given, merged: dict[str, Tensor], *, together: bool) -> None:
     over, device = hook.resolved.over_hook, given.parts[0].device if given.parts else torch.device("cpu")
     slots = torch.tensor([0 if over else site.slot for site in given.sites], device=device)
     rows = {n: m.to(device)[slots[:1] if over else slots] for n, m in merged.items()}
-    if change_together(hook, given.sites, given.parts, rows):
+    if together:
+        change_together(hook, given.sites, given.parts, rows)
         return
     for at, (site, _, part) in enumerate(given.each()):
         out = apply(site, part, {n: m[0 if over else at].to(part.device) for n, m in rows.items()})
