@@ -170,7 +170,7 @@ def main(cells: list[str]) -> None:
         dist.all_gather_object(found, decide(cell))
         words = [word for word, _ in found]
         typed = "typed" in words
-        # A rank may differ from the training by hand if an error was raised on a rank: the program has been told.
+        # After an error, a rank may differ from the training by hand.
         outcome = "late" if "late" in words else "typed" if typed else "silent" if "differs" in words else "exact"
         told = next((text for word, text in found if word == "typed"), "")
         if dist.get_rank() == 0:
