@@ -51,7 +51,8 @@ class ArrivalAudit:
                 cause = _why_not(hook, site, seen[hook])
                 if cause is None or _acted_under_old_name(hook, parameter, seen[hook]):
                     continue
-                if named.selected_by(hook.hook) and is_nonzero(parameter.grad):
+                used = named.selected_by(hook.hook) and is_nonzero(parameter.grad)
+                if used and not private.is_filled_by_ddp(parameter):
                     yield Imbalance(
                         "TH702",
                         cause,

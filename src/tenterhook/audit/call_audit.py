@@ -55,7 +55,7 @@ class CallAudit:
                 if site.dormant is None and settled(site, skips=True) == seen[hook].get(site):
                     mine = private.own_parameters(site.owner).values() if isinstance(site.owner, nn.Module) else ()
                     own = [one for one in mine if one is not None and holders.get(one) == 1 and has_arrived(one.grad)]
-                    if any(is_nonzero(one.grad) for one in own):
+                    if any(is_nonzero(one.grad) and not private.is_filled_by_ddp(one) for one in own):
                         cause = "gradients arrived at its parameters, but the module was not called in this step"
                         yield Imbalance(
                             UNCALLED, cause, _REMEDY, hook.hook.id, hook.hook.at, site.name, severity="warning"

@@ -67,10 +67,11 @@ def lay_out(group: RankGroup, resolution: Resolution) -> Resolution:
             _united(one, {rank: names[i] for rank, names in layouts.items()}) for i, one in enumerate(resolution)
         )
     shards = ranks.any_of(group, [any(is_sharded(t.parameter()) for t in one.targets if t.key) for one in hooks])
-    merged = (
-        replace(one, first=group.first, merges=_merges(one, resolution.view, even=even, sharded=sharded))
-        for one, sharded in zip(hooks, shards, strict=True)
-    )
+    merged = []
+    for one, sharded in zip(hooks, shards, strict=True):
+        merges = _merges(one, resolution.view, even=even, sharded=sharded)
+        computed_in_shards = sharded and not resolution.view.fsdp2 and one.hook.at not in GLOBAL_POINTS
+        merged.append(replace(one, first=group.first, merges=merges, has_replicas=merges and computed_in_shards))
     return replace(resolution, hooks=tuple(merged))
 
 
@@ -88,9 +89,9 @@ def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) ->
 
 def merge_parts(one: ResolvedHook, parts: frozenset[str]) -> ResolvedHook:
     """Merge the results of a hook over all ranks if each rank has its own part of some targets."""
-    if one.hook.at not in GLOBAL_POINTS or parts == one.parts:
+    if parts == one.parts:
         return one
-    here = any(target.name in parts for target in one.targets)
+    here = one.hook.at in GLOBAL_POINTS and any(target.name in parts for target in one.targets)
     return replace(one, parts=parts, merges=one.merges or (here and one.definition.two_phase))
 
 

@@ -41,6 +41,8 @@ class ResolvedHook:
     on_error: OnError
     #: True if partial results are merged over ranks, for example because ranks hold shards or have different targets
     merges: bool = False
+    #: True if a tensor that is not sharded is the same on all ranks during the passes, as in tensor parallelism
+    has_replicas: bool = False
     #: the lowest rank of the group
     first: int = 0
     #: for each target that not all ranks have, the lowest rank that has it

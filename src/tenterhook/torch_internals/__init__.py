@@ -41,6 +41,7 @@ from tenterhook.torch_internals.distributed import ReduceKind as ReduceKind
 from tenterhook.torch_internals.distributed import creates_optimizer_state as creates_optimizer_state
 from tenterhook.torch_internals.distributed import default_store as default_store
 from tenterhook.torch_internals.distributed import infers_shapes as infers_shapes
+from tenterhook.torch_internals.distributed import is_filled_by_ddp as is_filled_by_ddp
 from tenterhook.torch_internals.distributed import is_simulated as is_simulated
 from tenterhook.torch_internals.distributed import is_stage as is_stage
 from tenterhook.torch_internals.distributed import reduces_in_other_dtype as reduces_in_other_dtype

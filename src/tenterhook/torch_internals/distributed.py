@@ -179,6 +179,20 @@ class Connection:
         self._backends.clear()
 
 
+def is_filled_by_ddp(parameter: Tensor) -> bool:
+    """Return True if DDP may give a parameter the gradient of other ranks, although this rank does not use it.
+
+    No reference leads from a parameter to its DDP module, so all objects of the process are searched. Call this only
+    before a fault is reported.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        return False
+    kind = nn.parallel.DistributedDataParallel
+    wrappers: list[Any] = [one for one in gc.get_objects() if issubclass(type(one), kind)]
+    allowed = [one for one in wrappers if one.find_unused_parameters or one.static_graph]
+    return any(one is parameter for wrapper in allowed for one in wrapper.parameters())
+
+
 @needed_for(Capability.RANKS)
 def root_mesh(mesh: Any) -> Any:
     """Return the mesh from which a mesh was cut, or the mesh itself. Tested with torch 2.13."""

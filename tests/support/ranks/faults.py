@@ -428,6 +428,93 @@ def saving(rank: int) -> None:
         shutil.rmtree(folder[0])
 
 
+def replicas_beside_shards(rank: int) -> None:
+    """Check that a plain parameter of a tensor-parallel model is measured once, and not once for each rank."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), nn.Linear(4, 2)).double()
+    parallelize_module(one, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+    hooks = [th.Hook(at, on="**", at=at, do=th.stats()) for at in ("grad", "grad_accumulated", "grad_final")]
+    rig = th.attach(one, hooks, optimizer=optimizer)
+    one(torch.ones(3, 4, dtype=torch.float64)).square().sum().backward()
+    whole = {name: getattr(p.grad, "full_tensor", p.grad.clone)() for name, p in one.named_parameters()}
+    norms = {name: grad.norm().item() for name, grad in whole.items()}
+    optimizer.step()
+    for hook in hooks:
+        found = {name: numbers["norm"] for name, numbers in rig.values(hook.id).items()}
+        assert found.keys() == norms.keys()
+        assert all(abs(found[n] - norms[n]) <= 1e-9 * norms[n] for n in norms), (hook.id, found, norms)
+    rig.detach()
+
+
+def a_trigger_on_one(rank: int) -> None:
+    """Check that a trigger at a point where each rank has its own gradient looks at the gradients of all ranks."""
+    one, optimizer = model()
+    rig = th.attach(one, th.Hook("bad", on="**", at="grad", do=th.watch_nonfinite()), optimizer=optimizer)
+    (one(torch.ones(2, 4)).sum() * (float("nan") if rank == 1 else 1.0)).backward()
+    optimizer.step()
+    assert all(numbers["nonfinite"] > 0 for numbers in rig.values("bad").values()), rig.values("bad")
+    rig.detach()
+
+
+def no_gradients(rank: int) -> None:
+    """Check steps in which no target of a merged modifier has a gradient, and two optimizers of which one has none."""
+    from torch.distributed.fsdp import fully_shard
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = fully_shard(nn.Linear(4, 4)), fully_shard(nn.Linear(4, 4))
+
+        def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
+            return self.b(self.a(x)) if both else self.a(x)
+
+    torch.manual_seed(0)
+    one: Any = fully_shard(Branches())
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (one.a, one.b)]
+    hooks = [th.Hook(over, on="b.**", at="grad_final", do=th.clip_norm(0.1, over=over)) for over in ("target", "hook")]
+    rig = th.attach(one, hooks, optimizer=optimizers)
+    for both in (True, False, True):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        one(torch.ones(3, 4), both).square().sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert {rig.ledger[hook.id].fired for hook in hooks} == {4}
+    rig.detach()
+
+
+def unused_on_one(rank: int) -> None:
+    """Check that a parameter that DDP fills, although this rank does not use it, is no fault of a hook."""
+    import warnings
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
+            return self.b(self.a(x)) if both else self.a(x)
+
+    torch.manual_seed(0)
+    one = Branches()
+    spread = nn.parallel.DistributedDataParallel(one, find_unused_parameters=True)
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+    hooks = [th.Hook("g", on="**", at="grad", do=th.stats()), th.Hook("o", on="b", at="output", do=th.scale(1.0))]
+    rig = th.attach(one, hooks, optimizer=optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            optimizer.zero_grad()
+            spread(torch.ones(2, 3), rank == 0).sum().backward()
+            optimizer.step()
+    assert not rig.imbalances, rig.imbalances
+    rig.detach()
+
+
 PROGRAMS: dict[str, Callable[[int], None]] = {
     "absent": absent,
     "another plan": another_plan,
@@ -458,6 +545,10 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
     "muted alone": muted_alone,
     "uneven batches": uneven_batches,
     "saving": saving,
+    "replicas beside shards": replicas_beside_shards,
+    "a trigger on one": a_trigger_on_one,
+    "no gradients": no_gradients,
+    "unused on one": unused_on_one,
 }
 
 

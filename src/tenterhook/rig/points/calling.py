@@ -13,7 +13,6 @@ from tenterhook.actions import Context
 from tenterhook.errors import ContractError, InPlaceError, ReturnError
 from tenterhook.record import Recorder
 from tenterhook.resolve.sharding import is_counted_here, local
-from tenterhook.resolve.targets import is_sharded
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.forward_pass import ForwardPass
 from tenterhook.torch_internals import compiler as dynamo
@@ -169,7 +168,7 @@ def _measuring(site: Site) -> Fire:
         try:
             with torch.no_grad():
                 seen = x.detach()
-                if attached.resolved.merges and is_sharded(seen):
+                if attached.resolved.has_replicas:
                     if not is_counted_here(seen, attached.resolved.counted_rank(site.name)):
                         site.count(clock)  # another rank measures this tensor
                         return

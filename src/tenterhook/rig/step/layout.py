@@ -88,7 +88,9 @@ class Layout:
             for hook in hooks
         )
         for hook, resolved in zip(hooks, lay_out(group, Resolution(here, view)), strict=True):
-            hook.resolved = replace(hook.resolved, merges=resolved.merges, owners=resolved.owners)
+            hook.resolved = replace(
+                hook.resolved, merges=resolved.merges, has_replicas=resolved.has_replicas, owners=resolved.owners
+            )
             hook.make_batch()
         self._decided, self.has_changed = self._read(), False
 

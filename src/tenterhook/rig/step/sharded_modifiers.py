@@ -82,9 +82,11 @@ class MergeBatch:
 
 
 def _apply(hook: AttachedHook, given: Given, merged: dict[str, Tensor], *, together: bool) -> None:
-    over, device = hook.resolved.over_hook, given.parts[0].device if given.parts else torch.device("cpu")
-    slots = torch.tensor([0 if over else site.slot for site in given.sites], device=device)
-    rows = {n: m.to(device)[slots[:1] if over else slots] for n, m in merged.items()}
+    if not given.sites:  # the ranks merge, even if none of them has a gradient in this step
+        return
+    over, device = hook.resolved.over_hook, given.parts[0].device
+    slots = torch.tensor([0] if over else [site.slot for site in given.sites], device=device)
+    rows = {n: m.to(device)[slots] for n, m in merged.items()}
     if together:
         change_together(hook, given.sites, given.parts, rows)
         return
