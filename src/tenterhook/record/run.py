@@ -203,7 +203,7 @@ class Run:
         )
         found = self.fetch(query, hook, target, name, rank)
         if not found:
-            raise self._nothing_recorded(hook, target, name)
+            raise self._nothing_recorded(hook, target, name, rank)
         return Curve([step for step, _ in found], [value for _, value in found])
 
     def frame(self, hook: str | None = None, target: str | None = None, name: str | None = None) -> Any:
@@ -339,12 +339,19 @@ class Run:
             remedy = f"use the nearest {column}, {close[0]!r}" if close else f"use one of {', '.join(known[:6])}"
             raise StoreError(f"nothing is recorded under the {column} {word!r}", remedy=remedy)
 
-    def _nothing_recorded(self, hook: str, target: str, name: str) -> StoreError:
+    def _nothing_recorded(self, hook: str, target: str, name: str, rank: int) -> StoreError:
         columns = "left(hook, 200), left(target, 200), left(name, 200)"  # a comparison of long names is slow
         there = self.fetch(f"select distinct {columns} from rows limit 20000")
         for place, word in enumerate((hook, target, name)):
             there = [row for row in there if row[place] == word] or there
         keys = ["/".join(map(str, row)) for row in there]  # a damaged part may have no names
+        if f"{hook}/{target}/{name}" in keys:
+            of = "from rows where hook = ? and target = ? and name = ?"
+            found = self.fetch(f"select distinct rank {of} order by rank limit 4", hook, target, name)
+            return StoreError(
+                f"rank {rank} recorded nothing under {hook}/{target}/{name}",
+                remedy=f"pass the rank that recorded it: rank={found[0][0]}" if found else None,
+            )
         close = nearest("/".join((hook, target, name)), keys)
         return StoreError(
             f"nothing is recorded under {hook}/{target}/{name}",

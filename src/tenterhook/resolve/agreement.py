@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tenterhook import ranks
-from tenterhook.errors import RanksError
+from tenterhook.errors import RanksError, RefusedError
 from tenterhook.ranks import RankGroup
-from tenterhook.resolve.dormancy import ELSEWHERE
+from tenterhook.resolve.dormancy import ELSEWHERE, NO_OPTIMIZER
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.resolution import Resolution, ResolvedHook, check_expected, check_targets
 from tenterhook.resolve.sharding import GLOBAL_POINTS
@@ -67,12 +68,53 @@ def lay_out(group: RankGroup, resolution: Resolution) -> Resolution:
             _united(one, {rank: names[i] for rank, names in layouts.items()}) for i, one in enumerate(resolution)
         )
     shards = ranks.any_of(group, [any(is_sharded(t.parameter()) for t in one.targets if t.key) for one in hooks])
+    _refuse_meshes(group, hooks, resolution.view)
+    _refuse_optimizers(group, hooks)
     merged = []
     for one, sharded in zip(hooks, shards, strict=True):
         merges = _merges(one, resolution.view, even=even, sharded=sharded)
         computed_in_shards = sharded and not resolution.view.fsdp2 and one.hook.at not in GLOBAL_POINTS
         merged.append(replace(one, first=group.first, merges=merges, has_replicas=merges and computed_in_shards))
     return replace(resolution, hooks=tuple(merged))
+
+
+def _refuse_meshes(group: RankGroup, hooks: Sequence[ResolvedHook], view: ModelView) -> None:
+    """Refuse hooks that would have to merge over several meshes, of which each has its own gradients."""
+    for one, refused in zip(hooks, ranks.any_of(group, [_is_on_several_meshes(one, group, view) for one in hooks])):
+        if refused:
+            raise RefusedError(
+                "the parameters are sharded over some of the ranks, and the other ranks have other gradients",
+                hook=one.hook.id,
+                point=one.hook.at,
+                remedy="use grad_final, which is the reduced gradient",
+            )
+
+
+def _is_on_several_meshes(one: ResolvedHook, group: RankGroup, view: ModelView) -> bool:
+    if one.hook.point.side != "backward" or not one.definition.two_phase or view.fsdp2:
+        return False
+    tensors: list[Any] = [target.parameter() for target in one.targets if target.key]
+    return any(is_sharded(tensor) and tensor.device_mesh.size() < group.size for tensor in tensors)
+
+
+def _refuse_optimizers(group: RankGroup, hooks: Sequence[ResolvedHook]) -> None:
+    """Refuse hooks on parameters that the optimizers of some ranks hold, and those of other ranks do not."""
+    spread = [one for one in hooks if one.hook.at in GLOBAL_POINTS]
+    idle = sorted({name for one in spread for name, why in one.dormant.items() if why == NO_OPTIMIZER})
+    if ranks.all_equal(group, _digest(json.dumps(idle))):
+        return
+    here = sorted({target.name for one in spread for target in one.targets})
+    texts = ranks.distinct_texts(group, json.dumps([idle, here]))
+    found = {rank: tuple(map(set, json.loads(text))) for rank, text in texts.items()}
+    for one, (idle_here, _) in found.items():
+        for other, (idle_there, names) in found.items():
+            differing = sorted(name for name in idle_here - idle_there if name in names)
+            if differing:
+                raise RefusedError(
+                    f"the optimizer of rank {other} holds {differing[0]!r}, but that of rank {one} does not, so no "
+                    "rank has the gradients that the hook needs",
+                    remedy="pass an optimizer that holds all parameters, such as ZeroRedundancyOptimizer",
+                )
 
 
 def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) -> bool:

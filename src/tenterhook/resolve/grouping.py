@@ -80,9 +80,9 @@ def _members(model: nn.Module) -> list[int] | None:
     found = {by for mesh in _meshes(model) for by in private.root_mesh(mesh).mesh.flatten().tolist()}
     if not found and private.is_stage(model):
         return None
-    for module in model.modules():
-        if isinstance(module, nn.parallel.DistributedDataParallel):
-            found.update(_ranks_of(module.process_group))
+    inside: list[Any] = [one for one in model.modules() if isinstance(one, nn.parallel.DistributedDataParallel)]
+    for wrapper in (*inside, *private.ddp_around(model)):
+        found.update(_ranks_of(wrapper.process_group))
     return sorted(found) if ranks.rank() in found else None
 
 

@@ -46,7 +46,7 @@ def _is_counted_here(mesh: Any, placements: tuple[Any, ...], first: int) -> bool
             "this gradient is not yet summed over ranks", remedy="use grad_final, which is the summed gradient"
         )
     place = mesh.get_coordinate()
-    if place is None or first not in mesh.mesh:
+    if place is None or (first != EVERY and first not in mesh.mesh):
         return False
     replicas = (p.is_replicate() for p in placements)
     return all(not copied or at == 0 for at, copied in zip(place, replicas, strict=True))

@@ -39,6 +39,7 @@ from tenterhook.torch_internals.capabilities import warn_of as warn_of
 from tenterhook.torch_internals.distributed import Connection as Connection
 from tenterhook.torch_internals.distributed import ReduceKind as ReduceKind
 from tenterhook.torch_internals.distributed import creates_optimizer_state as creates_optimizer_state
+from tenterhook.torch_internals.distributed import ddp_around as ddp_around
 from tenterhook.torch_internals.distributed import default_store as default_store
 from tenterhook.torch_internals.distributed import infers_shapes as infers_shapes
 from tenterhook.torch_internals.distributed import is_filled_by_ddp as is_filled_by_ddp

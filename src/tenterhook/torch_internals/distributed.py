@@ -185,12 +185,19 @@ def is_filled_by_ddp(parameter: Tensor) -> bool:
     No reference leads from a parameter to its DDP module, so all objects of the process are searched. Call this only
     before a fault is reported.
     """
-    if not dist.is_available() or not dist.is_initialized():
-        return False
-    kind = nn.parallel.DistributedDataParallel
-    wrappers: list[Any] = [one for one in gc.get_objects() if issubclass(type(one), kind)]
-    allowed = [one for one in wrappers if one.find_unused_parameters or one.static_graph]
+    allowed = [one for one in _ddp_modules() if one.find_unused_parameters or one.static_graph]
     return any(one is parameter for wrapper in allowed for one in wrapper.parameters())
+
+
+def ddp_around(model: nn.Module) -> list[Any]:
+    """Return the DDP modules that contain a model. A module has no reference to the one that wraps it."""
+    return [one for one in _ddp_modules() if any(part is model for part in one.modules())]
+
+
+def _ddp_modules() -> list[Any]:
+    if not dist.is_available() or not dist.is_initialized():
+        return []
+    return [one for one in gc.get_objects() if issubclass(type(one), nn.parallel.DistributedDataParallel)]
 
 
 @needed_for(Capability.RANKS)

@@ -488,7 +488,7 @@ def no_gradients(rank: int) -> None:
 
 
 def unused_on_one(rank: int) -> None:
-    """Check that a parameter that DDP fills, although this rank does not use it, is no fault of a hook."""
+    """Check that nothing is reported for a parameter that DDP fills, although this rank does not use it."""
     import warnings
 
     class Branches(nn.Module):

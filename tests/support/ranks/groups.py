@@ -111,6 +111,23 @@ def some_ranks(rank: int) -> None:
         rig.detach()
 
 
+def inside_ddp(rank: int) -> None:
+    """Attach to the module inside DDP, which is on some of the ranks, and add a hook later."""
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    members = [0, 1] if rank < 2 else [2, 3]
+    model = ddp(rank // 2, groups[rank // 2])
+    optimizer = optimizer_of(model)
+    rig = th.attach(model.module, PLAN, optimizer=optimizer)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(batch(step, rank)).square().mean().backward()
+        optimizer.step()
+        if step == 0:
+            rig.add(th.Hook("more", on="**", at="grad_final", do=th.stats()))
+    compare(model, rig, rank // 2, members)
+    rig.detach()
+
+
 def overlapping(rank: int) -> None:
     """Train one model on ranks 0, 1 and 2, and another one on ranks 1, 2 and 3, in turns."""
     low, high = dist.new_group([0, 1, 2]), dist.new_group([1, 2, 3])
@@ -210,6 +227,70 @@ def experts(rank: int) -> None:
     rig.detach()
 
 
+def experts_on_meshes(rank: int) -> None:
+    """Train shared layers on all ranks, and experts that are sharded over pairs of ranks and equal at first."""
+    from torch.distributed.fsdp import fully_shard
+
+    class Mixture(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shared, self.expert = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.expert(self.shared(x))
+
+    torch.manual_seed(0)
+    model: Any = Mixture().double()
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("role", "dp"))
+    fully_shard(model.expert, mesh=mesh["dp"])
+    fully_shard(model.shared, mesh=init_device_mesh("cpu", (4,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, PLAN, optimizer=optimizer)
+    model(batch(0, rank)).square().mean().backward()
+    grads = {name: whole(one.grad) for name, one in model.named_parameters()}
+    squares = {name: grad.square().sum() for name, grad in grads.items()}
+    for name, one in squares.items():
+        if name.startswith("expert"):  # both ranks of a pair have the same sum
+            dist.all_reduce(one)
+            one /= 2
+    total = torch.stack(list(squares.values())).sum().sqrt()
+    optimizer.step()
+    factor = min(1.0, 0.05 / (total.item() + 1e-6))
+    for name, one in model.named_parameters():
+        torch.testing.assert_close(whole(one.grad), grads[name] * factor, rtol=1e-6, atol=1e-12)
+        norm = squares[name].sqrt().item()
+        assert abs(rig.values("norms")[name]["norm"] - norm) <= 1e-6 * norm, name
+    rig.detach()
+
+
+def shards_beside_replicas(rank: int) -> None:
+    """Check that a hook at `grad` is refused if pairs of ranks have shards of different gradients."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    model = parallelize_module(build(0), mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    optimizer = optimizer_of(model)
+    try:
+        th.attach(model, th.Hook("g", on="**", at="grad", do=th.stats()), optimizer=optimizer, group=mesh)
+    except th.RefusedError as error:
+        assert error.fact.startswith("the parameters are sharded over some of the ranks")
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def split_optimizers(rank: int) -> None:
+    """Check that optimizers of which each holds a part of the parameters are refused, with a remedy."""
+    model = nn.parallel.DistributedDataParallel(build(0))
+    mine = model.module[0] if rank % 2 else model.module[2]
+    optimizer = optimizer_of(mine)
+    try:
+        th.attach(model, PLAN, optimizer=optimizer)
+    except th.RefusedError as error:
+        assert "holds '" in error.fact and "ZeroRedundancyOptimizer" in str(error.remedy)
+    else:
+        raise AssertionError("nothing was raised")
+
+
 def wrong_groups(rank: int) -> None:
     """Check that a group that cannot be meant is refused at once, with a remedy."""
     model = build(0)
@@ -239,11 +320,15 @@ def wrong_groups(rank: int) -> None:
 PROGRAMS: dict[str, Callable[[int], None]] = {
     "two models": two_models,
     "some ranks": some_ranks,
+    "inside DDP": inside_ddp,
     "overlapping": overlapping,
     "a process group": given(pairs),
     "a mesh": given(lambda: init_device_mesh("cpu", (2, 2), mesh_dim_names=("role", "dp"))["dp"]),
     "alone": alone,
     "experts": experts,
+    "experts on meshes": experts_on_meshes,
+    "shards beside replicas": shards_beside_replicas,
+    "split optimizers": split_optimizers,
     "wrong groups": wrong_groups,
 }
 

@@ -15,7 +15,7 @@ from tenterhook.resolve.agreement import lay_out, merge_parts
 from tenterhook.resolve.dormancy import ELSEWHERE
 from tenterhook.resolve.model_view import ModelView
 from tenterhook.resolve.refusals import check_sharded
-from tenterhook.resolve.replicas import find_parts, wrapped_by_ddp
+from tenterhook.resolve.replicas import find_parts, kept_equal_by_ddp
 from tenterhook.resolve.resolution import Resolution
 from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.resolve.targets import is_sharded, named_parameters
@@ -95,14 +95,18 @@ class Layout:
         self._decided, self.has_changed = self._read(), False
 
     def _assumed_replicas(self) -> dict[str, Tensor]:
-        """Return the parameters that are taken for replicas, although nothing keeps them equal on all ranks."""
+        """Return the parameters of which the type does not tell how they are distributed over all ranks."""
         model = self._installer.environment.model.root()
-        kept = wrapped_by_ddp(model) if model is not None else set()
+        kept = kept_equal_by_ddp(model) if model is not None else set()
+        size = self._installer.environment.group.size
         found = {}
         for hook in filter(_is_global, self._installer.hooks.values()):
             for target in hook.targets:
                 parameter = target.parameter()
-                if parameter is not None and not is_sharded(parameter) and id(parameter) not in kept:
+                if parameter is None or id(parameter) in kept:
+                    continue
+                sharded: Any = parameter
+                if not is_sharded(parameter) or sharded.device_mesh.size() < size:
                     found[target.name] = parameter
         return found
 
