@@ -50,8 +50,8 @@ class OptimizerStep:
         self._ignored = False
         self._hooks: list[AttachedHook] = []
         self._fires: dict[Site, Fire] = {}
-        #: for each site at `update`, its parameter and the values that this rank's part had before the step
-        self._before: list[tuple[Site, Tensor, Tensor]] = []
+        #: for each site at `update`, the values that this rank's part of its parameter had before the step
+        self._before: list[tuple[Site, Tensor]] = []
         self._handles = (
             optimizer.register_step_pre_hook(self._pre),
             optimizer.register_step_post_hook(self._post),
@@ -143,8 +143,9 @@ class OptimizerStep:
 
     def _updates(self) -> None:
         moved: dict[AttachedHook, _Moved] = {}
-        for site, parameter, old in self._before:
-            if site.target.parameter() is not parameter:
+        for site, old in self._before:
+            parameter = site.target.parameter()
+            if parameter is None:
                 continue
             update = local(parameter) - old
             if site.attached.batch is not None or site.attached.resolved.merges:
@@ -325,7 +326,7 @@ class OptimizerStep:
             reached = self._targets.reached_by(hook)
             for site, parameter in zip(reached.sites, reached.parameters, strict=True):
                 if parameter.requires_grad or parameter.grad is not None:
-                    self._before.append((site, parameter, local(parameter).clone()))
+                    self._before.append((site, local(parameter).clone()))
                 else:
                     skip_without_gradient(site)
 
