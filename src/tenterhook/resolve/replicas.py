@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -77,13 +78,11 @@ def _differing(group: RankGroup, names: Sequence[str], numbers: Mapping[str, int
 
 def _differing_norms(group: RankGroup, names: Sequence[str], parameters: Mapping[str, Tensor]) -> set[str]:
     """Return the names of the parameters whose gradients have different norms on the ranks that have one."""
-    norms = dict.fromkeys(names, float("-inf")), dict.fromkeys(names, float("-inf"))
-    for name, parameter in parameters.items():
-        grad = parameter.grad
-        if grad is not None and not _is_unsummed(grad):
-            norm = float(torch.linalg.vector_norm(_local(grad).double())) if _local(grad).is_floating_point() else 0.0
-            norms[0][name], norms[1][name] = norm, -norm
-    found = group.max(torch.tensor([*norms[0].values(), *norms[1].values()], dtype=torch.float64)).tolist()
+    grads = {name: _local(one.grad) for name, one in parameters.items() if _is_final(one.grad)}
+    norms = [torch.linalg.vector_norm(one.float()).cpu().double() for one in grads.values()]
+    known = dict(zip(grads, torch.stack(norms).tolist() if norms else (), strict=True))
+    given = [known.get(name, -math.inf) for name in names] + [-known.get(name, math.inf) for name in names]
+    found = group.max(torch.tensor(given, dtype=torch.float64)).tolist()
     pairs = zip(names, found, found[len(names) :])
     return {name for name, high, low in pairs if high + low > _ROUNDING * abs(high)}
 
@@ -115,8 +114,11 @@ def _local(tensor: Any) -> Tensor:
     return part
 
 
-def _is_unsummed(grad: Any) -> bool:
-    return is_sharded(grad) and any(one.is_partial() for one in grad.placements)
+def _is_final(grad: Any) -> bool:
+    """Return True if there is a gradient that can be measured, and that is not still to be summed over ranks."""
+    if grad is None or grad.layout is not torch.strided or grad.is_complex():
+        return False
+    return not is_sharded(grad) or not any(one.is_partial() for one in grad.placements)
 
 
 def _place_of(tensor: Any) -> int:
