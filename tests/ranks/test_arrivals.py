@@ -140,3 +140,25 @@ def test_a_failed_meeting_of_a_large_world(world: CountingStore):
     for position in absent:
         others.arrive(position)
     ranks.meet("attach")
+
+
+class LostStore(CountingStore):
+    """A store whose process has ended."""
+
+    def set(self, key: str, value: bytes) -> None:
+        raise RuntimeError("Broken pipe")
+
+
+def test_the_process_with_the_store_has_ended(monkeypatch: pytest.MonkeyPatch):
+    """Check that the errors of the store are not raised as they are, at a meeting and after a failed collective."""
+    monkeypatch.setattr(group, "world_size", lambda: 2)
+    monkeypatch.setattr(group, "rank", lambda: 1)
+    monkeypatch.setattr(group, "store", LostStore)
+    ranks = group.RankGroup(patience=1.0)
+    wanted = "the ranks could not communicate, and the store of the process group does not answer"
+    with pytest.raises(RanksError, match=f"{wanted}: Broken pipe"):
+        ranks.meet("attach")
+    with pytest.raises(RanksError, match=f"{wanted}: Connection closed by peer"):
+        ranks._fail(RuntimeError("Connection closed by peer"))
+    with pytest.raises(RanksError, match=wanted):
+        ranks.max_of([1])

@@ -74,7 +74,7 @@ def restore(
         MismatchError: The state does not fit the model, and `strict` is True. Nothing is installed.
         StateError: The state is damaged, the mapping contains no hook state, or the ranks have states of different
             steps.
-        RanksError: The ranks have different states, or a rank is missing.
+        RanksError: A rank is missing, or the ranks have different plans.
         ResolveError: `model` is not a module, or `optimizer` or `clock` is invalid.
         PlanError: A rule in `rename` is malformed.
         AttachedError: The model already has a hook with the same id, and `replace` is False.

@@ -57,7 +57,7 @@ def raise_on_all(group: RankGroup, error: TenterhookError | None, *, first: int 
         error.located(rank=group.rank)
         group.post(_encode(error))
         raise error
-    raise _decode(group.fetch(group.next_key()), group.members[first])
+    raise _decode(group.fetch(), group.members[first])
 
 
 def all_or_none(group: RankGroup, act: Callable[[], Made]) -> Made:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -85,41 +85,55 @@ class RankGroup:
         """
         if self.is_alone or private.is_simulated():
             return
-        shared, place = store(), f"{self._place}/{_meetings[self._place]}"
-        arrivals = Arrivals(shared, place, self.size)
-        arrivals.arrive(self.position)
+        place = f"{self._place}/{_meetings[self._place]}"
         try:
-            shared.wait([arrivals.done], timedelta(seconds=self.patience))
-        except Exception as error:
-            missing, count = arrivals.missing(NAMED)
-            arrivals.withdraw(self.position)
-            raise RanksError(
-                f"{count} of {self.size} ranks did not call {what} within {self.patience:g} s: "
-                f"{self._named(missing, count)}",
-                rank=self.rank,
-                remedy=f"call {what} on every rank, not inside `if rank == 0:`; if only some ranks train this model, "
-                "pass their process group or mesh as group=",
-            ) from error
+            shared = store()
+            arrivals = Arrivals(shared, place, self.size)
+            arrivals.arrive(self.position)
+            if not self._wait(shared, arrivals.done):
+                missing, count = arrivals.missing(NAMED)
+                arrivals.withdraw(self.position)
+                raise RanksError(
+                    f"{count} of {self.size} ranks did not call {what} within {self.patience:g} s: "
+                    f"{self._named(missing, count)}",
+                    rank=self.rank,
+                    remedy=f"call {what} on every rank, not inside `if rank == 0:`; if only some ranks train this "
+                    "model, pass their process group or mesh as group=",
+                )
+        except (RuntimeError, ValueError) as error:
+            raise self._without_store(error) from error
         _meetings[self._place] += 1
         self._key = self._key or place
 
-    def post(self, data: bytes) -> str:
-        """Store data for the other ranks, and return its key. Every rank calls this method or `next_key`."""
-        key = self.next_key()
-        store().set(key, data)
-        return key
+    def _wait(self, shared: Any, key: str) -> bool:
+        """Wait for a key in the store. Return False if no rank has set it in time."""
+        try:
+            shared.wait([key], timedelta(seconds=self.patience))
+        except RuntimeError:
+            return False
+        return True
 
-    def next_key(self) -> str:
+    def post(self, data: bytes) -> None:
+        """Store data for the other ranks, which call `fetch`. If the store is gone, they notice it themselves."""
+        key = self._next_key()
+        with suppress(RuntimeError, ValueError):
+            store().set(key, data)
+
+    def fetch(self) -> bytes:
+        """Return the data that another rank posts."""
+        key = self._next_key()
+        try:
+            shared = store()
+            shared.wait([key], timedelta(seconds=self.patience))
+            data: bytes = shared.get(key)
+        except (RuntimeError, ValueError) as error:
+            raise self._without_store(error) from error
+        return data
+
+    def _next_key(self) -> str:
         """Return a key in the store that is the same on all ranks and was not used before."""
         self._posted += 1
         return f"{self._key}/posted/{self._posted}"
-
-    def fetch(self, key: str) -> bytes:
-        """Return the data that another rank posts."""
-        shared = store()
-        shared.wait([key], timedelta(seconds=self.patience))
-        data: bytes = shared.get(key)
-        return data
 
     # -- collectives -------------------------------------------------------------------------------------------------
 
@@ -166,6 +180,14 @@ class RankGroup:
 
     def _fail(self, error: RuntimeError) -> NoReturn:
         """Raise an error that names the ranks that did not take part in a collective."""
+        try:
+            made = self._explained(error)
+        except (RuntimeError, ValueError):  # the store is gone
+            made = self._without_store(error)
+        self._close(made)
+        raise made from error
+
+    def _explained(self, error: RuntimeError) -> RanksError:
         shared, here = store(), self.rank
         arrivals = Arrivals(shared, f"{self._key}/failed", self.size)
         arrivals.arrive(self.position)
@@ -189,14 +211,24 @@ class RankGroup:
                 "patience=",
             )
         else:
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
-            made = RanksError(f"the ranks could not communicate: {told}", rank=here)
+            made = RanksError(f"the ranks could not communicate: {_first_line(error)}", rank=here)
         # The first rank that failed knows best why. A rank that is late finds only that the others are gone.
         first = shared.compare_set(f"{self._key}/failure", "", made.fact).decode()
         made.fact = first if not missing else made.fact
-        self._close(made)
-        raise made from error
+        return made
+
+    def _without_store(self, error: Exception) -> RanksError:
+        return RanksError(
+            "the ranks could not communicate, and the store of the process group does not answer: "
+            f"{_first_line(error)}",
+            rank=self.rank,
+            remedy="look for the first error of another rank: its process may have ended",
+        )
 
     def _named(self, positions: Sequence[int], count: int) -> str:
         named = ", ".join(str(self.members[one]) for one in positions)
         return named + (f" and {count - len(positions)} more" if count > len(positions) else "")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
