@@ -169,6 +169,8 @@ class Examiner:
         self._steps.remove()
         self._losses.close()
         self._log.remove()
+        if self._group is not None:
+            self._group.leave()
         if self._alerts is not None:
             self._alerts.look()
             self._alerts.close()
