@@ -11,7 +11,7 @@ from tenterhook.plan import Plan
 from tenterhook.resolve.agreement import digest_of
 from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.rig.installer import Installer, Schedule
-from tenterhook.rig.step.layout import Layout
+from tenterhook.rig.step.layout import Layout, LayoutStatus
 
 
 class StepAgreement:
@@ -73,9 +73,10 @@ class StepAgreement:
             )
         header = ranks.Header(step, self._exchanges, self._digest())
         self._exchanges += 1
-        undecided = self._layout.is_undecided
-        changed = ranks.agree(environment.group, header, environment.errors.take(), flag=self._layout.has_changed)
-        if undecided or changed:
+        status = self._layout.status
+        changes = status is LayoutStatus.CHANGED
+        changed = ranks.agree(environment.group, header, environment.errors.take(), flag=changes)
+        if changed or status is not LayoutStatus.DECIDED:
             self._layout.settle(changed=changed)
 
     def _digest(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from enum import Enum, auto
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,16 @@ from tenterhook.rig.installer import Installer
 from tenterhook.rig.runtime.attached_hook import AttachedHook
 
 
+class LayoutStatus(Enum):
+    """The state of the ranks' decision about how the targets are distributed."""
+
+    DECIDED = auto()
+    #: the ranks have not compared the tensors that may be replicas
+    UNCHECKED = auto()
+    #: this rank has another layout than the one that the ranks decided on
+    CHANGED = auto()
+
+
 class Layout:
     """How the targets of a rig are distributed: whole, replicated, sharded, or in parts that each rank has.
 
@@ -35,13 +46,12 @@ class Layout:
         #: how often all targets had been looked up when the layout was last read
         self._looked = 0
         self._decided = self._read()
-        #: True if this rank has another layout than the one that the ranks decided on
-        self.has_changed = False
-        self._is_checked = installer.environment.group.is_alone
+        self.status = LayoutStatus.UNCHECKED
 
     def forget(self) -> None:
         """Check again in the next step which tensors are replicas, because the plan has changed."""
-        self._is_checked = self._installer.environment.group.is_alone
+        if self.status is LayoutStatus.DECIDED:
+            self.status = LayoutStatus.UNCHECKED
 
     def follow(self, resolved: int) -> bool:
         """Return True if the ranks have to decide the layout in this step.
@@ -51,13 +61,11 @@ class Layout:
         """
         if self._looked != resolved:
             self._looked = resolved
-            self.has_changed = self._read() != self._decided
-        unchecked = not self._is_checked and any(_is_global(hook) for hook in self._installer.schedule.active)
-        return self.has_changed or unchecked
-
-    @property
-    def is_undecided(self) -> bool:
-        return self.has_changed or not self._is_checked
+            if self._read() != self._decided:
+                self.status = LayoutStatus.CHANGED
+        if self.status is LayoutStatus.UNCHECKED:
+            return any(_is_global(hook) for hook in self._installer.schedule.active)
+        return self.status is LayoutStatus.CHANGED
 
     def settle(self, *, changed: bool) -> None:
         """Decide the layout on all ranks together. If one rank refuses a hook, all ranks raise that error.
@@ -72,7 +80,7 @@ class Layout:
         parts = find_parts(group, names, self._assumed_replicas())
         for hook in hooks:
             hook.resolved = merge_parts(hook.resolved, parts)
-        self._is_checked = True
+        self.status = LayoutStatus.DECIDED
         self._installer.update_schedule()
 
     def _lay_out_again(self) -> None:
@@ -92,7 +100,7 @@ class Layout:
                 hook.resolved, merges=resolved.merges, has_replicas=resolved.has_replicas, owners=resolved.owners
             )
             hook.make_batch()
-        self._decided, self.has_changed = self._read(), False
+        self._decided = self._read()
 
     def _assumed_replicas(self) -> dict[str, Tensor]:
         """Return the parameters of which the type does not tell how they are distributed over all ranks."""
