@@ -21,11 +21,13 @@ ACTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-def model(*, half: int | None = None) -> nn.Sequential:
+def model(*, half: int | None = None, wide: bool = False) -> nn.Sequential:
     torch.manual_seed(0)
     made = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3), nn.Tanh(), nn.Linear(3, 2))
     if half is not None:
         made[half].bfloat16() if half else made.bfloat16()
+    if wide:
+        made[2].double()
     return made
 
 
@@ -45,7 +47,7 @@ def gradients(made: nn.Module) -> list[Tensor | None]:
 
 def trained(do: Any, *, together: bool, monkeypatch: pytest.MonkeyPatch, **given: int) -> tuple[Any, Any]:
     """Return the gradients after each of three steps, and the ledger."""
-    made = model(half=given.get("half"))
+    made = model(half=given.get("half"), wide="wide" in given)
     optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
     rig = th.attach(made, th.Hook("h", on="**", at="grad_final", do=do), optimizer=optimizer)
     if not together:
@@ -60,7 +62,16 @@ def trained(do: Any, *, together: bool, monkeypatch: pytest.MonkeyPatch, **given
     return found, counts
 
 
-@pytest.mark.parametrize("given", [{}, {"half": 2}, {"half": 0}, {"broken": 1}], ids=["float", "mixed", "half", "nan"])
+KINDS: dict[str, dict[str, int]] = {
+    "float": {},
+    "one in half precision": {"half": 2},
+    "half precision": {"half": 0},
+    "one in double precision": {"wide": 1},
+    "nan": {"broken": 1},
+}
+
+
+@pytest.mark.parametrize("given", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("name", ACTIONS)
 def test_the_same_as_one_by_one(name: str, given: dict[str, int], monkeypatch: pytest.MonkeyPatch):
     many, counts = trained(ACTIONS[name](), together=True, monkeypatch=monkeypatch, **given)

@@ -59,13 +59,19 @@ def _are_plain(parts: Sequence[Tensor]) -> bool:
 
     No element may have the same memory as another one. This is checked as far as it is cheap.
     """
-    device = parts[0].device
-    places: set[int] = set()
-    for one in parts:
-        if one.layout is not torch.strided or not one.is_floating_point() or one.requires_grad or one.device != device:
-            return False
-        if not (one.is_contiguous() or one.is_contiguous(memory_format=torch.channels_last)):
-            return False
-        # Tensors without elements have no memory of their own.
-        places.add(one.data_ptr() if one.numel() else -len(places) - 1)
-    return len(places) == len(parts)
+    kinds = {(one.layout, one.dtype, one.device, one.requires_grad) for one in parts}
+    if {(layout, requires_grad) for layout, _, _, requires_grad in kinds} != {(torch.strided, False)}:
+        return False
+    dtypes = {dtype for _, dtype, _, _ in kinds}
+    # The norms of double precision and of other tensors would be rounded differently in one list.
+    if not all(one.is_floating_point for one in dtypes) or (torch.float64 in dtypes and len(dtypes) > 1):
+        return False
+    if len({device for _, _, device, _ in kinds}) > 1 or not all(map(_is_dense, parts)):
+        return False
+    # Tensors without elements have no memory of their own.
+    places = [one.data_ptr() for one in parts if one.numel()]
+    return len(set(places)) == len(places)
+
+
+def _is_dense(x: Tensor) -> bool:
+    return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
