@@ -7,7 +7,7 @@ import pytest
 from tests.support.ranks.launch import ROOT
 from tests.support.ranks.table import cells, row
 
-TWO = ("DDP, bucket views, no_sync", "FSDP2, sync off and on")
+TWO = ("DDP, bucket views, no_sync", "FSDP2, attached before")
 
 
 @pytest.mark.ranks

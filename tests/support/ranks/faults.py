@@ -12,7 +12,7 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.ranks import group
-from tests.support.ranks.launch import leave
+from tests.support.ranks.launch import run_programs
 
 group.PATIENCE = 2.0
 
@@ -460,20 +460,23 @@ def a_trigger_on_one(rank: int) -> None:
     rig.detach()
 
 
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
+        return self.b(self.a(x)) if both else self.a(x)
+
+
 def no_gradients(rank: int) -> None:
     """Check steps in which no target of a merged modifier has a gradient, and two optimizers of which one has none."""
     from torch.distributed.fsdp import fully_shard
 
-    class Branches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = fully_shard(nn.Linear(4, 4)), fully_shard(nn.Linear(4, 4))
-
-        def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
-            return self.b(self.a(x)) if both else self.a(x)
-
     torch.manual_seed(0)
-    one: Any = fully_shard(Branches())
+    one: Any = Branches()
+    for part in (one.a, one.b, one):
+        fully_shard(part)
     optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (one.a, one.b)]
     hooks = [th.Hook(over, on="b.**", at="grad_final", do=th.clip_norm(0.1, over=over)) for over in ("target", "hook")]
     rig = th.attach(one, hooks, optimizer=optimizers)
@@ -491,14 +494,6 @@ def unused_on_one(rank: int) -> None:
     """Check that nothing is reported for a parameter that DDP fills, although this rank does not use it."""
     import warnings
 
-    class Branches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
-
-        def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
-            return self.b(self.a(x)) if both else self.a(x)
-
     torch.manual_seed(0)
     one = Branches()
     spread = nn.parallel.DistributedDataParallel(one, find_unused_parameters=True)
@@ -509,7 +504,7 @@ def unused_on_one(rank: int) -> None:
         warnings.simplefilter("error")
         for _ in range(3):
             optimizer.zero_grad()
-            spread(torch.ones(2, 3), rank == 0).sum().backward()
+            spread(torch.ones(2, 4), rank == 0).sum().backward()
             optimizer.step()
     assert not rig.imbalances, rig.imbalances
     rig.detach()
@@ -552,14 +547,5 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
 }
 
 
-def main() -> None:
-    dist.init_process_group("gloo")
-    for name, program in PROGRAMS.items():
-        program(dist.get_rank())
-        dist.barrier()
-        print(f"rank {dist.get_rank()}: {name}\n", end="", flush=True)
-    leave()
-
-
 if __name__ == "__main__":
-    main()
+    run_programs(PROGRAMS)

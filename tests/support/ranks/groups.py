@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 import tenterhook as th
-from tests.support.ranks.launch import leave
+from tests.support.ranks.launch import run_programs
 
 PLAN = [
     th.Hook("norms", on="**", at="grad_final", do=th.stats()),
@@ -333,14 +333,5 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
 }
 
 
-def main() -> None:
-    dist.init_process_group("gloo")
-    for name, program in PROGRAMS.items():
-        program(dist.get_rank())
-        dist.barrier()
-        print(f"rank {dist.get_rank()}: {name}\n", end="", flush=True)
-    leave()
-
-
 if __name__ == "__main__":
-    main()
+    run_programs(PROGRAMS)

@@ -6,8 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch.distributed as dist
 
 from tests.support.warm_python import RANKS, warm_python
 
@@ -37,6 +40,16 @@ def run_patiently(command: list[str], *, made: Path, **options: Any) -> subproce
             raise
     shutil.rmtree(made, ignore_errors=True)
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+def run_programs(programs: Mapping[str, Callable[[int], None]]) -> None:
+    """Run each program on every rank, one after the other, and print which ones have ended."""
+    dist.init_process_group("gloo")
+    for name, program in programs.items():
+        program(dist.get_rank())
+        dist.barrier()
+        print(f"rank {dist.get_rank()}: {name}\n", end="", flush=True)
+    leave()
 
 
 def leave() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.ranks import mutants_of_ranks
 from tests.support.record import mutants_of_folders, mutants_of_reading, mutants_of_recording
 from tests.support.record.mutant import Mutant as Mutant
 from tests.support.verdict import mutants_of_verdicts
@@ -11,4 +12,5 @@ MUTANTS: list[Mutant] = [
     *mutants_of_recording.MUTANTS,
     *mutants_of_reading.MUTANTS,
     *mutants_of_verdicts.MUTANTS,
+    *mutants_of_ranks.MUTANTS,
 ]
