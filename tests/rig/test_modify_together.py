@@ -114,7 +114,7 @@ def test_gradients_that_share_memory_are_changed_once():
 
 def test_a_number_that_an_earlier_hook_emitted_is_not_changed():
     """Check an element of a gradient: it is recorded as it was, although a later hook changes the gradient in place."""
-    made = nn.Linear(2, 1, bias=False)
+    made = nn.Linear(2, 1, bias=False).double()
     optimizer = torch.optim.SGD(made.parameters(), lr=0.1)
 
     def first(x: Tensor, ctx: th.Context) -> None:
@@ -126,7 +126,7 @@ def test_a_number_that_an_earlier_hook_emitted_is_not_changed():
         th.Hook("clip", on="**", at="grad_final", do=th.clip_value(0.5)),
     ]
     rig = th.attach(made, hooks, optimizer=optimizer)
-    made.weight.grad = torch.tensor([[4.0, 0.1]])
+    made.weight.grad = torch.tensor([[4.0, 0.1]], dtype=torch.float64)
     optimizer.step()
     assert [row.value for row in rig.rows("first")] == [4.0]
     assert rig.captured("kept")["weight"][0].tolist() == [[4.0, pytest.approx(0.1)]]

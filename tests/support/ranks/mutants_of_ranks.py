@@ -11,7 +11,7 @@ SHARDED, SHARDING, CALLING = "rig/step/sharded_modifiers.py", "resolve/sharding.
 
 COUNTED, FAULTS = ("tests/ranks/test_arrivals.py",), ("tests/ranks/test_faults.py",)
 GROUPS, CHANGED = ("tests/ranks/test_groups.py",), ("tests/rig/test_modify_together.py",)
-LATE, ALONE = ("tests/ranks/test_cells.py",), ("tests/ranks/test_transitions.py",)
+LATE = ("tests/ranks/test_cells.py",)
 
 OF_MEETINGS = [
     Mutant(
@@ -51,7 +51,7 @@ OF_MEETINGS = [
         GROUP,
         '            store().set(f"{self._key}/left", str(self.rank))',
         "            pass",
-        ALONE,
+        FAULTS,
         "a rank that detaches alone is not named",
     ),
 ]
@@ -159,7 +159,7 @@ OF_MODIFIERS = [
     Mutant(
         "shared-memory",
         TOGETHER,
-        "    return len(places) == len(parts)",
+        "    return len(set(places)) == len(places)",
         "    return True",
         CHANGED,
         "gradients that share memory are changed twice",
@@ -167,16 +167,16 @@ OF_MODIFIERS = [
     Mutant(
         "mixed-precision",
         TOGETHER,
-        "        if (one.dtype is torch.float64) is not wide:",
-        "        if False:",
+        " or (torch.float64 in dtypes and len(dtypes) > 1)",
+        "",
         CHANGED,
         "norms are rounded in another way than one by one",
     ),
     Mutant(
         "emitted-number-changes",
-        "rig/runtime/attached_hook.py",
-        'if self.hook.at == "grad_final":',
-        "if False:",
+        "record/recorder.py",
+        "torch.float64, copy=True",
+        "torch.float64",
         CHANGED,
         "a number that a hook emitted is changed by a later hook",
     ),

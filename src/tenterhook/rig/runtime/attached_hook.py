@@ -422,8 +422,6 @@ class AttachedHook:
         recorder = self.environment.recorder
         if recorder is not None:
             place = (self.hook.id, ctx.target, name, ctx.call, ctx.leaf)
-            if self.hook.at == "grad_final":
-                value = value.detach().clone()  # the number may be an element of a gradient that a later hook changes
             recorder.errors.contain("recording an emitted number", recorder.emit, *place, value)
 
     def _keep(self, ctx: Context, tensor: Tensor, to: Literal["cpu"] | None, most: int) -> None:
