@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -191,15 +192,18 @@ def alone(rank: int) -> None:
     restored.detach()
 
 
-def experts(rank: int) -> None:
-    """Train a model whose experts are split by hand: the same names, but a part of the whole on each rank."""
+def experts(rank: int, *, equal: bool) -> None:
+    """Train a model whose experts are split by hand: the same names, but a part of the whole on each rank.
+
+    If they have equal values at first, only their gradients show that they are not replicas.
+    """
 
     class Mixture(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             torch.manual_seed(0)
             self.router = nn.Linear(4, 4)
-            torch.manual_seed(100 + rank)
+            torch.manual_seed(100 if equal else 100 + rank)
             self.expert = nn.Linear(4, 2)
 
         def forward(self, x: Tensor) -> Tensor:
@@ -325,7 +329,8 @@ PROGRAMS: dict[str, Callable[[int], None]] = {
     "a process group": given(pairs),
     "a mesh": given(lambda: init_device_mesh("cpu", (2, 2), mesh_dim_names=("role", "dp"))["dp"]),
     "alone": alone,
-    "experts": experts,
+    "experts": partial(experts, equal=False),
+    "experts that are equal at first": partial(experts, equal=True),
     "experts on meshes": experts_on_meshes,
     "shards beside replicas": shards_beside_replicas,
     "split optimizers": split_optimizers,
