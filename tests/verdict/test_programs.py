@@ -1,4 +1,4 @@
-"""Run a few of the programs of scripts/verdicts: planted faults are named, and healthy programs have no verdict."""
+"""Run a few of the programs of scripts/verdicts."""
 
 from __future__ import annotations
 
@@ -37,3 +37,11 @@ def test_a_planted_fault_is_named(family: str, fault: dict[str, object], code: s
 @pytest.mark.parametrize("name", ["hinge_separable", "label_noise"])
 def test_a_healthy_program_has_no_verdict(name: str, tmp_path: Path):
     assert verdict(PROGRAMS / "healthy" / "scripts" / f"{name}.py", tmp_path) is None
+
+
+def test_steps_that_run_again_change_nothing():
+    """Run every seventh step of one program again, and compare each step with that of the bare program."""
+    command = [sys.executable, PROGRAMS / "examined" / "score.py", "--only", "mlp_relu"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "22 steps ran again, 22 of them with the same values" in done.stdout
