@@ -156,13 +156,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="only programs whose names contain this text")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--families", type=Path, nargs="*", default=[], help="more folders with programs")
     parser.add_argument("--one", type=Path, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--examined", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         return run(options.one[0], options.one[1], examined=options.examined)
-    folders = [HERE.parent / "healthy" / "scripts", HERE.parent / "planted" / "families", *options.families]
+    folders = [HERE.parent / name for name in ("healthy/scripts", "planted/families", "unseen/families")]
     scripts = [one for folder in folders for one in sorted(folder.glob("*.py")) if options.only in one.stem]
     different, total = 0, Counter[str]()
     with ThreadPoolExecutor(options.processes) as pool:
