@@ -30,7 +30,7 @@ from tenterhook.verdict import watch_training
 ROUNDS = {"0.33M": 300, "26M": 100}
 #: number of steps in which the memory is measured
 STEPS = 16
-BEGIN, END = "<!-- flight -->", "<!-- tables -->"
+BEGIN, END = "<!-- flight -->", "<!-- end of flight -->"
 
 
 def watched_only(size: Size) -> Step:
