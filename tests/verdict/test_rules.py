@@ -207,6 +207,17 @@ def test_a_leap_that_clipping_hides():
     assert codes(case(norms=norms)) == [("TH818", "error", 50)]
 
 
+def test_a_gradient_that_grows_from_nearly_zero_is_not_a_leap():
+    """Check the keys of attention: their gradients begin near zero, and the norm of all gradients stays the same."""
+
+    def norms(step: int, most: float = 0.03) -> list[float]:
+        small = most if step >= 50 else 1e-3
+        return [small * one if number == 2 else one for number, one in enumerate(healthy(step))]
+
+    assert codes(case(norms=norms)) == []
+    assert codes(case(norms=lambda step: norms(step, 30.0))) == [("TH818", "error", 50)]
+
+
 def test_other_weights_explain_other_gradients():
     def norms(step: int) -> list[float]:
         return [(40.0 if number == 3 and step >= 52 else 1.0) * one for number, one in enumerate(healthy(step))]

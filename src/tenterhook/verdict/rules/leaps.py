@@ -30,6 +30,8 @@ FAR = 15.0
 LARGER = 1.5
 #: ... and if it stays so large for so many steps, or is so large that the step was examined
 STAYS = 3
+#: ... and if the norm of all gradients, unless it is clipped, is so many times larger than usual
+NOTICED = 1.5
 
 
 def one_batch(case: Case) -> Iterator[Verdict]:
@@ -94,7 +96,8 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
     order = {one.name: place for place, one in enumerate(case.parameters)}
     for step, leap in leaps.items():
         # The program may clip the norm of all gradients, and then those of the other layers are smaller than usual.
-        limit = LARGER if leap.usual < LARGER / APART and _clips_since(case, step) else max(FAR, FAR * leap.usual)
+        clips = leap.usual < LARGER / APART and _clips_since(case, step)
+        limit = LARGER if clips else max(FAR, FAR * leap.usual)
         far = {name for name, factor in leap.factors.items() if factor > limit}
         near = [name for name, factor in leap.factors.items() if factor < 4.0]
         loss, usual = case.history.losses.get(step), case.usual_loss(step)
@@ -108,6 +111,9 @@ def one_gradient(case: Case) -> Iterator[Verdict]:
             continue
         if case.overwritten(step):  # other weights explain other gradients
             continue
+        usual_total = case.usual_total(step)
+        if not clips and total is not None and usual_total is not None and total < NOTICED * usual_total:
+            continue  # the gradients of attention begin near zero and grow, but they are small compared with the others
         # A gradient flows from the last layer to the first, so the last layer with a leap was the first to have it.
         target = max(far, key=lambda name: order.get(name, -1))
         yield verdict(
