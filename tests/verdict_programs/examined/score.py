@@ -41,7 +41,8 @@ class StepDigests:
         register_module_buffer_registration_hook(lambda module, name, _: self._note(module, name))
 
     def _note(self, module: Any, name: str) -> None:
-        self._buffers.append((weakref.ref(module), name))
+        if not any(ref() is module and known == name for ref, known in self._buffers):  # it may be assigned again
+            self._buffers.append((weakref.ref(module), name))
 
     def _step(self, optimizer: Any) -> None:
         parts = {"weights and gradients": self._parameters(optimizer), "state": self._state(optimizer)}
