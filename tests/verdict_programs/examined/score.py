@@ -67,8 +67,10 @@ class StepDigests:
 
     def _values(self) -> Iterator[bytes]:
         for ref, name in self._buffers:
-            value = getattr(ref(), name, None)
-            yield b"none" if value is None else _bytes_of(value)
+            module = ref()
+            if module is not None:  # a forward pass may create modules, such as a loss, and so does a second run of it
+                value = getattr(module, name, None)
+                yield b"none" if value is None else _bytes_of(value)
 
     @staticmethod
     def _random() -> Iterator[bytes]:
