@@ -100,6 +100,25 @@ def fails_once() -> Callable[[Tensor], Tensor]:
     return zero
 
 
+@pytest.mark.parametrize("do", [th.stats(), lambda u: None], ids=["together", "one by one"])
+def test_an_update_of_a_parameter_that_the_step_reshapes_is_skipped_with_a_reason(do):
+    class Grows(torch.optim.SGD):
+        def step(self, closure: Callable[[], Tensor] | None = None) -> None:
+            super().step(closure)
+            model.bias.data = torch.cat([model.bias.data, torch.zeros(1)])
+
+    model = nn.Linear(2, 3)
+    optimizer = Grows(model.parameters(), lr=0.1)
+    rig = th.attach(model, [th.Hook("u", on=["weight", "bias"], at="update", do=do)], optimizer=optimizer)
+    model(torch.ones(1, 2)).sum().backward()
+    with pytest.warns(RuntimeWarning, match=r"TH701.*'bias'.*\(the step changed the shape or the device of the"):
+        optimizer.step()
+    assert model.bias.shape == (4,)
+    ledger = rig.ledger["u"]
+    assert (ledger["weight"].fired, ledger["bias"].fired) == (1, 0)
+    assert ledger["bias"].skipped == {"the step changed the shape or the device of the parameter": 1}
+
+
 def test_a_hook_that_raised_in_one_step_fires_in_the_next_without_a_forward_of_the_root():
     model = nn.ModuleDict({"a": nn.Linear(2, 2)})
     optimizer = sgd_of(model)

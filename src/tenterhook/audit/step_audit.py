@@ -116,6 +116,8 @@ class StepAudit:
             cause = "the hook has no site for the parameter"
         elif entry.site.dormant is not None:
             cause = f"the ledger lists the site as dormant ({entry.site.dormant})"
+        elif entry.site.skipped:
+            cause = f"the hook did not run; the ledger lists skipped steps ({'; '.join(entry.site.skipped)})"
         else:
             cause = "the hook did not run"
         return Imbalance("TH701", cause, remedy, hook=hook.hook.id, point=hook.hook.at, target=entry.name)

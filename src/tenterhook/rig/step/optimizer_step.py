@@ -26,6 +26,9 @@ from tenterhook.rig.step.sharded_modifiers import MergeBatch, reduce_rows
 from tenterhook.rig.step.step_targets import Given, Reached, StepTargets, skip_without_gradient
 from tenterhook.torch_internals import compiler as dynamo
 
+#: reason for an `update` that cannot be computed, because the step replaced the data of the parameter
+RESHAPED = "the step changed the shape or the device of the parameter"
+
 
 class OptimizerStep:
     """An object that runs one rig's hooks before and after each step of one optimizer."""
@@ -147,7 +150,11 @@ class OptimizerStep:
             parameter = site.target.parameter()
             if parameter is None:
                 continue
-            update = local(parameter) - old
+            part = local(parameter)
+            if part.shape != old.shape or part.device != old.device:
+                site.skip(RESHAPED)
+                continue
+            update = part - old
             if site.attached.batch is not None or site.attached.resolved.merges:
                 found = moved.setdefault(site.attached, _Moved([], [], []))
                 found.sites.append(site)
