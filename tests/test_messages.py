@@ -49,12 +49,31 @@ def stacked() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
 
 
+#: another model
+BESIDE = nn.ModuleDict({"head": nn.Linear(3, 3)})
+
 CASES: dict[str, tuple[type[th.TenterhookError], Callable[[MLP, torch.optim.Optimizer], object], str]] = {
     "no match": (
         th.NoMatchError,
         lambda m, o: attach(m, on="heed.weight", at="grad", do=th.scale(1.0)),
         "hook 'h' at grad: no parameter is named 'heed.weight'\n"
         "  remedy: use one of the nearest names: 'head.weight'",
+    ),
+    "updates without an optimizer": (
+        th.UnknownHookError,
+        lambda m, o: th.watch(m).values("updates"),
+        "hook 'updates': the rig has no hook with this id\n"
+        "  remedy: use one of these ids: grads, outputs; watch adds 'updates' only if you pass an optimizer",
+    ),
+    "the state of another model": (
+        th.MismatchError,
+        lambda m, o: attach(m, on="head.weight", at="grad", do=th.stats()).load_state_dict(
+            attach(BESIDE, on="head.weight", at="grad", do=th.stats()).state_dict()
+        ),
+        "the saved state does not fit: 1 difference\n"
+        "  hook 'h' on 'head.weight': saved as float32[3, 3], but it is now float32[2, 8]\n"
+        "  remedy: no target fits; load the state into the model that it was saved for, or pass rename= if only names "
+        "changed",
     ),
     "expect": (
         th.ExpectError,

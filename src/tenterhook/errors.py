@@ -193,6 +193,8 @@ class UnknownHookError(AttachedError, KeyError):
         close = nearest(id, ids)
         have = ", ".join(ids) or f"none (the {owner} has no hooks)"
         remedy = f"use the nearest id, {close[0]!r}" if close else f"use one of these ids: {have}"
+        if id == "updates":
+            remedy += "; watch adds 'updates' only if you pass an optimizer"
         return cls(f"the {owner} has no hook with this id", hook=id, remedy=remedy)
 
 

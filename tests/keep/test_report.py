@@ -271,6 +271,9 @@ class Case(NamedTuple):
     steps: int = 1
 
 
+OTHER_MODEL = (
+    "no target fits; load the state into the model that it was saved for, or pass rename= if only names changed"
+)
 #: a parameter of an optimizer that never steps
 BESIDE = torch.zeros(1, requires_grad=True)
 ALL, NONE = [6, 6, 6, 6], [0, 0, 0, 0]
@@ -303,7 +306,8 @@ CASES = {
         ["hook 'n' on 'head.bias': saved as float32[2], but it is now float32[3]"], [6, 6, 6, 0], [6, 6, 6, 0]),
     "another dtype": Case({}, {"make": Double},
         ["hook 'n' on 'embed.bias': saved as float32[4], but it is now float64[4]; also on 'blocks.0.lin.bias', "
-         "'blocks.1.lin.bias'", "hook 'n' on 'head.bias': saved as float32[2], but it is now float64[2]"], NONE, NONE),
+         "'blocks.1.lin.bias'", "hook 'n' on 'head.bias': saved as float32[2], but it is now float64[2]"], NONE, NONE,
+        remedy=OTHER_MODEL),
     "another tensor": Case(masked(torch.ones(2)), masked(torch.tensor([1.0, 1.0 + 2**-23])),
         ["the tensor 'v' differs from the saved tensor"], ALL, ALL),
     "a tensor of another dtype": Case(masked(torch.zeros(2)), masked(torch.zeros(2, dtype=torch.int32)),
@@ -328,7 +332,8 @@ CASES = {
     "another clock": Case({"counted": lambda one: [one, torch.optim.SGD([BESIDE])], "clock": "0"},
         {"counted": lambda one: [one, torch.optim.SGD([BESIDE])]},
         ["the saved rig counted steps of 'optimizer.0', but this rig counts steps of 'optimizer.1'"], ALL, ALL),
-    "a crowd": Case({}, {}, ["hook 'n': saved for 4097 targets, but this model has 4"], NONE, None, change=crowded),
+    "a crowd": Case({}, {}, ["hook 'n': saved for 4097 targets, but this model has 4"], NONE, None, change=crowded,
+        remedy=OTHER_MODEL),
 }  # fmt: skip
 
 

@@ -22,6 +22,11 @@ CANDIDATES = 200
 #: maximum number of rules in a proposed renaming
 RULES = 4
 
+LOAD_REST = "pass strict=False to load what fits"
+OTHER_MODEL = (
+    "no target fits; load the state into the model that it was saved for, or pass rename= if only names changed"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -61,6 +66,7 @@ class LoadReport:
         notes: Other changes that do not prevent loading, such as changed plan parameters or versions.
         found: False if the checkpoint contains no hook state.
         renaming: A `rename=` argument, as code, that would rename every lost target to a target on the model, or None.
+        fits: Number of saved targets that fit the model, counted once for each hook.
 
     Example:
         >>> import torch
@@ -76,6 +82,7 @@ class LoadReport:
     notes: list[str] = field(default_factory=list)
     found: bool = True
     renaming: str | None = None
+    fits: int = 0
 
     def add(
         self, kind: Kind, fact: str, *, hook: str | None = None, target: str | None = None, remedy: str | None = None
@@ -150,7 +157,9 @@ class LoadReport:
             return
         others = dict.fromkeys(one.remedy for one in self.differences if one.remedy)
         told = ", ".join([*others, f"pass {self.renaming}"] if self.renaming else others)
-        remedy = f"{told}, or pass strict=False to load what fits" if told else "pass strict=False to load what fits"
+        remedy = f"{told}, or {LOAD_REST}" if told else LOAD_REST
+        if not told and not self.fits and any(one.kind == "target" for one in self.differences):
+            remedy = OTHER_MODEL
         raise MismatchError(f"the saved state does not fit: {self}", report=self, remedy=remedy)
 
 

@@ -255,6 +255,7 @@ def _moves(
         more = f", and {len(others) - 1} more changed class" if len(others) > 1 else ""
         report.notes.append(f"hook {hook.id!r}: {others[0]}{more}")
     new_here = [t.name for t in targets if t.name not in taken] if lost or len(taken) < len(targets) else []
+    report.fits += len(moves)
     report.missing(hook.id, lost, new_here, list(taken))
     return moves
 
