@@ -71,6 +71,7 @@ def test_numbers_of_nodes_grow_as_the_forward_goes():
     assert start <= private.node_number(y.grad_fn) < private.node_number(z.grad_fn) < private.sequence_number()
     accumulate = y.grad_fn.next_functions[0][0]
     assert private.node_number(accumulate) > private.sequence_number()
+    assert private.node_key(z.grad_fn) == (private.node_number(z.grad_fn), "ExpBackward0")
 
 
 def test_the_node_whose_backward_pass_runs_is_known():

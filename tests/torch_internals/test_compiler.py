@@ -166,24 +166,28 @@ def test_the_compiler_can_be_swapped_for_a_while():
     assert dynamo.swap_compiler(None) is None
 
 
-def test_a_local_of_the_frame_that_is_compiled_can_be_read():
-    from torch._dynamo.comptime import comptime
+def test_dynamo_tells_which_function_it_inlines_and_its_first_argument(monkeypatch):
+    owner, name = dynamo.dynamo_entries()[2]
+    begin, found = getattr(owner, name), []
 
-    class Held:
-        pass
+    def begun(*args, **kwargs):
+        found.append((*dynamo.inlined(args), dynamo.is_tracing()))
+        return begin(*args, **kwargs)
 
-    held, found = Held(), []
+    def hook(module, inputs):
+        return (inputs[0] + 1,)
 
-    def note(trace):
-        found.append((dynamo.traced_local(trace, "kept"), dynamo.is_tracing()))
+    def other(x):
+        return x * 2
 
-    def run(x, kept):
-        comptime(note)
-        return x + 1 if kept else x  # torch 2.14 drops a variable that is not read any more
-
+    model = nn.Linear(1, 1)
+    model.register_forward_pre_hook(hook)
+    monkeypatch.setattr(owner, name, begun)
     torch.compiler.reset()
-    torch.compile(run, backend="eager", fullgraph=True)(torch.ones(1), held)
-    assert found == [(held, True)] and not dynamo.is_tracing()
+    torch.compile(lambda x: other(model(x)), backend="eager", fullgraph=True)(torch.ones(1))
+    assert (hook.__code__, model, True) in found
+    assert (other.__code__, None, True) in found
+    assert not dynamo.is_tracing()
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -218,7 +222,7 @@ def test_dynamo_is_imported_by_the_first_compilation_and_not_before():
 
 
 def test_dynamo_tells_of_a_graph_break_and_where_it_was(monkeypatch):
-    (where, name), _ = dynamo.dynamo_entries()
+    where, name = dynamo.dynamo_entries()[0]
     told, tell = [], getattr(where, name)
     monkeypatch.setattr(where, name, lambda *a, **k: (told.append(k.get("exc", a[-1])), tell(*a, **k))[1])
 
@@ -269,7 +273,7 @@ def test_a_graph_shows_operations_that_nobody_uses(monkeypatch):
         write(x, y)
         return look(x + 1)
 
-    _, (where, name) = dynamo.dynamo_entries()
+    where, name = dynamo.dynamo_entries()[1]
     unused, lower = [], getattr(where, name)
     monkeypatch.setattr(
         where, name, lambda out, g, *a, **k: (unused.extend(dynamo.unused_operations(g)), lower(out, g, *a, **k))[1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 
+import pytest
 import torch
 from torch import nn
 
@@ -143,3 +145,39 @@ def test_the_output_of_a_call_with_full_backward_hooks_goes_through_one_function
     model.register_full_backward_hook(lambda *args: None)
     model(torch.ones(1, 1))
     assert seen == [model]
+
+
+@pytest.mark.parametrize("always_call", [False, True])
+def test_the_frame_that_calls_a_forward_hook_has_its_id(always_call):
+    found = []
+
+    def note(*args):
+        found.append(private.running_hook(sys._getframe(1)))
+
+    model = nn.Linear(1, 1)
+    handles = [
+        model.register_forward_pre_hook(note),
+        model.register_forward_pre_hook(note, with_kwargs=True),
+        model.register_forward_hook(note, always_call=always_call),
+        model.register_forward_hook(note, with_kwargs=True),
+    ]
+    model(torch.ones(1))
+    assert found == [handle.id for handle in handles]
+    note()
+    assert found[-1] is None
+    slots = ("_forward_pre_hooks", "_forward_hooks")
+    kwargs = [private.gets_kwargs(model, slots[n // 2], handle.id) for n, handle in enumerate(handles)]
+    assert kwargs == [False, True, False, True]
+
+
+def test_the_frame_of_a_hook_that_is_called_after_an_error_has_its_id():
+    found = []
+    model = nn.Linear(1, 1)
+
+    def note(*args):
+        found.append(private.running_hook(sys._getframe(1)))
+
+    handle = model.register_forward_hook(note, always_call=True)
+    with pytest.raises(RuntimeError):
+        model(torch.ones(7))
+    assert found == [handle.id]

@@ -24,6 +24,7 @@ from tenterhook.torch_internals.autograd import implementations as implementatio
 from tenterhook.torch_internals.autograd import is_functorch as is_functorch
 from tenterhook.torch_internals.autograd import keeps_graph as keeps_graph
 from tenterhook.torch_internals.autograd import memory_users as memory_users
+from tenterhook.torch_internals.autograd import node_key as node_key
 from tenterhook.torch_internals.autograd import node_number as node_number
 from tenterhook.torch_internals.autograd import read_version as read_version
 from tenterhook.torch_internals.autograd import saved_tensors_hooks as saved_tensors_hooks
@@ -66,6 +67,7 @@ from tenterhook.torch_internals.hook_dicts import OUTPUT_ENTRY as OUTPUT_ENTRY
 from tenterhook.torch_internals.hook_dicts import count_hooks as count_hooks
 from tenterhook.torch_internals.hook_dicts import drop_empty_tensor_hooks as drop_empty_tensor_hooks
 from tenterhook.torch_internals.hook_dicts import forget_hook as forget_hook
+from tenterhook.torch_internals.hook_dicts import gets_kwargs as gets_kwargs
 from tenterhook.torch_internals.hook_dicts import has_step_hooks as has_step_hooks
 from tenterhook.torch_internals.hook_dicts import hooks_in as hooks_in
 from tenterhook.torch_internals.hook_dicts import insert_hook as insert_hook
@@ -76,6 +78,7 @@ from tenterhook.torch_internals.hook_dicts import put_in_order as put_in_order
 from tenterhook.torch_internals.hook_dicts import registered_by as registered_by
 from tenterhook.torch_internals.hook_dicts import registered_in as registered_in
 from tenterhook.torch_internals.hook_dicts import reinstall_tensor_hooks as reinstall_tensor_hooks
+from tenterhook.torch_internals.hook_dicts import running_hook as running_hook
 from tenterhook.torch_internals.hook_dicts import tensor_hooks as tensor_hooks
 from tenterhook.torch_internals.model import CLIP_ENTRY as CLIP_ENTRY
 from tenterhook.torch_internals.model import FUNCTIONAL_ENTRY as FUNCTIONAL_ENTRY

@@ -197,15 +197,6 @@ def _same(_: Any) -> None:
 swap_compiler: Callable[[Any], Any] = find(f"{_EVAL_FRAME}.set_eval_frame", Capability.COMPILED_EXAM, otherwise=_same)
 
 
-@needed_for(Capability.COMPILED_EXAM, otherwise=None)
-def traced_local(trace: Any, name: str) -> Any:
-    """Return the value of a local variable in the frame that is being compiled. `trace` is the comptime context.
-
-    Tested with torch 2.13.
-    """
-    return trace.get_local(name)._i_will_not_complain_if_bc_breaks_VariableTracker().value
-
-
 _traced: Callable[[], Any] = find(
     "torch._guards.TracingContext.try_get", Capability.COMPILED_EXAM, otherwise=lambda: None
 )
@@ -234,15 +225,31 @@ def is_in_compiled_call() -> bool:
 
 @needed_for(Capability.COMPILED_EXAM, otherwise=())
 def dynamo_entries() -> tuple[tuple[Any, str], ...]:
-    """Return the method that reports a graph break, and the method that passes a graph to the backend.
+    """Return the methods that report a graph break, pass a graph to the backend, and begin to inline a function.
 
     Each method is given as its class and its name. The last argument of the first method is the error. Tested with
     torch 2.13.
     """
     from torch._dynamo.output_graph import OutputGraph
-    from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+    from torch._dynamo.symbolic_convert import InliningInstructionTranslator, InstructionTranslatorBase
 
-    return (InstructionTranslatorBase, "log_graph_break"), (OutputGraph, "call_user_compiler")
+    return (
+        (InstructionTranslatorBase, "log_graph_break"),
+        (OutputGraph, "call_user_compiler"),
+        (InliningInstructionTranslator, "__init__"),
+    )
+
+
+def inlined(args: tuple[Any, ...]) -> tuple[CodeType | None, nn.Module | None]:
+    """Return the code that dynamo begins to inline, and the module that is its first argument, from the arguments.
+
+    Tested with torch 2.13.
+    """
+    code = next((one for one in args if isinstance(one, CodeType)), None)
+    values = next((one for one in args if isinstance(one, dict)), {})
+    first: Any = next(iter(values.values()), None)
+    module = first.value if "NNModuleVariable" in type(first).__name__ and hasattr(first, "value") else None
+    return code, module
 
 
 def broken_at(error: Any) -> list[tuple[str, int, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,9 +14,30 @@ from torch.optim import optimizer as optimizer_module
 
 from tenterhook.torch_internals.capabilities import Capability, entry, find, look_for, needed_for
 
+_MODULE_FILE = nn.Module.__init__.__code__.co_filename
+
 #: The method that receives the output of each call of a module with full backward hooks. The object that has this
 #: method stores the module as an attribute. Tested with torch 2.13.
 OUTPUT_ENTRY = entry("torch.utils.hooks.BackwardHook.setup_output_hook", Capability.DOCTOR)
+
+
+#: the functions of a module that call its forward hooks
+_CALL_IMPL = ("_call_impl", "inner")
+
+
+def running_hook(frame: FrameType) -> int | None:
+    """Return the id of the forward hook that a frame of PyTorch is calling, or None if it calls no forward hook.
+
+    The frame is one of `Module._call_impl`, whose loop has the id in a local variable. Tested with torch 2.13.
+    """
+    if frame.f_code.co_name in _CALL_IMPL and frame.f_code.co_filename == _MODULE_FILE:
+        return frame.f_locals.get("hook_id")
+    return None
+
+
+def gets_kwargs(owner: Any, slot: str, id: int) -> bool:
+    """Return True if a module's forward hook also gets the keyword arguments of the call. Tested with torch 2.13."""
+    return id in getattr(owner, f"{slot}_with_kwargs", ())
 
 
 @needed_for(Capability.DOCTOR)

@@ -45,6 +45,8 @@ class Owner:
         tensor = owner if isinstance(owner, Tensor) else None
         self.leaf = tensor is not None and tensor.is_leaf
         self.made_by = type(tensor.grad_fn).__name__ if tensor is not None and tensor.grad_fn is not None else None
+        #: for a tensor that is not a leaf, the key of the node that made it
+        self.node = private.node_key(tensor.grad_fn) if tensor is not None and tensor.grad_fn is not None else None
         self.address = private.implementation(tensor) if tensor is not None else 0
         self.version = private.version(tensor) if tensor is not None else None
         self.shape = list(tensor.shape) if tensor is not None else None

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.distribution import DDP, Distribution
-from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is_plain, quotients, same, summary
+from tenterhook.doctor.observe.distribution import Distribution
+from tenterhook.doctor.observe.firing_sample import FiringSample
 from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
-from tenterhook.doctor.observe.model_index import Caller
-from tenterhook.doctor.observe.source import Reading
+from tenterhook.doctor.observe.model_index import Caller, Place
+from tenterhook.doctor.observe.source import Reading, bare, holder_of, misfit, read
 from tenterhook.doctor.observe.timeline import Moment, Timeline
+from tenterhook.plan import callable_name
+
+#: a generator that observes one call; it receives the value that the call returned, or a FailedCallError
+Observer = Generator[None, Any, Any]
 
 #: for each hook, the maximum number of firings to compare and the maximum number of kept tensors to track
 SAMPLES = 4
@@ -38,6 +44,10 @@ FULL = BACKWARD[:2]
 
 
 STEP = ("register_step_pre_hook", "register_step_post_hook")
+
+
+class FailedCallError(Exception):
+    """Tells an observer that the call raised an error, with the text of the error."""
 
 
 @dataclass(slots=True)
@@ -83,6 +93,15 @@ class Calls:
             self.odd = type(out).__name__
 
 
+class HeldGradient(NamedTuple):
+    """A gradient that a hook has seen after its accumulation, with its users before the call and its version after."""
+
+    record: HookRecord
+    gradient: weakref.ref[Tensor]
+    users: tuple[int, int]
+    version: int
+
+
 @dataclass(slots=True)
 class FiringLog:
     """The hooks that have fired since the last step, and the hooks that have not fired yet."""
@@ -91,6 +110,20 @@ class FiringLog:
     since_step: set[int] = field(default_factory=set)
     #: hooks that have not fired yet, by `number`; later backward passes may show why
     waiting: dict[int, HookRecord] = field(default_factory=dict)
+    #: gradients that a hook may have kept in the running backward pass
+    held: list[HeldGradient] = field(default_factory=list)
+
+    def look_at_held(self) -> None:
+        """Find the gradients to which a hook kept a reference. Call this when the backward pass has ended."""
+        after: dict[int, tuple[int, int]] = {}
+        for record, ref, before, version in reversed(self.held):
+            grad = ref()
+            if grad is not None:
+                now = after.get(id(grad)) or users_of(grad)
+                after[id(grad)] = before  # the hook that saw the gradient before this one had ended by then
+                if now[0] > before[0] or now[1] > before[1]:
+                    record.aliased.append((ref, version))
+        self.held.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +149,12 @@ class HookRecord:
     label: HookLabel
     #: the code object of the plain function inside a partial, a method or a callable object
     code: CodeType | None = None
+    #: how many arguments PyTorch passes to the function, or None if this is not known
+    passed: int | None = None
+    #: why the function cannot be called with these arguments, or None
+    misfit: str | None = None
+    #: the thread that registered the hook
+    thread: int = field(default_factory=threading.get_ident)
     handle: Any = None
     #: the name of the closure variable or default argument that refers to the hooked tensor
     holder: str | None = None
@@ -156,6 +195,8 @@ class HookRecord:
     summed: int = 0
     #: firings after the hook was removed
     late_firings: int = 0
+    #: calls in which `torch.fx` or `torch.jit` traced the model
+    traced: int = 0
     #: firings on a copy of the owner
     copies_fired: int = 0
     most_in_backward: int = 0
@@ -189,7 +230,7 @@ class HookRecord:
     #: the scale factor of each gradient-norm clip, and whether hooks had scaled all clipped gradients equally
     clipped: list[tuple[float, bool]] = field(default_factory=list)
     #: the number of the last backward pass in which the hook fired, and how often the hook fired in that pass
-    _in_backward: tuple[int, int] = (-1, 0)
+    in_backward: tuple[int, int] = (-1, 0)
 
     # -- properties --------------------------------------------------------------------------------------------------
 
@@ -220,168 +261,63 @@ class HookRecord:
         """Return True if a backward pass can show why a hook of this kind did not fire."""
         return self.kind in (*TENSOR, *FORWARD, *BACKWARD)
 
-    # -- firing ------------------------------------------------------------------------------------------------------
-
-    def fire(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the hook's function, record what it did, and return its result."""
-        looking = len(self.samples) < SAMPLES and self.fired < 4 * SAMPLES
-        if not self.fired:
-            self.spread = self.distribution.kind(self.owner)
-        if self.kind in TENSOR:
-            fire = self._on_gradient if self.kind == TENSOR[0] else self._on_accumulated
-            parameter = self.owner.now() if looking and self.spread == DDP else None
-            if isinstance(parameter, Tensor):
-                return self._on_replica(parameter, fire, fn, args, kwargs)
-            return fire(fn, args, kwargs, looking)
-        watched = self.kind in BACKWARD
-        before = [(t, private.version(t)) for t in _tensors(args)] if watched else []
-        if before and before[-1][0].requires_grad and len(self.kept) < SAMPLES:
-            self.kept.append((self.timeline.now(), weakref.ref(before[-1][0])))
-        out = self._call(fn, args, kwargs)
-        if watched:
-            self.in_place += any(private.version(t) != was for t, was in before)
-            if self.kind == BACKWARD[1] and len(args) > 1 and isinstance(args[1], tuple):
-                self.without_input += bool(args[1]) and all(g is None for g in args[1])
-        if out is not None:
-            self.returned += 1
-            given = args[1] if watched and len(args) > 1 else None
-            pair = next(
-                (
-                    (a, b)
-                    for a, b in zip(_tuple(given), _tuple(out))
-                    if isinstance(a, Tensor) and isinstance(b, Tensor) and a is not b
-                ),
-                None,
-            )
-            self.changed += 1 if pair is not None or not watched else 0
-            if pair is not None and looking and comparable(*pair):
-                with torch.no_grad():
-                    self.samples.append(FiringSample.at(*pair, self.timeline))
-        elif self.kind in FORWARD and len(self.kept) < SAMPLES:
-            self._follow(args)
-        if self.kind in FORWARD:
-            self._see_checkpoint(out)
-        return out
-
-    def _on_replica(
-        self, parameter: Tensor, fire: Callable[..., Any], fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Record how the hook changes a parameter and its gradient before DDP reduces the gradient."""
-        accumulated = self.kind == TENSOR[1]
-        value, given = parameter.detach().clone(), parameter.grad if accumulated else args[0]
-        given = given.detach().clone() if given is not None and is_plain(given) else None
-        out = fire(fn, args, kwargs, True)
-        made = parameter.grad if accumulated else out
-        with torch.no_grad():
-            if not same(value, parameter.detach()):
-                self.drifted, self.drift = self.drifted + 1, self.drift or summary(parameter)
-            self.dropped += accumulated and given is not None and made is None
-            if given is not None and made is not None and comparable(given, made):
-                factors = quotients(made, given)
-                self.uneven += self.factors is not None and not torch.allclose(factors, self.factors, equal_nan=True)
-                self.factors = factors if self.factors is None else self.factors
-        return out
-
-    def _see_checkpoint(self, out: Any) -> None:
-        if private.graph_task_id() != -1:
-            self.recomputed += 1
-            return
-        made = next(_tensors((out,)), None)
-        node = private.checkpointed(made) if made is not None else None
-        if node is not None and len(self.checkpointed) < SAMPLES:
-            self.checkpointed[node] = self.timeline.backwards
-
-    def _on_gradient(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
-        given = args[0] if args else None
-        if not isinstance(given, Tensor):
-            self.nones += 1
-            return self._call(fn, args, kwargs)
-        was = private.version(given)
-        copy = given.detach().clone() if looking and comparable(given, given) else None
-        if self.owner.leaf:
-            leaf = self.owner.now() if looking else None
-            held = leaf.grad if isinstance(leaf, Tensor) else None
-            with torch.no_grad():
-                adds = held is not None and is_plain(held) and bool(held.any())
-            self.accumulating += adds
-            self.adding = self.adding + 1 if adds else 0
-        elif looking:
-            tensor = self.owner.now()
-            self.rebased |= isinstance(tensor, Tensor) and private.version(tensor) != self.owner.version
-        if given.requires_grad and len(self.kept) < SAMPLES:
-            self.kept.append((self.timeline.now(), weakref.ref(given)))
-        out = self._call(fn, args, kwargs)
-        now = private.version(given)
-        with torch.no_grad():
-            edited = copy is not None and was == now and not same(copy, given.detach())
-        self.in_place += was != now or edited
-        if isinstance(out, Tensor):
-            self.returned += 1
-            if out is not given:
-                self.changed += 1
-                if copy is not None and comparable(copy, out):
-                    with torch.no_grad():
-                        self.samples.append(FiringSample.at(copy, out, self.timeline))
-        return out
-
-    def _on_accumulated(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], looking: bool) -> Any:
-        parameter = args[0]
-        grad = parameter.grad
-        self.nones += grad is None
-        was = (id(grad), private.version(grad)) if grad is not None else None
-        users = (sys.getrefcount(grad), private.memory_users(grad)) if looking and grad is not None else (0, 0)
-        out = self._call(fn, args, kwargs)
-        after = parameter.grad
-        now = (id(after), private.version(after)) if after is not None else None
-        self.returned += out is not None
-        self.changed += now != was
-        if looking and grad is not None and after is grad and now is not None:
-            del after
-            if sys.getrefcount(grad) > users[0] or private.memory_users(grad) > users[1]:
-                self.aliased.append((weakref.ref(grad), now[1] or 0))
-        return out
-
-    def _call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        timeline, distribution = self.timeline, self.distribution
-        self.firings.since_step.add(self.number)
-        outer, distribution.firing = distribution.firing, self.label
-        try:
-            out = fn(*args, **kwargs)
-        except BaseException as error:
-            self.raised = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            distribution.firing = outer
-        self.fired += 1
-        if self.fired == 1:
-            self.firings.waiting.pop(self.number, None)
-        if self.removed is not None:
-            self.late_firings += 1
-        running = timeline.running  # read once: another thread may end its backward pass meanwhile
-        if running is not None:
-            number, count = self._in_backward
-            count = count + 1 if number == timeline.backwards else 1
-            self._in_backward = (timeline.backwards, count)
-            self.most_in_backward = max(self.most_in_backward, count)
-            self.graphs.add(running.create_graph)
-        return out
-
-    def _follow(self, args: tuple[Any, ...]) -> None:
-        """Track the tensor that the hook received, to determine later whether the hook kept it alive."""
-        shown = next((t for t in _tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
-        if shown is not None and torch.is_grad_enabled():
-            self.kept.append((self.timeline.now(), weakref.ref(shown)))
+    def passed_of(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments that PyTorch passed, without those that have their defaults."""
+        return arguments[: self.passed]
 
 
-def _tuple(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+def users_of(tensor: Tensor) -> tuple[int, int]:
+    """Return how many references to a tensor and how many users of its memory there are."""
+    return sys.getrefcount(tensor), private.memory_users(tensor)
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())
+def count_passed(kind: str, *, with_kwargs: bool) -> int | None:
+    """Return how many arguments PyTorch passes to a hook, or None if this is not known."""
+    if kind in FORWARD:
+        return 2 + FORWARD.index(kind) + with_kwargs
+    if kind in BACKWARD:
+        return 3 if BACKWARD.index(kind) else 2
+    return 1 if kind in TENSOR else 3 if kind in STEP else None
+
+
+_serials = itertools.count()
+
+
+def new_record(
+    fn: Callable[..., Any],
+    kind: str,
+    target: Any,
+    place: Place | None,
+    caller: Caller,
+    *,
+    timeline: Timeline,
+    firings: FiringLog,
+    distribution: Distribution,
+    passed: int | None,
+) -> HookRecord:
+    """Create the record of a hook that is about to be registered on `target`. PyTorch passes `passed` arguments."""
+    owner = Owner(target, place, distribution.group(target, place))
+    code = getattr(fn, "__code__", None)
+    function = callable_name(fn)
+    record = HookRecord(
+        number=-1,
+        serial=next(_serials),
+        kind=kind,
+        function=function,
+        caller=caller,
+        owner=owner,
+        born=timeline.now(),
+        reading=read(fn),
+        identity=(id(fn), id(code) if code else 0),
+        timeline=timeline,
+        firings=firings,
+        distribution=distribution,
+        label=HookLabel(function, owner.name, kind),
+        code=getattr(bare(fn), "__code__", None),
+        passed=passed,
+        misfit=misfit(fn, passed),
+        bound=bool(getattr(fn, "__closure__", None) or getattr(fn, "__defaults__", None)),
+    )
+    if isinstance(target, Tensor) and not target.is_leaf:
+        record.holder = holder_of(fn, target)
+    return record

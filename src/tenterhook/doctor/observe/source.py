@@ -166,6 +166,21 @@ def _steps(code: types.CodeType) -> list[Step]:
     return found
 
 
+def misfit(fn: Any, passed: int | None) -> str | None:
+    """Return why a function cannot be called with so many arguments, or None if it can or this is not known."""
+    if passed is None:
+        return None
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*range(passed))
+    except TypeError as error:
+        return str(error)
+    return None
+
+
 def bare(fn: Any) -> Any:
     """Return the plain function inside a partial, a method or a callable object."""
     while isinstance(fn, partial):

@@ -25,6 +25,10 @@ from tenterhook.torch_internals import compiler as dynamo
 COMPILED_NODE = "CompiledFunctionBackward"
 
 
+#: serial numbers of the hooks that were traced into compiled code, where they cannot be observed
+traced: set[int] = set()
+
+
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 
@@ -107,7 +111,8 @@ class Compiler:
         self._undo = ExitStack()
         warn_of(Capability.COMPILED_EXAM)
         self._seen = next(reversed(dynamo.compilations()), None)
-        for (owner, name), wrapped in zip(dynamo.dynamo_entries(), (self._breaking, self._lowering), strict=False):
+        entered = (self._breaking, self._lowering, self._inlining)
+        for (owner, name), wrapped in zip(dynamo.dynamo_entries(), entered, strict=False):
             was = getattr(owner, name)
             self._undo.callback(setattr, owner, name, was)
             setattr(owner, name, wrapped(was))
@@ -128,6 +133,7 @@ class Compiler:
 
     def enter(self, hook: HookRecord) -> None:
         """Record that the compiler is tracing into this hook."""
+        traced.add(hook.serial)
         self.listen()
         self.collect()
         self._entered = hook
@@ -145,15 +151,26 @@ class Compiler:
         @wraps(tell)
         def told(*args: Any, **kwargs: Any) -> None:
             error = kwargs.get("exc", args[-1])
-            frames = dynamo.broken_at(error)
             text = str(error).partition("\n")[0].rstrip(".")
-            if any(map(_is_stand_in, frames)) and self._entered is not None:
-                self.breaks.setdefault(self._entered.number, []).append(text)
+            entered = self._entered
+            if entered is not None and any(_is_in(frame, entered) for frame in dynamo.broken_at(error)):
+                self.breaks.setdefault(entered.number, []).append(text)
             elif text.startswith("Module-level backwards hooks"):
                 self.breaks_for_backward += 1
             tell(*args, **kwargs)
 
         return told
+
+    def _inlining(self, begin: Callable[..., None]) -> Callable[..., None]:
+        @wraps(begin)
+        def begun(*args: Any, **kwargs: Any) -> None:
+            code, module = dynamo.inlined(args)
+            for hook in self._hooks if code is not None else ():
+                if hook.code is code and hook.alive and (module is None or hook.owner.now() is module):
+                    self.enter(hook)
+            begin(*args, **kwargs)
+
+        return begun
 
     def _lowering(self, lower: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(lower)
@@ -185,14 +202,11 @@ class Compiler:
 
     def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[HookRecord, bool]]:
         """Yield each hook whose code is on the stack, and True if the hook is the outermost frame."""
-        start = next((n for n, frame in enumerate(frames) if _is_stand_in(frame)), -1) + 1
-        if start >= len(frames):
-            return
-        file, line, name = frames[start]
-        for hook in self._hooks:
-            code = hook.code
-            if code is not None and (code.co_filename, code.co_name) == (file, name) and line in _lines(code):
-                yield hook, not start
+        for at, frame in enumerate(frames):
+            found = [hook for hook in self._hooks if _is_in(frame, hook)]
+            if found:
+                yield from ((hook, not at) for hook in found)
+                return
 
     # -- outputs of compiled code ------------------------------------------------------------------------------------
 
@@ -220,8 +234,10 @@ def _uses(hook: HookRecord) -> int:
     return sum(meeting.used and not meeting.late for meeting in hook.missed_backwards)
 
 
-def _is_stand_in(frame: Frame) -> bool:
-    return frame[0].endswith("proxy.py") and frame[2] == "__call__" and "doctor" in frame[0]
+def _is_in(frame: Frame, hook: HookRecord) -> bool:
+    """Return True if the frame runs the code of the hook."""
+    (file, line, name), code = frame, hook.code
+    return code is not None and (code.co_filename, code.co_name) == (file, name) and line in _lines(code)
 
 
 def _frames(stack: str) -> list[Frame]:

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -25,9 +26,12 @@ from tenterhook.doctor.observe.hook_record import (
     FiringLog,
     HookRecord,
     MissedBackward,
+    Observer,
 )
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
+from tenterhook.doctor.patch.attribution import called_code
+from tenterhook.doctor.patch.code_calls import arguments, code_calls
 from tenterhook.doctor.patch.compiler import Compiler, uncompiled
 from tenterhook.torch_internals import compiler as dynamo
 
@@ -104,8 +108,9 @@ class ProgramEvents:
         self.calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
         #: calls to modules with hooked parameters, counted until no hook is waiting for its first firing
         self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
-        #: the function that stops the counting in `_uses`, or None if calls are not being counted
-        self.look_away: Callable[[], None] | None = None
+        #: the code of the modules whose calls are counted, by id
+        self._counted: dict[int, CodeType] = {}
+        self.calls_of_code = code_calls()
         #: hooks that were removed although a checkpoint may still recompute their forward pass
         self.missed: list[HookRecord] = []
         #: True if the program has called `torch.compile` since the exam began
@@ -115,38 +120,37 @@ class ProgramEvents:
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
-    def entering(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        def entered(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-            outer = self.timeline.running
-            # Skip a backward pass inside another one (a reentrant checkpoint), and a pass that is only being traced.
-            if outer is not None or dynamo.is_tracing():
-                return run(outputs, *args, **kwargs)
-            self.places.note_thread()
-            self.spread.look()
-            if self._stepped:
-                self.firings.since_step.clear()
-                self._stepped = False
-            _, retain, create_graph, inputs = (*args, None, False, False, ())[:4]
-            kept = kwargs.get("accumulate_grad", False)
-            entry = "autograd.grad" if not kept else "backward(inputs=...)" if inputs else "backward"
-            self.timeline.running = RunningBackward(entry, bool(create_graph))
-            self.timeline.backwards += 1
-            if retain and not create_graph:
-                self.retained += 1
-                self.retained_at = caller().place
-            if self.firings.waiting or self.missed:
-                self._note_missed(outputs, entry)
-            elif self.look_away is not None:
-                self.look_away()
-            waited = self.compiler.waiting_in(lambda: walk(outputs).nodes)
-            try:
-                return run(outputs, *args, **kwargs)
-            finally:
-                self.timeline.running = None
-                self.spread.look_at_gradients()
-                self.compiler.gone_through(waited)
-
-        return entered
+    def backward(self, outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Observer:
+        """Observe a backward pass."""
+        # Skip a backward pass inside another one (a reentrant checkpoint), and a pass that is only being traced.
+        if self.timeline.running is not None or dynamo.is_tracing():
+            yield
+            return
+        self.places.note_thread()
+        self.spread.look()
+        if self._stepped:
+            self.firings.since_step.clear()
+            self._stepped = False
+        _, retain, create_graph, inputs = (*args, None, False, False, ())[:4]
+        kept = kwargs.get("accumulate_grad", False)
+        entry = "autograd.grad" if not kept else "backward(inputs=...)" if inputs else "backward"
+        self.timeline.running = RunningBackward(entry, bool(create_graph))
+        self.timeline.backwards += 1
+        if retain and not create_graph:
+            self.retained += 1
+            self.retained_at = caller().place
+        if self.firings.waiting or self.missed:
+            self._note_missed(outputs, entry)
+        else:
+            self.stop_counting()
+        waited = self.compiler.waiting_in(lambda: walk(outputs).nodes)
+        try:
+            yield
+        finally:
+            self.timeline.running = None
+            self.firings.look_at_held()
+            self.spread.look_at_gradients()
+            self.compiler.gone_through(waited)
 
     def _note_missed(self, outputs: Sequence[Any], entry: str) -> None:
         graph = walk(outputs)
@@ -290,16 +294,14 @@ class ProgramEvents:
 
         return scaled
 
-    def scaler_stepping(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        def stepped(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            before = self.timeline.steps
-            try:
-                return step(scaler, optimizer, *args, **kwargs)
-            finally:
-                self.skipped_steps += self.timeline.steps == before
-                self.timeline.scale = 1.0
-
-        return stepped
+    def scaler_step(self, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Observer:
+        """Observe the step of a gradient scaler."""
+        before = self.timeline.steps
+        try:
+            yield
+        finally:
+            self.skipped_steps += self.timeline.steps == before
+            self.timeline.scale = 1.0
 
     def checking_inputs(self, check: Callable[..., Any]) -> Callable[..., Any]:
         def checked(inputs: Iterable[Any]) -> Any:
@@ -318,8 +320,7 @@ class ProgramEvents:
             if isinstance(owner, nn.Module):
                 self.compiler.models.add(owner)
             self.compiles = True
-            if self.look_away is not None:
-                self.look_away()
+            self.stop_counting()
             made = make(model, **options)
             self.compiler.listen()
             return made
@@ -340,29 +341,29 @@ class ProgramEvents:
 
     def uses_of(self, module: nn.Module) -> Calls | None:
         """Start counting the calls to a module. Counting stops when no hook is waiting for its first firing."""
-        if self.compiles or self.compiler.runs(module):  # the compiler would trace into the global hook
+        called = called_code(module.forward)
+        if called is None or self.compiles or self.compiler.runs(module):
             return None
-        if self.look_away is None:
-            look_away = private.insert_hook(private.EVERY_CALL, self._called)
-
-            def stop() -> None:
-                self.look_away = None
-                look_away()
-
-            self.look_away = stop
+        self._counted[id(called.code)] = called.code
+        self.calls_of_code.add(called.code, self._called)
         return self._uses.setdefault(module, Calls())
 
-    def _called(self, module: nn.Module, args: Any) -> None:
-        if not torch.compiler.is_compiling() and (uses := self._uses.get(module)) is not None:
+    def stop_counting(self) -> None:
+        """Stop counting the calls to modules."""
+        for code in self._counted.values():
+            self.calls_of_code.remove(code)
+        self._counted.clear()
+
+    def _called(self, frame: FrameType) -> None:
+        module = next(iter(arguments(frame)[0]), None)
+        if isinstance(module, nn.Module) and (uses := self._uses.get(module)) is not None:
             uses.count += 1
             uses.without_grad += not torch.is_grad_enabled()
 
-    def calling_functionally(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            self.functional |= {id(p) for p in module.parameters()}
-            return call(module, *args, **kwargs)
-
-        return called
+    def functional_call(self, module: nn.Module, *args: Any, **kwargs: Any) -> Observer:
+        """Observe a call with other parameters."""
+        self.functional |= {id(p) for p in module.parameters()}
+        yield
 
 
 def _shapes(root: nn.Module | None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Watch every PyTorch register function while an exam is open, and record what happens to each raw hook.
 
-Hooks run as they would without the exam. A proxy is registered in place of each hook's function. The proxy calls the
-function and records the result. When the exam ends, each proxy is replaced with its function, and the PyTorch functions
-are restored.
+Hooks run as they would without the exam. The calls of a hook's function are observed, and the function stays as it is.
+A function whose calls cannot be observed, such as a built-in function, is replaced with a proxy until the exam ends.
+Then the PyTorch functions are restored.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.hook_owner import Owner
-from tenterhook.doctor.observe.hook_record import FULL, Calls, HookRecord
+from tenterhook.doctor.observe.hook_record import FULL, Calls, HookRecord, count_passed, new_record
 from tenterhook.doctor.observe.model_index import Caller, ModelIndex, caller
 from tenterhook.doctor.observe.source import bare
+from tenterhook.doctor.patch.attribution import CalledCode
 from tenterhook.doctor.patch.compiler import uncompiled
 from tenterhook.doctor.patch.events import ProgramEvents
-from tenterhook.doctor.patch.proxy import FUNCTIONS, HookProxy, watch
+from tenterhook.doctor.patch.proxy import HookProxy
+from tenterhook.doctor.patch.sight import HookSight
 from tenterhook.rig import Rig
 from tenterhook.switch import is_off
 from tenterhook.torch_internals import compiler as dynamo
@@ -144,6 +146,7 @@ class Recording:
         #: files of the user's code that register hooks
         self.files: set[str] = set()
         self._seats: dict[int, HookRecord] = {}
+        self._sight = HookSight(self.events)
         self._undo = ExitStack()
 
     @property
@@ -167,12 +170,9 @@ class Recording:
                 for name in names:
                     self._replace(undo, place, name, self._registering_globally(getattr(place, name), name))
             entries: tuple[tuple[tuple[Any, str], Callable[..., Any]], ...] = (
-                (private.ENGINE_ENTRY, events.entering),
                 (private.CLIP_ENTRY, events.clipping),
-                (private.FUNCTIONAL_ENTRY, events.calling_functionally),
                 (private.OUTPUT_ENTRY, events.returning),
                 ((torch.amp.GradScaler, "scale"), events.scaling),
-                ((torch.amp.GradScaler, "step"), events.scaler_stepping),
                 ((torch.utils.checkpoint, "check_backward_validity"), events.checking_inputs),
                 ((torch, "compile"), events.compiling),
                 ((Tensor, "retain_grad"), events.compiler.retaining),
@@ -186,6 +186,7 @@ class Recording:
             )
             for (where, name), wrapped in entries:
                 self._replace(undo, where, name, wrapped(getattr(where, name)))
+            self._sight.wrap(undo, self._replace)
             for hooks, call in zip(private.EVERY_STEP, (events.before_step, events.after_step), strict=True):
                 undo.callback(private.insert_hook(hooks, call))
             undo.callback(self._listen())
@@ -209,6 +210,10 @@ class Recording:
         """Record the error that ended the block, and read the compiler's last records."""
         if error is not None and not isinstance(error, SystemExit):
             self.failure = Failure(error, f"{type(error).__name__}: {error}", _place(tb))
+            codes = {frame.f_code for frame, _ in traceback.walk_tb(tb)}
+            for hook in self.hooks:
+                if hook.raised is not None and hook.code in codes:
+                    hook.raised = self.failure.text
         gc.collect()
         self.events.compiler.collect()
 
@@ -218,12 +223,11 @@ class Recording:
         self.failure = None if self.failure is None else Failure(Exception(), self.failure.text, self.failure.place)
 
     def _close(self) -> None:
-        """Replace each proxy with its function."""
+        """Stop observing, and replace each proxy with its function."""
         timeline = self.events.timeline
         timeline.open = False
+        self._sight.close()
         self.events.compiler.close()
-        if self.events.look_away is not None:
-            self.events.look_away()
         for module in self.places.modules():  # a copied module contains copied proxies
             for slot in private.MODULE_SLOTS:
                 hooks = private.hooks_in(module, slot)
@@ -259,20 +263,22 @@ class Recording:
             if torch.compiler.is_compiling() or not callable(hook) or not self.events.timeline.open:
                 return register(owner, hook, *args, **kwargs)
             by = caller()
-            if by.ours or (not by.users and not isinstance(hook, FUNCTIONS)):
-                # A library may search the registered hooks for objects of its own class.
+            called = self._sight.observable(hook)
+            if by.ours or (not by.users and called is None):
+                # A library may search the registered hooks for its own function or object.
                 return register(owner, hook, *args, **kwargs)
-            stand_in = self._stand_in(hook, kind, owner, by)
+            record = self._record(hook, kind, owner, by, with_kwargs=bool(kwargs.get("with_kwargs")))
+            given = hook if called is not None else HookProxy(hook, record)
             before = private.count_hooks(owner, kind)
             try:
-                handle = register(owner, stand_in, *args, **kwargs)
+                handle = register(owner, given, *args, **kwargs)
             except (RuntimeError, TypeError, AttributeError) as error:
                 self._refuse(kind, owner, str(error), by)
                 raise
             if handle is None:  # a subclass overrides the register function and returns no handle
                 return handle
-            stand_in.record.overwrote = before is not None and private.count_hooks(owner, kind) == before
-            self._seat(stand_in, handle)
+            record.overwrote = before is not None and private.count_hooks(owner, kind) == before
+            self._seat(record, handle, called)
             return handle
 
         return uncompiled(registered)
@@ -286,7 +292,7 @@ class Recording:
 
         return registered
 
-    def _stand_in(self, hook: Any, kind: str, owner: Any, by: Caller) -> HookProxy:
+    def _record(self, hook: Any, kind: str, owner: Any, by: Caller, *, with_kwargs: bool) -> HookRecord:
         self.places.note_thread()
         self.events.spread.look()
         if is_users(by.file):
@@ -296,22 +302,23 @@ class Recording:
             place = self.places.module(owner)
         elif isinstance(owner, nn.Parameter):
             place = self.places.parameter(owner)
-        return watch(
+        events = self.events
+        return new_record(
             hook,
             kind,
             owner,
             place,
             by,
-            number=len(self.hooks),
-            timeline=self.events.timeline,
-            firings=self.events.firings,
-            distribution=self.events.spread,
-            on_compiled=self.events.compiler.enter,
+            timeline=events.timeline,
+            firings=events.firings,
+            distribution=events.spread,
+            passed=count_passed(kind, with_kwargs=with_kwargs),
         )
 
-    def _seat(self, stand_in: HookProxy, handle: Any) -> None:
-        record = stand_in.record
+    def _seat(self, record: HookRecord, handle: Any, called: CalledCode | None) -> None:
         record.number, record.handle = len(self.hooks), handle
+        if called is not None:
+            self._sight.add(record, called)
         self._seats[handle.id] = record
         self.hooks.append(record)
         self.events.compiler.came(record)
@@ -345,9 +352,11 @@ class Recording:
                 by = Caller(line, is_users(file), not is_users(file) and "tenterhook" in type(fn).__module__, file)
                 if by.ours or type(fn) is HookProxy:
                     continue
-                stand_in = self._stand_in(fn, kind, owner, by)
-                hooks[id] = stand_in
-                self._seat(stand_in, _Seat(id, weakref.ref(hooks)))
+                called = self._sight.observable(fn)
+                record = self._record(fn, kind, owner, by, with_kwargs=private.gets_kwargs(owner, slot, id))
+                if called is None:
+                    hooks[id] = HookProxy(fn, record)
+                self._seat(record, _Seat(id, weakref.ref(hooks)), called)
 
     # -- other watched functions -------------------------------------------------------------------------------------
 

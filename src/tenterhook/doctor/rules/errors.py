@@ -188,6 +188,12 @@ def failures(seen: Recording) -> Iterator[Finding]:
         yield from found(_refusal(refusal, handled=seen.failure is None or refusal.fact not in seen.failure.text))
     if seen.failure is not None:
         yield from _failure(seen, seen.failure.error, seen.failure.text, seen.failure.place)
+        return
+    for hook in seen.hooks:
+        if not hook.foreign and hook.raised is not None:
+            yield from found(raised(hook, f"{hook.raised}; the program caught the error", None))
+        elif not hook.foreign and hook.misfit is not None and not hook.fired:
+            yield from found(raised(hook, hook.misfit, _SIGNATURES.get(hook.kind)))
 
 
 def _refusal(refusal: Refusal, *, handled: bool) -> Finding | None:
@@ -208,6 +214,8 @@ def _failure(seen: Recording, error: BaseException, text: str, place: str) -> It
         yield from limit_reached(seen)
         return
     raising = next((h for h in seen.hooks if h.raised == text), None)
+    if raising is None and _ARITY.search(text):
+        raising = next((h for h in seen.hooks if h.misfit and h.function.rpartition(".")[2] in text), None)
     if raising is not None and raising.nones:
         yield from found(gradient_was_none(raising, first))
         return

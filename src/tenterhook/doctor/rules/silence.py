@@ -9,8 +9,7 @@ from torch import nn
 
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, FULL, STEP, TENSOR, HookRecord
-from tenterhook.doctor.patch.compiler import COMPILED_NODE
-from tenterhook.doctor.patch.proxy import traced
+from tenterhook.doctor.patch.compiler import COMPILED_NODE, traced
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.compiled import gradient_not_kept
 from tenterhook.doctor.rules.distributed import not_synced, shard_is_not_in_the_graph

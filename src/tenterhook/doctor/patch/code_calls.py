@@ -1,0 +1,285 @@
+"""Observe the calls of chosen Python code. The functions that contain the code stay as they are.
+
+Python 3.12 and later report these calls with `sys.monitoring`. Python 3.11 reports every call of the process to a
+profile function, which ignores the calls of other code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from dis import opmap
+from functools import wraps
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+from tenterhook.doctor.observe.hook_record import FailedCallError, Observer
+from tenterhook.torch_internals import compiler as dynamo
+
+#: a function that begins to observe a call, or returns None for a call that is not of interest
+Begin = Callable[[FrameType], Observer | None]
+
+#: the module `sys.monitoring`, which Python 3.11 does not have
+_monitoring: Any = getattr(sys, "monitoring", None)
+_RETURN_VALUE = opmap["RETURN_VALUE"]
+
+
+class CodeCalls(Protocol):
+    """Observes the calls of chosen code between `start` and `stop`."""
+
+    @property
+    def fault(self) -> str | None:
+        """Return the first error of an observer, or None."""
+
+    def start(self) -> bool:
+        """Begin to observe. Return False if another tool of the process makes this impossible."""
+
+    def stop(self) -> bool:
+        """Stop observing. Return False if the program has ended the observation before."""
+
+    def add(self, code: CodeType, begin: Begin) -> None:
+        """Observe the calls of this code from now on."""
+
+    def remove(self, code: CodeType) -> None:
+        """Stop observing the calls of this code."""
+
+
+def code_calls() -> CodeCalls:
+    """Return the way to observe calls that fits the running version of Python."""
+    return ProfiledCalls() if _monitoring is None else MonitoredCalls()
+
+
+class OpenCalls:
+    """The code to observe, and the observers of the calls that have begun but not ended."""
+
+    def __init__(self) -> None:
+        #: the code to observe and the function that begins, by the id of the code: to compare or hash code takes long
+        self.codes: dict[int, tuple[CodeType, Begin]] = {}
+        self._open: dict[FrameType, Observer] = {}
+        #: the first error of an observer, which must not disturb the program
+        self.fault: str | None = None
+
+    def begin(self, frame: FrameType) -> None:
+        """Begin to observe a call."""
+        known = self.codes.get(id(frame.f_code))
+        if known is None:
+            return
+        compiler = dynamo.swap_compiler(None)
+        try:
+            observer = known[1](frame)
+            if observer is not None:
+                next(observer)
+                self._open[frame] = observer
+        except Exception as fault:
+            self._note(fault)
+        finally:
+            dynamo.swap_compiler(compiler)
+
+    def end(self, frame: FrameType, value: Any, error: str | None = None) -> None:
+        """Pass the result of a call to its observer, if the call was observed."""
+        observer = self._open.pop(frame, None)
+        if observer is None:
+            return
+        compiler = dynamo.swap_compiler(None)
+        try:
+            finish(observer, value, error)
+        except Exception as fault:
+            self._note(fault)
+        finally:
+            dynamo.swap_compiler(compiler)
+
+    def _note(self, fault: Exception) -> None:
+        if self.fault is None:
+            self.fault = f"{type(fault).__name__}: {fault}"
+
+
+def finish(observer: Observer, value: Any, error: str | None = None) -> None:
+    """Pass the value that a call returned, or the text of the error that it raised, to its observer.
+
+    The error itself is not passed, because a generator would add its own frame to the traceback of the error.
+    """
+    try:
+        if error is None:
+            observer.send(value)
+        else:
+            observer.throw(FailedCallError(error))
+    except (StopIteration, FailedCallError):
+        return
+
+
+def text_of(error: BaseException) -> str:
+    """Return the class and the text of an error."""
+    return f"{type(error).__name__}: {error}"
+
+
+def arguments(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional arguments and the other keyword arguments of a call that has just begun."""
+    code, values = frame.f_code, frame.f_locals
+    count = code.co_argcount
+    given = tuple(values.get(name) for name in code.co_varnames[:count])
+    rest = count + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARARGS:
+        given += tuple(values.get(code.co_varnames[rest], ()))
+        rest += 1
+    return given, values.get(code.co_varnames[rest], {}) if code.co_flags & inspect.CO_VARKEYWORDS else {}
+
+
+def observed(observe: Callable[..., Observer]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that observes each call of a function, for a function that is replaced by its wrapper."""
+
+    def wrapped(fn: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            observer = observe(*args, **kwargs)
+            next(observer)
+            try:
+                out = fn(*args, **kwargs)
+            except BaseException as error:
+                finish(observer, None, text_of(error))
+                raise
+            finish(observer, out)
+            return out
+
+        return call
+
+    return wrapped
+
+
+class ProfiledCalls:
+    """Observes calls with a profile function, on Python 3.11. All exams that are open share the function."""
+
+    def __init__(self) -> None:
+        self.calls = OpenCalls()
+
+    @property
+    def fault(self) -> str | None:
+        return self.calls.fault
+
+    def start(self) -> bool:
+        if sys.getprofile() not in (None, _profile):
+            return False
+        _profiling.append(self)
+        _watched.update(self.calls.codes)
+        threading.setprofile(_profile)
+        sys.setprofile(_profile)
+        return True
+
+    def stop(self) -> bool:
+        _profiling.remove(self)
+        self._forget()
+        mine = sys.getprofile() is _profile
+        if mine and not _profiling:
+            sys.setprofile(None)
+            threading.setprofile(None)
+        return mine
+
+    def add(self, code: CodeType, begin: Begin) -> None:
+        self.calls.codes[id(code)] = code, begin
+        if self in _profiling:
+            _watched.add(id(code))
+            if sys.getprofile() is None:
+                sys.setprofile(_profile)  # this thread began before the observation
+
+    def remove(self, code: CodeType) -> None:
+        self.calls.codes.pop(id(code), None)
+        self._forget()
+
+    @staticmethod
+    def _forget() -> None:
+        _watched.clear()
+        _watched.update(*(one.calls.codes for one in _profiling))
+
+
+#: the exams that observe calls, and the ids of the code that they observe
+_profiling: list[ProfiledCalls] = []
+_watched: set[int] = set()
+
+
+def _profile(frame: FrameType, event: str, value: Any) -> None:
+    # Calls of C functions are the most frequent events, so the event is tested first.
+    if event == "call":
+        if id(frame.f_code) in _watched:
+            for one in _profiling:
+                one.calls.begin(frame)
+    elif event == "return" and id(frame.f_code) in _watched:
+        # A profile function is told that there was an error, but not which one.
+        returned = frame.f_code.co_code[frame.f_lasti] == _RETURN_VALUE
+        for one in _profiling:
+            one.calls.end(frame, value, None if returned else f"an error in line {frame.f_lineno}")
+    elif not _profiling:
+        sys.setprofile(None)  # this thread goes on after the observation
+
+
+class MonitoredCalls:
+    """Observes calls with `sys.monitoring`, on Python 3.12 and later."""
+
+    def __init__(self) -> None:
+        self._calls = OpenCalls()
+        self._tool = -1
+
+    @property
+    def fault(self) -> str | None:
+        return self._calls.fault
+
+    def start(self) -> bool:
+        # The ids 0, 1, 2 and 5 belong to debuggers, coverage, profilers and optimizers.
+        self._tool = next((tool for tool in (4, 3) if _monitoring.get_tool(tool) is None), -1)
+        if self._tool < 0:
+            return False
+        events = _monitoring.events
+        _monitoring.use_tool_id(self._tool, "tenterhook")
+        _monitoring.register_callback(self._tool, events.PY_START, self._started)
+        _monitoring.register_callback(self._tool, events.PY_RETURN, self._returned)
+        _monitoring.register_callback(self._tool, events.PY_UNWIND, self._raised)
+        _monitoring.set_events(self._tool, events.PY_UNWIND)  # this event cannot be limited to some code
+        for code, _ in self._calls.codes.values():
+            self._set_events(code, events.PY_START | events.PY_RETURN)
+        return True
+
+    def stop(self) -> bool:
+        if self._tool < 0 or _monitoring.get_tool(self._tool) != "tenterhook":
+            return False
+        _monitoring.set_events(self._tool, 0)
+        for code, _ in self._calls.codes.values():
+            self._set_events(code, 0)
+        for event in (_monitoring.events.PY_START, _monitoring.events.PY_RETURN, _monitoring.events.PY_UNWIND):
+            _monitoring.register_callback(self._tool, event, None)
+        _monitoring.free_tool_id(self._tool)
+        self._tool = -1
+        return True
+
+    def add(self, code: CodeType, begin: Begin) -> None:
+        self._calls.codes[id(code)] = code, begin
+        self._set_events(code, _monitoring.events.PY_START | _monitoring.events.PY_RETURN)
+
+    def remove(self, code: CodeType) -> None:
+        if self._calls.codes.pop(id(code), None) is not None:
+            self._set_events(code, 0)
+
+    def _set_events(self, code: CodeType, events: int) -> None:
+        if self._tool >= 0:
+            _monitoring.set_local_events(self._tool, code, events)
+
+    def _started(self, code: CodeType, offset: int) -> None:
+        self._calls.begin(sys._getframe(1))
+
+    def _returned(self, code: CodeType, offset: int, value: Any) -> None:
+        self._calls.end(sys._getframe(1), value)
+
+    def _raised(self, code: CodeType, offset: int, error: BaseException) -> None:
+        if id(code) in self._calls.codes:
+            self._calls.end(sys._getframe(1), None, text_of(error))
+
+
+# Dynamo must not compile these functions, which run inside the program.
+for _function in (
+    OpenCalls.begin,
+    OpenCalls.end,
+    _profile,
+    MonitoredCalls._started,
+    MonitoredCalls._returned,
+    MonitoredCalls._raised,
+):
+    dynamo.never_compile_itself(_function.__code__)

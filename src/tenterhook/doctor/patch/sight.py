@@ -1,0 +1,107 @@
+"""Observe the calls of raw hooks, and the functions of PyTorch inside which hooks are called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import ExitStack
+from enum import Enum, auto
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.firing import observe_firing
+from tenterhook.doctor.observe.hook_record import HookRecord, Observer
+from tenterhook.doctor.patch.attribution import Attribution, CalledCode, called_code, is_traced
+from tenterhook.doctor.patch.code_calls import arguments, observed
+from tenterhook.doctor.patch.events import ProgramEvents
+
+
+class Status(Enum):
+    """Whether the calls of hooks are observed."""
+
+    #: no hook was registered yet
+    CLOSED = auto()
+    OPEN = auto()
+    #: another tool of the process uses what the exam needs, so each hook has a proxy
+    TAKEN = auto()
+    #: the program has ended the observation
+    LOST = auto()
+
+
+class HookSight:
+    """Observes the calls of hooks. It opens when the first hook is registered, because on Python 3.11 it costs time."""
+
+    def __init__(self, events: ProgramEvents) -> None:
+        self.status = Status.CLOSED
+        self._events = events
+        self._attribution = Attribution()
+        #: the functions of PyTorch inside which hooks are called, each with its observer
+        self._around: tuple[tuple[tuple[Any, str], Callable[..., Observer]], ...] = (
+            (private.ENGINE_ENTRY, events.backward),
+            (private.FUNCTIONAL_ENTRY, events.functional_call),
+            ((torch.amp.GradScaler, "step"), events.scaler_step),
+        )
+        #: the wrappers of these functions, until calls are observed
+        self._wrappers: dict[tuple[Any, str], Any] = {}
+
+    def wrap(self, undo: ExitStack, replace: Callable[[ExitStack, Any, str, Any], None]) -> None:
+        """Replace the functions inside which hooks are called with wrappers that observe them."""
+        for (where, name), observe in self._around:
+            self._wrappers[where, name] = wrapper = observed(observe)(getattr(where, name))
+            replace(undo, where, name, wrapper)
+
+    def observable(self, hook: Any) -> CalledCode | None:
+        """Return the code of a hook whose calls can be observed, otherwise None."""
+        called = called_code(hook)
+        if called is not None and self.status is Status.CLOSED:
+            self._open()
+        return called if self.status is Status.OPEN else None
+
+    def _open(self) -> None:
+        """Begin to observe calls. From now on, no function of the exam is on the stack when a hook is called."""
+        calls = self._events.calls_of_code
+        self.status = Status.OPEN if calls.start() else Status.TAKEN
+        if self.status is Status.TAKEN:
+            return
+        for (where, name), observe in self._around:
+            wrapper: Any = getattr(where, name)
+            if wrapper is self._wrappers[where, name]:  # otherwise, the program has patched the function
+                setattr(where, name, wrapper.__wrapped__)
+                calls.add(inspect.unwrap(wrapper).__code__, partial(_observing, observe))
+
+    def add(self, record: HookRecord, called: CalledCode) -> None:
+        """Observe the calls of a hook that was registered."""
+        self._attribution.add(record, called)
+        self._events.calls_of_code.add(called.code, self._begin)
+
+    def close(self) -> None:
+        """Stop observing."""
+        if self.status is Status.OPEN:
+            self.status = Status.CLOSED if self._events.calls_of_code.stop() else Status.LOST
+
+    def _begin(self, frame: FrameType) -> Observer | None:
+        """Observe a call of a hook's function if PyTorch calls it as a hook."""
+        if not self._events.timeline.open:
+            return None
+        call = self._attribution.find(frame)
+        if call is None:
+            return None
+        record, args, of_a_copy = call
+        if torch.compiler.is_compiling():
+            self._events.compiler.enter(record)
+        elif of_a_copy:
+            record.copies_fired += 1
+        elif is_traced(args):
+            record.traced += 1
+        else:
+            return observe_firing(record, args)
+        return None
+
+
+def _observing(observe: Callable[..., Observer], frame: FrameType) -> Observer:
+    args, kwargs = arguments(frame)
+    return observe(*args, **kwargs)
