@@ -44,14 +44,20 @@ def test_a_script_runs_as_it_is_and_its_faults_are_reported(script: Path, capsys
     assert (sys.argv, sys.path) == before
 
 
-def test_json_is_all_that_is_printed(script: Path, capfd: pytest.CaptureFixture[str]):
+def test_findings_are_written_to_a_file_and_the_script_prints_as_before(
+    script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
     script.write_text(script.read_text() + "\nimport subprocess; subprocess.run(['echo', 'from a child'])\n")
-    assert main(["doctor", "--json", str(script)]) == 1
+    assert main(["doctor", "--json", str(tmp_path / "found.json"), str(script)]) == 1
     out, err = capfd.readouterr()
-    assert [f["code"] for f in json.loads(out)["findings"]] == ["TH301"]
-    assert "60.0" in err and "from a child" in err
-    print("afterwards")
-    assert capfd.readouterr().out == "afterwards\n"
+    assert "60.0" in out and "from a child" in out and not err
+    assert found_in(tmp_path) == ["TH301"]
+    assert main(["doctor", "--json", str(tmp_path / "no" / "found.json"), str(script)]) == 2
+    assert "found.json cannot be written: No such file or directory" in capfd.readouterr().err
+
+
+def found_in(folder: Path) -> list[str]:
+    return [finding["code"] for finding in json.loads((folder / "found.json").read_text())["findings"]]
 
 
 @pytest.mark.parametrize(
@@ -67,10 +73,10 @@ def test_json_is_all_that_is_printed(script: Path, capfd: pytest.CaptureFixture[
     ],
 )
 def test_findings_are_ignored_and_exit_codes_chosen(
-    script: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: int, found: list[str]
+    script: Path, tmp_path: Path, options: list[str], code: int, found: list[str]
 ):
-    assert main(["doctor", "--json", *options, str(script)]) == code
-    assert [f["code"] for f in json.loads(capsys.readouterr().out)["findings"]] == found
+    assert main(["doctor", "--json", str(tmp_path / "found.json"), *options, str(script)]) == code
+    assert found_in(tmp_path) == found
 
 
 def test_only_a_note_fails_on_notes(script: Path, capsys: pytest.CaptureFixture[str]):
@@ -167,14 +173,13 @@ print(x.grad)
 """
 
 
-def test_the_classic_mistakes_in_one_script(script: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_classic_mistakes_in_one_script(script: Path, tmp_path: Path):
     """Find a missing return, a hook on the old model after a reload, a non-leaf `.grad` and a hook after compile."""
     script.write_text(CLASSIC)
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        assert main(["doctor", "--json", str(script)]) == 1
-    out = capsys.readouterr().out
-    found = json.loads(out)["findings"]
+        assert main(["doctor", "--json", str(tmp_path / "found.json"), str(script)]) == 1
+    found = json.loads((tmp_path / "found.json").read_text())["findings"]
     lines = {code: n for n, line in enumerate(CLASSIC.split("\n"), 1) for code in line.partition("# ")[2].split()}
     grave = {f["code"]: f for f in found if f["severity"] != "note"}
     assert set(grave) == set(lines) == {"TH206", "TH209", "TH301", "TH307"}

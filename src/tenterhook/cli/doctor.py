@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 from tenterhook.cli.finding_args import add_finding_arguments, exit_code, select, unknown_code
@@ -21,9 +18,7 @@ def add_parser(commands: Any) -> None:
         "at the end. The exit code is that of the script, or 1 if that code is 0 and the doctor found an error or a "
         "warning.",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print the findings as JSON; what the script prints goes to standard error"
-    )
+    parser.add_argument("--json", metavar="FILE", help="write the findings to FILE as JSON, and print nothing")
     parser.add_argument("--hooks", action="store_true", help="also list every hook and whether it fired")
     add_finding_arguments(parser)
     add_script_arguments(parser)
@@ -33,6 +28,7 @@ def add_parser(commands: Any) -> None:
 def execute(args: argparse.Namespace) -> int:
     from tenterhook.doctor import examine
     from tenterhook.program import run
+    from tenterhook.record import write_file
 
     if report_missing_script("doctor", args):
         return 2
@@ -40,26 +36,15 @@ def execute(args: argparse.Namespace) -> int:
         print(f"tenterhook doctor: {problem}", file=sys.stderr)
         return 2
     exam = examine()
-    with _prints_to_stderr() if args.json else nullcontext():
-        code = run(args.script, args.arguments, exam, module=args.module)
+    code = run(args.script, args.arguments, exam, module=args.module)
     sys.stdout.flush()
     exam.findings = select(exam.findings, args)
     if args.json:
-        print(exam.findings.to_json())
+        try:
+            write_file(args.json, exam.findings.to_json().encode())
+        except OSError as error:
+            print(f"tenterhook doctor: --json {args.json} cannot be written: {error.strerror}", file=sys.stderr)
+            return code or 2
     else:
         print(exam if args.hooks else exam.findings, file=sys.stderr)
     return code or exit_code(exam.findings, args)
-
-
-@contextmanager
-def _prints_to_stderr() -> Iterator[None]:
-    """Send what the script and its child processes print to standard error, so that standard output is only JSON."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
