@@ -236,6 +236,7 @@ def test_the_rigs_of_a_program_are_checked_too(untouched: None):
     assert [(f.code, f.hook, f.target, f.point) for f in exam.findings] == [("TH207", "never", "0", "output")]
     assert exam.findings[0].place is not None and exam.findings[0].place.startswith(__file__)
     assert rig.step_count == 1
+    rig.detach()
 
 
 def test_nothing_is_found_in_nothing_but_that():

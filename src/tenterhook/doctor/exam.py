@@ -13,6 +13,7 @@ from tenterhook.doctor.findings import Finding, Findings
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.source import evaluations
 from tenterhook.doctor.patch.recording import Recording
+from tenterhook.doctor.rank_comparison import compared
 from tenterhook.doctor.rules.compiled import (
     breaks_the_graph,
     compiled_again_and_again,
@@ -29,12 +30,20 @@ from tenterhook.doctor.rules.hazards import (
     evaluates_text,
     gone_at_its_recomputation,
     hooks_every_module,
-    kept_gradients_changed,
     leaks,
     legacy_hook,
     taken_off,
     took_the_place_of_another,
     waits_for_the_device,
+)
+from tenterhook.doctor.rules.kept_values import (
+    both_phases,
+    kept_values_changed,
+    parameter_for_its_gradient,
+    replaced_output,
+    stored_none,
+    stored_together,
+    without_keyword_arguments,
 )
 from tenterhook.doctor.rules.no_effect import (
     changes_the_layers_before,
@@ -49,7 +58,6 @@ from tenterhook.doctor.rules.no_effect import (
     returned_what_it_was_given,
 )
 from tenterhook.doctor.rules.not_installed import handle_was_loaded, model_was_copied, nothing_hooked
-from tenterhook.doctor.rules.rank_comparison import compared
 from tenterhook.doctor.rules.registry import Subject, found
 from tenterhook.doctor.rules.silence import why_silent
 from tenterhook.doctor.rules.timing import (
@@ -181,7 +189,12 @@ WRONG_MOMENT = (
 EVERY = (
     changes_in_place,
     gone_at_its_recomputation,
-    kept_gradients_changed,
+    kept_values_changed,
+    without_keyword_arguments,
+    stored_none,
+    both_phases,
+    parameter_for_its_gradient,
+    replaced_output,
     waits_for_the_device,
     legacy_hook,
     took_the_place_of_another,
@@ -194,6 +207,7 @@ def _diagnose(seen: Recording) -> Iterator[Finding]:
     for place in dict.fromkeys(seen.loaded_handles):
         yield from found(handle_was_loaded(Subject(place=place)))
     yield from repeated(seen)
+    yield from stored_together(seen)
     yield from leaks(seen)
     diff = compared(seen)
     yield from across_ranks(seen, diff)

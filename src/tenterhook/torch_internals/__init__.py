@@ -64,6 +64,7 @@ from tenterhook.torch_internals.hook_dicts import HOOK_SLOTS as HOOK_SLOTS
 from tenterhook.torch_internals.hook_dicts import MODULE_SLOTS as MODULE_SLOTS
 from tenterhook.torch_internals.hook_dicts import OPTIMIZER_SLOTS as OPTIMIZER_SLOTS
 from tenterhook.torch_internals.hook_dicts import OUTPUT_ENTRY as OUTPUT_ENTRY
+from tenterhook.torch_internals.hook_dicts import call_kwargs as call_kwargs
 from tenterhook.torch_internals.hook_dicts import count_hooks as count_hooks
 from tenterhook.torch_internals.hook_dicts import drop_empty_tensor_hooks as drop_empty_tensor_hooks
 from tenterhook.torch_internals.hook_dicts import forget_hook as forget_hook

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from tenterhook.doctor.observe.hook_record import (
     Observer,
     users_of,
 )
+from tenterhook.doctor.observe.stored import VALUES, snapshot, stored_since, tensors
 
 
 def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
@@ -42,16 +43,25 @@ def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
             yield from observe(hook, args, looking)
         return
     watched = hook.kind in BACKWARD
-    before = [(t, private.version(t)) for t in _tensors(args)] if watched else []
+    before = [(t, private.version(t)) for t in tensors(args)] if watched else []
     if before and before[-1][0].requires_grad and len(hook.kept) < SAMPLES:
         hook.kept.append((hook.timeline.now(), weakref.ref(before[-1][0])))
+    stores = hook.kind in FORWARD and len(hook.stored) < VALUES
+    contents = snapshot(hook.fn()) if stores else []
     out = yield from _call(hook)
+    if stores:
+        training = bool(getattr(args[0], "training", True)) if args else True
+        new = list(stored_since(contents, args, training=training, within=hook.timeline.within))
+        hook.stored += new
+        hook.timeline.stored += new
     if watched:
         hook.in_place += any(private.version(t) != was for t, was in before)
         if hook.kind == BACKWARD[1] and len(args) > 1 and isinstance(args[1], tuple):
             hook.without_input += bool(args[1]) and all(g is None for g in args[1])
     if out is not None:
         hook.returned += 1
+        if hook.kind == FORWARD[1] and args and hook.odd_return is None:
+            hook.odd_return = _odd(out, args[-1])
         given = args[1] if watched and len(args) > 1 else None
         pair = next(
             (
@@ -94,7 +104,7 @@ def _see_checkpoint(hook: HookRecord, out: Any) -> None:
     if private.graph_task_id() != -1:
         hook.recomputed += 1
         return
-    made = next(_tensors((out,)), None)
+    made = next(tensors((out,)), None)
     node = private.checkpointed(made) if made is not None else None
     if node is not None and len(hook.checkpointed) < SAMPLES:
         hook.checkpointed[node] = hook.timeline.backwards
@@ -179,20 +189,24 @@ def _call(hook: HookRecord) -> Observer:
 
 def _follow(hook: HookRecord, args: tuple[Any, ...]) -> None:
     """Track the tensor that the hook received, to determine later whether the hook kept it alive."""
-    shown = next((t for t in _tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
+    shown = next((t for t in tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
     if shown is not None and torch.is_grad_enabled():
         hook.kept.append((hook.timeline.now(), weakref.ref(shown)))
 
 
+def _odd(out: Any, output: Any) -> str | None:
+    """Describe what a hook returned if it is not of the same kind as the output of the module."""
+    if isinstance(out, Tensor) and isinstance(output, Tensor):
+        return None
+    if isinstance(out, type(output)) or isinstance(output, type(out)):
+        return None
+    return f"{_kind(out)} instead of {_kind(output)}"
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
 def _tuple(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())

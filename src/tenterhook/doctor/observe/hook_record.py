@@ -19,7 +19,8 @@ from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import FiringSample
 from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
 from tenterhook.doctor.observe.model_index import Caller, Place
-from tenterhook.doctor.observe.source import Reading, bare, holder_of, misfit, read
+from tenterhook.doctor.observe.source import Reading, bare, holder_of, misfit, read, reads, value_read
+from tenterhook.doctor.observe.stored import Stored, weak
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 from tenterhook.plan import callable_name
 
@@ -149,6 +150,8 @@ class HookRecord:
     label: HookLabel
     #: the code object of the plain function inside a partial, a method or a callable object
     code: CodeType | None = None
+    #: returns the function as long as it exists
+    fn: Callable[[], Any] = lambda: None
     #: how many arguments PyTorch passes to the function, or None if this is not known
     passed: int | None = None
     #: why the function cannot be called with these arguments, or None
@@ -209,6 +212,13 @@ class HookRecord:
     #: gradients to which the hook kept a reference, each with its version counter at that time
     aliased: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
 
+    #: the values that the hook stored
+    stored: list[Stored] = field(default_factory=list)
+    #: the names of keyword arguments of the module that the hook did not receive
+    lacks_kwargs: set[str] = field(default_factory=set)
+    #: what the hook returned instead of a value like the output, or None
+    odd_return: str | None = None
+
     #: backward passes in which the hook did not fire
     missed_backwards: list[MissedBackward] = field(default_factory=list)
     #: the calls to the hooked module, or to the module that owns the hooked parameter; None if calls are not counted
@@ -260,6 +270,28 @@ class HookRecord:
     def waits(self) -> bool:
         """Return True if a backward pass can show why a hook of this kind did not fire."""
         return self.kind in (*TENSOR, *FORWARD, *BACKWARD)
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Return True if none of the values that the hook stored keeps a tensor or a graph of the model alive."""
+        return bool(self.stored) and all(one.tensor is None and not one.graph for one in self.stored)
+
+    @property
+    def gets_kwargs(self) -> bool:
+        """Return True if PyTorch passes the keyword arguments of the module to this forward hook."""
+        return self.kind in FORWARD and self.passed != 2 + FORWARD.index(self.kind)
+
+    @property
+    def reads_args(self) -> bool:
+        """Return True if the code reads the positional arguments of the module."""
+        names = self.reading.arguments if self.reading is not None else ()
+        return self.code is not None and len(names) > 1 and reads(self.code, names[1])
+
+    @property
+    def reads_parameter(self) -> str | None:
+        """Return the expression with which the code reads the values of its first argument rather than its `.grad`."""
+        names = self.reading.arguments if self.reading is not None else ()
+        return value_read(self.code, names[0]) if self.code is not None and names else None
 
     def passed_of(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments that PyTorch passed, without those that have their defaults."""
@@ -314,6 +346,7 @@ def new_record(
         distribution=distribution,
         label=HookLabel(function, owner.name, kind),
         code=getattr(bare(fn), "__code__", None),
+        fn=weak(fn),
         passed=passed,
         misfit=misfit(fn, passed),
         bound=bool(getattr(fn, "__closure__", None) or getattr(fn, "__defaults__", None)),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise, takewhile
 from pathlib import Path
+from types import CodeType
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -164,6 +165,32 @@ def _steps(code: types.CodeType) -> list[Step]:
         else:
             found.append(Step(op, value))
     return found
+
+
+#: methods of a tensor that read or change its values
+_OF_VALUES = (
+    *("abs", "add_", "clamp", "clamp_", "copy_", "div_", "isfinite", "isinf", "isnan", "max", "mean", "min", "mul_"),
+    *("norm", "pow", "square", "std", "sub_", "sum", "zero_"),
+)
+
+
+def reads(code: CodeType, name: str) -> bool:
+    """Return True if code reads a local variable."""
+    return any(one.argval == name and one.opname.startswith("LOAD") for one in dis.get_instructions(code))
+
+
+def value_read(code: CodeType, name: str) -> str | None:
+    """Return the first expression, such as `p.norm()`, that uses the values of a tensor, or None.
+
+    None is also returned if the code uses the attribute `grad` of any object.
+    """
+    if "grad" in code.co_names:
+        return None
+    steps = list(dis.get_instructions(code))
+    for one, after in pairwise(steps):
+        if one.argval == name and one.opname.startswith("LOAD") and after.argval in _OF_VALUES:
+            return f"{name}.{after.argval}()"
+    return None
 
 
 def misfit(fn: Any, passed: int | None) -> str | None:

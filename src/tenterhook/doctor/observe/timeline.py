@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.stored import Pass, Stored
+
+#: the maximum number of stored values to look at again
+MOST_STORED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,18 @@ class Timeline:
     #: the current loss scale
     scale: float = 1.0
     running: RunningBackward | None = None
+    #: the outermost call of a model that is running
+    within: Pass | None = None
+    #: the number of outermost calls of a model so far
+    passes: int = 0
+    #: values that hooks stored and that may still be changed in place
+    stored: list[Stored] = field(default_factory=list)
+
+    def look_at_stored(self) -> None:
+        """Look which values that hooks stored have been changed in place."""
+        for one in self.stored:
+            one.look()
+        self.stored = [one for one in self.stored if one.tensor is not None and one.tensor() is not None][-MOST_STORED:]
 
     def now(self) -> Moment:
         return Moment(self.backwards, self.steps, private.sequence_number())

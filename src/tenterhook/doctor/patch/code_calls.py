@@ -42,8 +42,8 @@ class CodeCalls(Protocol):
     def add(self, code: CodeType, begin: Begin) -> None:
         """Observe the calls of this code from now on."""
 
-    def remove(self, code: CodeType) -> None:
-        """Stop observing the calls of this code."""
+    def remove(self, code: CodeType, begin: Begin) -> None:
+        """Stop observing the calls of this code with `begin`."""
 
 
 def code_calls() -> CodeCalls:
@@ -55,23 +55,37 @@ class OpenCalls:
     """The code to observe, and the observers of the calls that have begun but not ended."""
 
     def __init__(self) -> None:
-        #: the code to observe and the function that begins, by the id of the code: to compare or hash code takes long
-        self.codes: dict[int, tuple[CodeType, Begin]] = {}
-        self._open: dict[FrameType, Observer] = {}
+        #: the code to observe and the functions that begin, by the id of the code: to compare or hash code takes long
+        self.codes: dict[int, tuple[CodeType, list[Begin]]] = {}
+        self._open: dict[FrameType, list[Observer]] = {}
         #: the first error of an observer, which must not disturb the program
         self.fault: str | None = None
 
+    def add(self, code: CodeType, begin: Begin) -> None:
+        _, begins = self.codes.setdefault(id(code), (code, []))
+        if begin not in begins:
+            begins.append(begin)
+
+    def remove(self, code: CodeType, begin: Begin) -> bool:
+        """Stop observing the calls of this code with `begin`. Return True if nothing observes them any more."""
+        known = self.codes.get(id(code))
+        if known is None or begin not in known[1]:
+            return False
+        known[1].remove(begin)
+        return not known[1] and self.codes.pop(id(code), None) is not None
+
     def begin(self, frame: FrameType) -> None:
         """Begin to observe a call."""
-        known = self.codes.get(id(frame.f_code))
-        if known is None:
+        _, begins = self.codes.get(id(frame.f_code), (None, ()))
+        if not begins:
             return
         compiler = dynamo.swap_compiler(None)
         try:
-            observer = known[1](frame)
-            if observer is not None:
-                next(observer)
-                self._open[frame] = observer
+            for begin in begins:
+                observer = begin(frame)
+                if observer is not None:
+                    next(observer)
+                    self._open.setdefault(frame, []).append(observer)
         except Exception as fault:
             self._note(fault)
         finally:
@@ -79,12 +93,13 @@ class OpenCalls:
 
     def end(self, frame: FrameType, value: Any, error: str | None = None) -> None:
         """Pass the result of a call to its observer, if the call was observed."""
-        observer = self._open.pop(frame, None)
-        if observer is None:
+        observers = self._open.pop(frame, None)
+        if observers is None:
             return
         compiler = dynamo.swap_compiler(None)
         try:
-            finish(observer, value, error)
+            for observer in reversed(observers):
+                finish(observer, value, error)
         except Exception as fault:
             self._note(fault)
         finally:
@@ -176,15 +191,15 @@ class ProfiledCalls:
         return mine
 
     def add(self, code: CodeType, begin: Begin) -> None:
-        self.calls.codes[id(code)] = code, begin
+        self.calls.add(code, begin)
         if self in _profiling:
             _watched.add(id(code))
             if sys.getprofile() is None:
                 sys.setprofile(_profile)  # this thread began before the observation
 
-    def remove(self, code: CodeType) -> None:
-        self.calls.codes.pop(id(code), None)
-        self._forget()
+    def remove(self, code: CodeType, begin: Begin) -> None:
+        if self.calls.remove(code, begin):
+            self._forget()
 
     @staticmethod
     def _forget() -> None:
@@ -251,11 +266,11 @@ class MonitoredCalls:
         return True
 
     def add(self, code: CodeType, begin: Begin) -> None:
-        self._calls.codes[id(code)] = code, begin
+        self._calls.add(code, begin)
         self._set_events(code, _monitoring.events.PY_START | _monitoring.events.PY_RETURN)
 
-    def remove(self, code: CodeType) -> None:
-        if self._calls.codes.pop(id(code), None) is not None:
+    def remove(self, code: CodeType, begin: Begin) -> None:
+        if self._calls.remove(code, begin):
             self._set_events(code, 0)
 
     def _set_events(self, code: CodeType, events: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from tenterhook.doctor.observe.hook_record import (
     Observer,
 )
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
+from tenterhook.doctor.observe.stored import Pass
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
 from tenterhook.doctor.patch.attribution import called_code
 from tenterhook.doctor.patch.code_calls import arguments, code_calls
@@ -348,10 +350,29 @@ class ProgramEvents:
         self.calls_of_code.add(called.code, self._called)
         return self._uses.setdefault(module, Calls())
 
+    def watch_passes(self, root: nn.Module) -> None:
+        """Observe the forward passes of a model, and the calls of its method `generate`."""
+        for method in (root.forward, getattr(root, "generate", None)):
+            called = called_code(inspect.unwrap(method)) if method is not None else None
+            if called is not None:
+                self.calls_of_code.add(called.code, self._pass)
+
+    def _pass(self, frame: FrameType) -> Observer:
+        if self.timeline.within is not None:
+            yield
+            return
+        self.timeline.passes += 1
+        self.timeline.within = Pass(self.timeline.passes, frame.f_code.co_name)
+        try:
+            yield
+        finally:
+            self.timeline.within = None
+            self.timeline.look_at_stored()
+
     def stop_counting(self) -> None:
         """Stop counting the calls to modules."""
         for code in self._counted.values():
-            self.calls_of_code.remove(code)
+            self.calls_of_code.remove(code, self._called)
         self._counted.clear()
 
     def _called(self, frame: FrameType) -> None:

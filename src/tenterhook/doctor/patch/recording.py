@@ -263,7 +263,7 @@ class Recording:
             if torch.compiler.is_compiling() or not callable(hook) or not self.events.timeline.open:
                 return register(owner, hook, *args, **kwargs)
             by = caller()
-            called = self._sight.observable(hook)
+            called = self._sight.observable(hook) if not by.ours else None
             if by.ours or (not by.users and called is None):
                 # A library may search the registered hooks for its own function or object.
                 return register(owner, hook, *args, **kwargs)
@@ -326,6 +326,9 @@ class Recording:
             self.events.firings.waiting[record.number] = record
         place = record.owner.place
         module = place.module() if place is not None else None
+        root = place.root() if place is not None else None
+        if root is not None and called is not None:
+            self.events.watch_passes(root)
         if module is not None and record.kind in FULL:
             record.calls = self.events.calls.setdefault(module, Calls())
         elif module is not None and record.owner.is_parameter:

@@ -14,7 +14,7 @@ import torch
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.firing import observe_firing
-from tenterhook.doctor.observe.hook_record import HookRecord, Observer
+from tenterhook.doctor.observe.hook_record import FORWARD, HookRecord, Observer
 from tenterhook.doctor.patch.attribution import Attribution, CalledCode, called_code, is_traced
 from tenterhook.doctor.patch.code_calls import arguments, observed
 from tenterhook.doctor.patch.events import ProgramEvents
@@ -98,6 +98,8 @@ class HookSight:
         elif is_traced(args):
             record.traced += 1
         else:
+            if record.kind in FORWARD and args[1:2] == ((),) and not record.gets_kwargs:
+                record.lacks_kwargs |= private.call_kwargs(frame.f_back)
             return observe_firing(record, args)
         return None
 

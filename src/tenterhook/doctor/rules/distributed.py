@@ -9,8 +9,8 @@ from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.distribution import DDP, Read
 from tenterhook.doctor.observe.hook_record import TENSOR, HookRecord
 from tenterhook.doctor.patch.recording import Recording
+from tenterhook.doctor.rank_comparison import RankDiff, drift_of, line_of
 from tenterhook.doctor.rules.no_effect import cleared_before_the_step, limits
-from tenterhook.doctor.rules.rank_comparison import RankDiff, drift_of, line_of
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 
 

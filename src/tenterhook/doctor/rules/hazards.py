@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tenterhook import torch_internals as private
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, HookRecord
 from tenterhook.doctor.patch.recording import Recording
@@ -65,16 +64,6 @@ def waits_for_the_device(hook: HookRecord) -> Words | None:
         f"the hook fired {plural(hook.fired, 'time')} and calls .{'(), .'.join(hook.reading.waits)}()",
         "values.append(x.detach().norm())        # stays on the device\n"
         "numbers = torch.stack(values).tolist()  # waits once per step",
-    )
-
-
-@rule("TH506")
-def kept_gradients_changed(hook: HookRecord) -> Words | None:
-    over = [ref for ref, version in hook.aliased if (grad := ref()) is not None and private.version(grad) != version]
-    if not over:
-        return None
-    return Words(
-        f"the hook kept {plural(len(over), 'gradient')} that changed later", "kept.append(p.grad.detach().clone())"
     )
 
 
@@ -173,7 +162,7 @@ def leaks(seen: Recording) -> Iterator[Finding]:
         groups.setdefault(hook.caller.place, []).append(hook)
     leaked = {id(h.owner.now()) for h in seen.hooks if h.holder is not None}
     for hooks in groups.values():
-        shown = [one for h in hooks for one in h.kept]
+        shown = [one for h in hooks for one in h.kept if not h.keeps_copies]
         kept = [moment for moment, ref in shown if (value := ref()) is not None and id(value) not in leaked]
         if len({moment.backwards for moment in kept}) >= HABIT:
             yield from found(keeps_graphs(hooks[0], len(kept), len(shown)))

@@ -1,0 +1,169 @@
+"""Compare the findings of the doctor with what is really wrong with the collected programs.
+
+The programs were written from public threads, by people who did not know the codes. Beside `NAME.py` are its key
+`NAME.json` and the repaired program `NAME.fixed.py`. A key states the cause in words, and lists the codes that name
+this cause (`codes`, empty if there is no such code, which counts as a miss) and the lines at which it may be reported.
+
+The hidden half is for scoring only: its totals are printed, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+#: seconds after which a program is stopped
+LIMIT = 240
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program printed and how it ended."""
+
+    out: str
+    code: int
+    #: the last line of standard error, which names the exception
+    last: str
+
+
+@dataclass(frozen=True)
+class Result:
+    program: Path
+    findings: list[dict[str, Any]]
+    #: what differs from the run without the doctor
+    differences: list[str]
+    key: dict[str, Any] | None = None
+    seconds: tuple[float, float] = field(default=(0.0, 0.0))
+
+    @property
+    def codes(self) -> list[str]:
+        return [one["code"] for one in self.findings]
+
+    @property
+    def first(self) -> bool:
+        """Return True if the first finding names the cause."""
+        return self.key is not None and bool(self.codes) and self.codes[0] in self.key.get("codes", ())
+
+    @property
+    def at_all(self) -> bool:
+        return self.key is not None and any(code in self.key.get("codes", ()) for code in self.codes)
+
+    @property
+    def place(self) -> bool:
+        """Return True if the first finding that names the cause points to a line of the key."""
+        mine = [one for one in self.findings if self.key is not None and one["code"] in self.key.get("codes", ())]
+        line = re.search(r":(\d+)$", (mine[0].get("place") or "") if mine else "")
+        return self.key is not None and line is not None and int(line[1]) in self.key["lines"]
+
+    @property
+    def grave(self) -> list[dict[str, Any]]:
+        return [one for one in self.findings if one["severity"] != "note"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--half", choices=("open", "hidden"), default="open")
+    parser.add_argument("--show", action="store_true", help="print every miss (open half only)")
+    parser.add_argument("--only", default="", help="only the programs whose names contain this word")
+    parser.add_argument("--healthy", action="store_true", help="the healthy and the repaired programs")
+    parser.add_argument("--bare", action="store_true", help="also run without the doctor, and compare")
+    parser.add_argument("--processes", type=int, default=2)
+    args = parser.parse_args()
+    show = args.show and args.half == "open"
+    programs = [one for one in sorted((HERE / args.half).glob("*.py")) if args.only in one.stem]
+    programs = [one for one in programs if args.healthy != _is_faulty(one)]
+    with ThreadPoolExecutor(args.processes) as pool:
+        results = list(pool.map(lambda one: examine(one, bare=args.bare), programs))
+    return tell_healthy(results, show=show) if args.healthy else tell_faulty(results, show=show)
+
+
+def _is_faulty(program: Path) -> bool:
+    return program.with_suffix(".json").exists()
+
+
+def examine(program: Path, *, bare: bool) -> Result:
+    """Run a program with the doctor."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "findings.json"
+        command = [sys.executable, "-m", "tenterhook", "doctor", "--exit-code", "0", "--json", str(out), str(program)]
+        seen = run(command, folder)
+        try:
+            findings = json.loads(out.read_text())["findings"]
+        except (OSError, ValueError):
+            findings = [{"code": "none", "severity": "error", "evidence": seen.last, "place": None}]
+    differences = []
+    if bare:
+        with tempfile.TemporaryDirectory() as folder:
+            alone = run([sys.executable, str(program)], folder)
+        pairs = zip(("output", "exit code", "exception"), vars(alone).values(), vars(seen).values(), strict=True)
+        differences = [what for what, one, other in pairs if one != other]
+    key = json.loads(program.with_suffix(".json").read_text()) if _is_faulty(program) else None
+    return Result(program, findings, differences, key)
+
+
+def run(command: list[str], folder: str) -> Outcome:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    try:
+        ended = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env=environment,
+            timeout=LIMIT,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome("", -1, "timed out")
+    lines = [line for line in ended.stderr.splitlines() if line.strip()]
+    return Outcome(ended.stdout, ended.returncode, lines[-1] if ended.returncode and lines else "")
+
+
+def _line(found: dict[str, Any]) -> str:
+    return f"    -> {found['code']} {found['severity']} {found.get('place')}: {found['evidence']}"
+
+
+def tell_faulty(results: list[Result], *, show: bool) -> int:
+    for one in results if show else ():
+        if not one.first or one.differences:
+            key = one.key or {}
+            print(f"{one.program.stem}: {key.get('kind')} {key.get('codes')} lines {key['lines']}\n    {key['cause']}")
+            print(*map(_line, one.findings[:4]), sep="\n")
+            print(f"    differs in {one.differences}" if one.differences else "", flush=True)
+    count = max(len(results), 1)
+    with_code = [one for one in results if one.key and one.key.get("codes")]
+    print(f"faulty programs {len(results)}; with a code {len(with_code)}")
+    for name, right in (("first", "first"), ("at all", "at_all"), ("at all, at the right line", "place")):
+        number = sum(getattr(one, right) for one in results)
+        print(f"cause named {name}: {number} ({100 * number / count:.1f} %)")
+    print(f"programs that differ from the run without the doctor: {sum(bool(one.differences) for one in results)}")
+    return 0
+
+
+def tell_healthy(results: list[Result], *, show: bool) -> int:
+    for one in results if show else ():
+        if one.grave or one.differences:
+            print(one.program.stem, f"differs in {one.differences}" if one.differences else "")
+            for found in one.grave:
+                print(
+                    f"    -> {found['code']} {found['severity']} {found.get('place')}: {found['evidence']}", flush=True
+                )
+    print(f"healthy programs {len(results)}; with errors or warnings {sum(bool(one.grave) for one in results)}")
+    print(f"programs that differ from the run without the doctor: {sum(bool(one.differences) for one in results)}")
+    return int(any(one.grave for one in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
