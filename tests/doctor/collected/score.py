@@ -29,7 +29,7 @@ LIMIT = 240
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program printed and how it ended."""
+    """Hold what a program printed and how it ended."""
 
     out: str
     code: int

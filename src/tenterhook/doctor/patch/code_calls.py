@@ -219,7 +219,7 @@ def _profile(frame: FrameType, event: str, value: Any) -> None:
             for one in _profiling:
                 one.calls.begin(frame)
     elif event == "return" and id(frame.f_code) in _watched:
-        # A profile function is told that there was an error, but not which one.
+        # A profile function does not receive the error that ended a call.
         returned = frame.f_code.co_code[frame.f_lasti] == _RETURN_VALUE
         for one in _profiling:
             one.calls.end(frame, value, None if returned else f"an error in line {frame.f_lineno}")

@@ -21,7 +21,7 @@ from tenterhook.doctor.patch.events import ProgramEvents
 
 
 class Status(Enum):
-    """Whether the calls of hooks are observed."""
+    """State whether the calls of hooks are observed."""
 
     #: no hook was registered yet
     CLOSED = auto()
