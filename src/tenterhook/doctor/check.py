@@ -10,13 +10,12 @@ from torch import nn
 
 from tenterhook import ranks
 from tenterhook.actions import DEFAULT, Registry
-from tenterhook.audit.imbalance import UNCALLED
+from tenterhook.audit.imbalance import TITLES, UNCALLED, Imbalance
 from tenterhook.doctor.findings import Finding, Findings
 from tenterhook.doctor.observe.source import read
 from tenterhook.doctor.rules.compiled import cost_of_a_hook
 from tenterhook.doctor.rules.errors import of_ours
 from tenterhook.doctor.rules.hazards import muted_itself, values_lost
-from tenterhook.doctor.rules.imbalances import imbalance
 from tenterhook.doctor.rules.never_fired import (
     another_model_ran,
     gradient_was_none,
@@ -27,7 +26,7 @@ from tenterhook.doctor.rules.never_fired import (
 )
 from tenterhook.doctor.rules.no_effect import returned_nothing, returned_what_it_was_given
 from tenterhook.doctor.rules.not_installed import frozen_target, in_no_optimizer
-from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural
+from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural, quoting
 from tenterhook.errors import ResolveError, TenterhookError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When
 from tenterhook.resolve.dormancy import GONE
@@ -38,6 +37,10 @@ from tenterhook.rig import Rig
 from tenterhook.rig.compiled.graph_cache import cost
 from tenterhook.rig.ledger import Account
 from tenterhook.rig.points.calling import out_of_phase
+
+
+#: rules that quote the texts of the auditor
+_IMBALANCES = {code: quoting(code) for code in TITLES}
 
 
 @overload
@@ -109,7 +112,7 @@ def check_rig(rig: Rig) -> Iterator[Finding]:
     """Yield the faults that a rig's ledger shows."""
     seen = [finding for id, account in rig.ledger.items() for finding in _check_hook(rig, id, account)]
     explained = {finding.hook for finding in seen if finding.code == used_without_a_call.code}
-    yield from (imbalance(one) for one in rig.imbalances if one.code != UNCALLED or one.hook not in explained)
+    yield from (_imbalance(one) for one in rig.imbalances if one.code != UNCALLED or one.hook not in explained)
     dropped = rig.ledger.graphs.dropped
     if dropped:
         yield from found(cost_of_a_hook(Subject(), dropped=dropped))
@@ -185,3 +188,9 @@ def _why_silent(rig: Rig, sites: SilentSites) -> Finding | None:
     if first.target.kind == "module":
         return used_without_a_call(sites) or never_called(sites)
     return not_on_the_way_to_the_loss(sites) if first.target.kind == "parameter" else never_called(sites)
+
+
+def _imbalance(one: Imbalance) -> Finding:
+    """Return the finding for a difference between the ledger and the model."""
+    about = Subject(one.hook, one.target, one.point, minor=one.severity == "note")
+    return _IMBALANCES[one.code].quote(about, one.evidence, one.remedy)

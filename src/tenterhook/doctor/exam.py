@@ -38,6 +38,8 @@ from tenterhook.doctor.rules.hazards import (
 )
 from tenterhook.doctor.rules.kept_values import (
     both_phases,
+    fewer_arguments,
+    ignores_the_prefix,
     kept_values_changed,
     parameter_for_its_gradient,
     replaced_output,
@@ -45,6 +47,7 @@ from tenterhook.doctor.rules.kept_values import (
     stored_together,
     without_keyword_arguments,
 )
+from tenterhook.doctor.rules.never_fired import module_replaced, optimizer_replaced
 from tenterhook.doctor.rules.no_effect import (
     changes_the_layers_before,
     cleared_before_the_step,
@@ -195,6 +198,8 @@ EVERY = (
     both_phases,
     parameter_for_its_gradient,
     replaced_output,
+    fewer_arguments,
+    ignores_the_prefix,
     waits_for_the_device,
     legacy_hook,
     took_the_place_of_another,
@@ -209,10 +214,13 @@ def _diagnose(seen: Recording) -> Iterator[Finding]:
     yield from repeated(seen)
     yield from stored_together(seen)
     yield from leaks(seen)
-    diff = compared(seen)
+    diff, timeline = compared(seen), seen.events.timeline
     yield from across_ranks(seen, diff)
     for hook in seen.hooks:
-        if seen.failure is None:
+        replaced = module_replaced(hook, timeline) or optimizer_replaced(hook, seen)
+        if replaced is not None and not hook.foreign:
+            yield replaced
+        elif seen.failure is None:
             yield from found(why_silent(hook, seen))
         yield from found(*(rule(hook) for rule in EVERY))
         if hook.fired:
@@ -227,7 +235,6 @@ def _diagnose(seen: Recording) -> Iterator[Finding]:
     for rig, place in seen.rigs:
         yield from (replace(one, place=place) for one in check_rig(rig))
     if not seen.hooks and not seen.rigs and not seen.refusals and not seen.everywhere and seen.failure is None:
-        timeline = seen.events.timeline
         yield from found(nothing_hooked(Subject(), timeline.backwards, timeline.steps))
 
 

@@ -15,6 +15,7 @@ from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is
 from tenterhook.doctor.observe.hook_record import (
     BACKWARD,
     FORWARD,
+    PREFIXED,
     SAMPLES,
     TENSOR,
     FailedCallError,
@@ -42,6 +43,8 @@ def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
         else:
             yield from observe(hook, args, looking)
         return
+    if hook.kind in PREFIXED and len(args) > 2 and isinstance(args[2], str):
+        hook.prefix = hook.prefix or args[2]
     watched = hook.kind in BACKWARD
     before = [(t, private.version(t)) for t in tensors(args)] if watched else []
     if before and before[-1][0].requires_grad and len(hook.kept) < SAMPLES:
@@ -60,8 +63,7 @@ def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
             hook.without_input += bool(args[1]) and all(g is None for g in args[1])
     if out is not None:
         hook.returned += 1
-        if hook.kind == FORWARD[1] and args and hook.odd_return is None:
-            hook.odd_return = _odd(out, args[-1])
+        _look_at_return(hook, out, args)
         given = args[1] if watched and len(args) > 1 else None
         pair = next(
             (
@@ -173,6 +175,7 @@ def _call(hook: HookRecord) -> Observer:
     finally:
         distribution.firing = outer
     hook.fired += 1
+    hook.last = timeline.now()
     if hook.fired == 1:
         hook.firings.waiting.pop(hook.number, None)
     if hook.removed is not None:
@@ -192,6 +195,21 @@ def _follow(hook: HookRecord, args: tuple[Any, ...]) -> None:
     shown = next((t for t in tensors(args[-1:]) if t.requires_grad and t.grad_fn is not None), None)
     if shown is not None and torch.is_grad_enabled():
         hook.kept.append((hook.timeline.now(), weakref.ref(shown)))
+
+
+def _look_at_return(hook: HookRecord, out: Any, args: tuple[Any, ...]) -> None:
+    """Record whether a forward hook returned something that it probably should not return."""
+    if hook.kind == FORWARD[1] and args and hook.odd_return is None:
+        earlier = hook.last_return() if hook.last_return is not None else None
+        if isinstance(out, Tensor) and out is earlier and out is not args[-1]:
+            hook.odd_return = "the value of an earlier call"
+        else:
+            hook.odd_return = _odd(out, args[-1])
+        hook.last_return = weakref.ref(out) if isinstance(out, Tensor) else None
+    elif hook.kind == FORWARD[0] and len(args) > 1 and not hook.gets_kwargs:
+        given, returned = len(args[1]), len(out) if isinstance(out, tuple) else 1
+        if returned < given:
+            hook.fewer_args = returned, given
 
 
 def _odd(out: Any, output: Any) -> str | None:

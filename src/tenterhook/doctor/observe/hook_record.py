@@ -47,6 +47,10 @@ FULL = BACKWARD[:2]
 STEP = ("register_step_pre_hook", "register_step_post_hook")
 
 
+#: the hooks on state dicts that are passed a prefix as their third argument
+PREFIXED = ("register_state_dict_post_hook", "register_load_state_dict_pre_hook")
+
+
 class FailedCallError(Exception):
     """Tells an observer that the call raised an error, with the text of the error."""
 
@@ -73,6 +77,19 @@ class MissedBackward:
     late: bool = False
     #: the class name of the hooked model, if another model of the same class ran instead
     other: str | None = None
+
+
+@dataclass(slots=True)
+class OptimizerUse:
+    """The steps of one optimizer."""
+
+    kind: str
+    steps: int = 0
+    #: the number of steps of all optimizers before the first and before the last step of this one
+    first: int = -1
+    last: int = -1
+    #: the ids of the parameters that it steps
+    parameters: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -180,6 +197,8 @@ class HookRecord:
     drift: str = ""
 
     fired: int = 0
+    #: the time of the last firing
+    last: Moment | None = None
     returned: int = 0
     changed: int = 0
     in_place: int = 0
@@ -218,6 +237,11 @@ class HookRecord:
     lacks_kwargs: set[str] = field(default_factory=set)
     #: what the hook returned instead of a value like the output, or None
     odd_return: str | None = None
+    last_return: weakref.ref[Tensor] | None = None
+    #: the prefix of the keys that a state-dict hook was given
+    prefix: str = ""
+    #: how many arguments a pre-hook returned and how many it was given, if it returned fewer
+    fewer_args: tuple[int, int] | None = None
 
     #: backward passes in which the hook did not fire
     missed_backwards: list[MissedBackward] = field(default_factory=list)
@@ -286,6 +310,12 @@ class HookRecord:
         """Return True if the code reads the positional arguments of the module."""
         names = self.reading.arguments if self.reading is not None else ()
         return self.code is not None and len(names) > 1 and reads(self.code, names[1])
+
+    @property
+    def ignores_prefix(self) -> bool:
+        """Return True if the code of a state-dict hook does not read the prefix of the keys."""
+        names = self.reading.arguments if self.reading is not None else ()
+        return self.code is not None and len(names) > 2 and not reads(self.code, names[2])
 
     @property
     def reads_parameter(self) -> str | None:

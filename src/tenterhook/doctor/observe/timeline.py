@@ -13,13 +13,15 @@ MOST_STORED = 256
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time, which is identified by three counters."""
+    """A point in time, which is identified by four counters."""
 
     #: the number of backward passes and the number of steps before this moment
     backwards: int
     steps: int
     #: the sequence number that autograd will give to the next node
     sequence: int
+    #: the number of outermost calls of a model before this moment
+    passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +58,4 @@ class Timeline:
         self.stored = [one for one in self.stored if one.tensor is not None and one.tensor() is not None][-MOST_STORED:]
 
     def now(self) -> Moment:
-        return Moment(self.backwards, self.steps, private.sequence_number())
+        return Moment(self.backwards, self.steps, private.sequence_number(), self.passes)

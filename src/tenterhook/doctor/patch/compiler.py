@@ -153,7 +153,8 @@ class Compiler:
             error = kwargs.get("exc", args[-1])
             text = str(error).partition("\n")[0].rstrip(".")
             entered = self._entered
-            if entered is not None and any(_is_in(frame, entered) for frame in dynamo.broken_at(error)):
+            # If the hook is the outermost frame, dynamo compiles it alone, after it broke the graph of the model.
+            if entered is not None and any(_is_in(frame, entered) for frame in dynamo.broken_at(error)[1:]):
                 self.breaks.setdefault(entered.number, []).append(text)
             elif text.startswith("Module-level backwards hooks"):
                 self.breaks_for_backward += 1

@@ -28,6 +28,7 @@ from tenterhook.doctor.observe.hook_record import (
     HookRecord,
     MissedBackward,
     Observer,
+    OptimizerUse,
 )
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
 from tenterhook.doctor.observe.stored import Pass
@@ -119,6 +120,8 @@ class ProgramEvents:
         self.compiles = False
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
         self._before: dict[int, Tensor] = {}
+        #: the optimizers that have stepped, by id
+        self.optimizers: dict[int, OptimizerUse] = {}
 
     # -- backward ----------------------------------------------------------------------------------------------------
 
@@ -222,6 +225,11 @@ class ProgramEvents:
 
     def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._before.clear()
+        use = self.optimizers.setdefault(id(optimizer), OptimizerUse(type(optimizer).__name__))
+        use.steps, use.last = use.steps + 1, self.timeline.steps
+        if use.steps == 1:
+            use.first = use.last
+            use.parameters = frozenset(id(p) for group in optimizer.param_groups for p in group["params"])
         if kwargs.get("closure") or any(map(callable, args[1:])):
             return  # the closure computes the gradients inside the step
         if private.graph_task_id() != -1:

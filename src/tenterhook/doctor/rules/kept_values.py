@@ -117,6 +117,29 @@ def replaced_output(hook: HookRecord) -> Words | None:
     )
 
 
+@rule("TH527")
+def fewer_arguments(hook: HookRecord) -> Words | None:
+    if hook.fewer_args is None:
+        return None
+    returned, given = hook.fewer_args
+    return Words(
+        f"the module was called with {plural(given, 'positional argument')}, and the pre-hook returned {returned}; "
+        "PyTorch passes only what the hook returns",
+        "return (changed, *args[1:])  # every argument, the changed ones and the others",
+    )
+
+
+@rule("TH528")
+def ignores_the_prefix(hook: HookRecord) -> Words | None:
+    if not hook.prefix or not hook.ignores_prefix:
+        return None
+    return Words(
+        f"the module is inside another one, so its keys begin with {hook.prefix!r}; the hook does not read the prefix "
+        "that PyTorch passes",
+        'state_dict[prefix + "new"] = state_dict.pop(prefix + "old")',
+    )
+
+
 def stored_together(seen: Recording) -> Iterator[Finding]:
     """Find values that other values of the same forward pass replaced."""
     slots: dict[tuple[int, object, int], list[tuple[HookRecord, Stored]]] = {}

@@ -6,7 +6,8 @@ import re
 
 from torch import nn
 
-from tenterhook.doctor.observe.hook_record import FORWARD, TENSOR, Calls, HookRecord
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, STEP, TENSOR, Calls, HookRecord
+from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import SilentSites, Subject, Words, plural, quoting, rule
 
@@ -119,6 +120,49 @@ def parameter_replaced(hook: HookRecord) -> Words | None:
             f'th.hook(model, fn, on="{name}", at="grad")  # selects by name and follows replacements',
         )
     return None
+
+
+@rule("TH227")
+def module_replaced(hook: HookRecord, timeline: Timeline) -> Words | None:
+    """Report a hook on a module that is no longer a part of its model, although the model has run since."""
+    place = hook.owner.place
+    root = place.root() if place is not None and hook.kind in (*FORWARD, *BACKWARD) else None
+    if place is None or root is None or hook.removed is not None or place.name == ".":
+        return None
+    last, now = hook.last or hook.born, timeline.now()
+    passes = max(now.passes - last.passes, now.backwards - last.backwards)
+    try:
+        present = root.get_submodule(place.name)
+    except AttributeError:
+        present = None
+    if not passes or (present is not None and present is place.module()):
+        return None
+    fate = "is no longer there" if present is None else f"is now a different {type(present).__name__}, without the hook"
+    return Words(
+        f"{place.name!r} {fate}; the model ran {plural(passes, 'time')} since the hook last fired"
+        if hook.fired
+        else f"{place.name!r} {fate}; the model ran {plural(passes, 'time')}",
+        f'model.get_submodule("{place.name}").{hook.kind}(fn)  # register the hook again after the replacement',
+    )
+
+
+@rule("TH228")
+def optimizer_replaced(hook: HookRecord, seen: Recording) -> Words | None:
+    """Report a hook on an optimizer whose parameters are now stepped by another optimizer."""
+    uses = seen.events.optimizers
+    mine = uses.get(hook.owner.id)
+    if mine is None or hook.kind not in STEP or hook.removed is not None:
+        return None
+    hooked = {one.owner.id for one in seen.hooks if one.kind == hook.kind and one.code is hook.code}
+    others = [one for id, one in uses.items() if id not in hooked and one.parameters & mine.parameters]
+    later = [one for one in others if one.first > mine.last]
+    if not later:
+        return None
+    return Words(
+        f"the {hook.owner.kind} with the hook took {plural(mine.steps, 'step')}; then another {later[-1].kind}, which "
+        f"does not have the hook, took {plural(sum(one.steps for one in later), 'step')} with the same parameters",
+        f"optimizer.{hook.kind}(fn)  # on the new optimizer, too",
+    )
 
 
 @rule("TH206")
