@@ -38,7 +38,6 @@ from tenterhook.rig.compiled.graph_cache import cost
 from tenterhook.rig.ledger import Account
 from tenterhook.rig.points.calling import out_of_phase
 
-
 #: rules that quote the texts of the auditor
 _IMBALANCES = {code: quoting(code) for code in TITLES}
 
