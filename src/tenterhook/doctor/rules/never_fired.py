@@ -131,12 +131,11 @@ def module_replaced(hook: HookRecord, timeline: Timeline) -> Words | None:
         return None
     last, now = hook.last or hook.born, timeline.now()
     passes = max(now.passes - last.passes, now.backwards - last.backwards)
-    try:
-        present = root.get_submodule(place.name)
-    except AttributeError:
-        present = None
-    if not passes or (present is not None and present is place.module()):
+    module = place.module()
+    # A wrapper such as DDP changes the names of modules, so the module itself is searched.
+    if not passes or (module is not None and any(one is module for one in root.modules())):
         return None
+    present = dict(root.named_modules()).get(place.name)
     fate = "is no longer there" if present is None else f"is now a different {type(present).__name__}, without the hook"
     return Words(
         f"{place.name!r} {fate}; the model ran {plural(passes, 'time')} since the hook last fired"
