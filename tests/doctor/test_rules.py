@@ -13,8 +13,8 @@ import tenterhook as th
 import tenterhook.doctor
 from tenterhook.audit.imbalance import TITLES
 from tenterhook.doctor.findings import CODES
-from tenterhook.doctor.rules.never_fired import _call_of
 from tenterhook.doctor.rules.registry import RULES, Subject, Words, rule
+from tenterhook.doctor.rules.silent.never_fired import _call_of
 
 DOCTOR = Path(tenterhook.doctor.__file__).parent
 

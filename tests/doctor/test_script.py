@@ -87,8 +87,8 @@ def test_only_a_note_fails_on_notes(script: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_code_that_does_not_exist_cannot_be_ignored(script: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["doctor", "--ignore", "TH31", str(script)]) == 2
-    problem = "--ignore TH31: this code does not exist\n  remedy: write --ignore TH301"
+    assert main(["doctor", "--ignore", "TH3011", str(script)]) == 2
+    problem = "--ignore TH3011: this code does not exist\n  remedy: write --ignore TH301"
     assert capsys.readouterr().err == f"tenterhook doctor: {problem}\n"
 
 

@@ -185,3 +185,37 @@ def test_the_frame_of_a_hook_that_is_called_after_an_error_has_its_id():
     with pytest.raises(RuntimeError):
         model(torch.ones(7))
     assert found == [handle.id]
+
+
+def test_the_depth_of_steps_counts_calls_of_one_optimizer():
+    class Twice(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    found: list[int] = []
+    parameter = nn.Parameter(torch.ones(1))
+    torch.optim.SGD([parameter], lr=0.1)  # makes torch wrap the method of the base class, too
+    optimizer = Twice([parameter], lr=0.1)
+    optimizer.register_step_post_hook(lambda *_: found.append(private.step_depth(sys._getframe())))
+    optimizer.step()
+    assert found == [2, 1]
+    assert private.step_depth(sys._getframe()) == 0
+
+
+def test_the_private_functions_register_hooks_on_state_dicts():
+    found = []
+    model = nn.Sequential(nn.Linear(1, 1))
+    save, load = (getattr(model[0], name) for name in private.STATE_REGISTRARS)
+    save(lambda module, state, prefix, metadata: found.append(prefix))
+    load(lambda state, prefix, *rest: found.append(prefix))
+    model.load_state_dict(model.state_dict())
+    assert found == ["0.", "0."]
+
+
+def test_a_hook_on_several_tensors_has_a_handle_for_each():
+    tensors = [torch.ones(1, requires_grad=True) for _ in range(2)]
+    handle = torch.autograd.graph.register_multi_grad_hook(tensors, lambda grads: None)
+    first = private.first_handle(handle)
+    assert first.id in private.registered_in(first)
+    plain = tensors[0].register_hook(lambda grad: None)
+    assert private.first_handle(plain) is plain

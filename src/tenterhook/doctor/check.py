@@ -12,11 +12,13 @@ from tenterhook import ranks
 from tenterhook.actions import DEFAULT, Registry
 from tenterhook.audit.imbalance import TITLES, UNCALLED, Imbalance
 from tenterhook.doctor.findings import Finding, Findings
-from tenterhook.doctor.observe.source import read
+from tenterhook.doctor.reading.bytecode import read
 from tenterhook.doctor.rules.compiled import cost_of_a_hook
 from tenterhook.doctor.rules.errors import of_ours
 from tenterhook.doctor.rules.hazards import muted_itself, values_lost
-from tenterhook.doctor.rules.never_fired import (
+from tenterhook.doctor.rules.no_effect import returned_nothing, returned_what_it_was_given
+from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural, quoting
+from tenterhook.doctor.rules.silent.never_fired import (
     another_model_ran,
     gradient_was_none,
     never_called,
@@ -24,9 +26,7 @@ from tenterhook.doctor.rules.never_fired import (
     not_on_the_way_to_the_loss,
     used_without_a_call,
 )
-from tenterhook.doctor.rules.no_effect import returned_nothing, returned_what_it_was_given
-from tenterhook.doctor.rules.not_installed import frozen_target, in_no_optimizer
-from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural, quoting
+from tenterhook.doctor.rules.silent.not_installed import frozen_target, in_no_optimizer
 from tenterhook.errors import ResolveError, TenterhookError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When
 from tenterhook.resolve.dormancy import GONE

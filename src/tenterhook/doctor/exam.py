@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
 from torch import nn
 
 from tenterhook.doctor.check import check_rig
+from tenterhook.doctor.child_exam import ChildExams
 from tenterhook.doctor.findings import Finding, Findings
 from tenterhook.doctor.observe.hook_record import HookRecord
-from tenterhook.doctor.observe.source import evaluations
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rank_comparison import compared
+from tenterhook.doctor.reading.program_text import evaluations, node_hooks
 from tenterhook.doctor.rules.compiled import (
     breaks_the_graph,
     compiled_again_and_again,
@@ -36,18 +38,6 @@ from tenterhook.doctor.rules.hazards import (
     took_the_place_of_another,
     waits_for_the_device,
 )
-from tenterhook.doctor.rules.kept_values import (
-    both_phases,
-    fewer_arguments,
-    ignores_the_prefix,
-    kept_values_changed,
-    parameter_for_its_gradient,
-    replaced_output,
-    stored_none,
-    stored_together,
-    without_keyword_arguments,
-)
-from tenterhook.doctor.rules.never_fired import module_replaced, optimizer_replaced
 from tenterhook.doctor.rules.no_effect import (
     changes_the_layers_before,
     cleared_before_the_step,
@@ -60,9 +50,26 @@ from tenterhook.doctor.rules.no_effect import (
     returned_nothing,
     returned_what_it_was_given,
 )
-from tenterhook.doctor.rules.not_installed import handle_was_loaded, model_was_copied, nothing_hooked
-from tenterhook.doctor.rules.registry import Subject, found
-from tenterhook.doctor.rules.silence import why_silent
+from tenterhook.doctor.rules.registry import Subject, found, has_successor
+from tenterhook.doctor.rules.silent.never_fired import (
+    module_replaced,
+    optimizer_replaced,
+    parameter_replaced,
+    used_without_a_call,
+)
+from tenterhook.doctor.rules.silent.not_installed import handle_was_loaded, model_was_copied, nothing_hooked, selections
+from tenterhook.doctor.rules.silent.silence import why_silent
+from tenterhook.doctor.rules.surroundings import (
+    called_by_a_trace_only,
+    in_two_models,
+    inside_a_wrapper,
+    no_state_dict,
+    of_every_use,
+    on_a_node,
+    replaces_the_reduction,
+    returns_early_while_compiling,
+    step_inside_a_step,
+)
 from tenterhook.doctor.rules.timing import (
     acts_on_each_backward,
     changed_in_place_since,
@@ -73,6 +80,36 @@ from tenterhook.doctor.rules.timing import (
     repeated,
     several_calls,
     steps_inside_the_backward,
+)
+from tenterhook.doctor.rules.values.received_values import (
+    changes_the_data,
+    changes_weights_before_each_pass,
+    first_sample,
+    ignores_the_prefix,
+    parameter_for_its_gradient,
+    without_keyword_arguments,
+)
+from tenterhook.doctor.rules.values.returned_values import (
+    after_the_loss,
+    fewer_arguments,
+    in_another_order,
+    replaced_output,
+    replaces_the_derivative,
+    return_is_ignored,
+    stored_before_the_change,
+    without_graph,
+)
+from tenterhook.doctor.rules.values.stored_values import (
+    adds_in_half_precision,
+    another_tensor_unpacked,
+    both_phases,
+    bound_to_its_context,
+    in_order_of_the_backward_pass,
+    kept_values_changed,
+    overflowed,
+    stored_none,
+    stored_together,
+    without_graph_in_a_checkpoint,
 )
 from tenterhook.text_table import TextTable
 
@@ -103,15 +140,31 @@ class Exam(Recording):
     def __init__(self, model: nn.Module | None = None) -> None:
         super().__init__(model)
         self.findings = Findings(())
+        self.children = ChildExams(Exam)
+        #: for each hook, its activity and its findings when the outermost function of the program returned
+        self._earlier: dict[HookRecord, tuple[Any, list[Finding]]] = {}
+        #: the findings of that moment that concern several hooks
+        self._together: list[Finding] = []
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if not self.watches:
             return
         self._end(error, tb)
         try:
-            self.findings = Findings(_merged(_diagnose(self)))
+            gone = {
+                hook: found
+                for hook, (activity, found) in self._earlier.items()
+                if not hook.owner.exists and hook.activity == activity
+            }
+            self.findings = Findings(_merged(_diagnose(self, gone, self._together)))
         finally:
             self._restore()
+
+    def _look(self) -> None:
+        if self.failure is None:
+            present = (hook for hook in self.hooks if hook.owner.exists)
+            self._earlier.update((hook, (hook.activity, list(_of_a_hook(hook, self)))) for hook in present)
+            self._together = list(_of_several_hooks(self))
 
     def __str__(self) -> str:
         rows = [
@@ -187,6 +240,7 @@ WRONG_MOMENT = (
     changed_in_place_since,
     model_was_copied,
     fires_after_its_removal,
+    used_without_a_call,
 )
 #: rules that apply to every hook, in the order in which their findings are listed
 EVERY = (
@@ -199,7 +253,24 @@ EVERY = (
     parameter_for_its_gradient,
     replaced_output,
     fewer_arguments,
+    in_another_order,
+    return_is_ignored,
     ignores_the_prefix,
+    changes_the_data,
+    first_sample,
+    after_the_loss,
+    without_graph,
+    of_every_use,
+    called_by_a_trace_only,
+    returns_early_while_compiling,
+    step_inside_a_step,
+    in_two_models,
+    replaces_the_derivative,
+    bound_to_its_context,
+    without_graph_in_a_checkpoint,
+    adds_in_half_precision,
+    overflowed,
+    changes_weights_before_each_pass,
     waits_for_the_device,
     legacy_hook,
     took_the_place_of_another,
@@ -207,35 +278,62 @@ EVERY = (
 )
 
 
-def _diagnose(seen: Recording) -> Iterator[Finding]:
+def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], together: list[Finding]) -> Iterator[Finding]:
+    """Yield the findings. `earlier` contains those of hooks whose objects no longer exist."""
     yield from failures(seen)
     for place in dict.fromkeys(seen.loaded_handles):
         yield from found(handle_was_loaded(Subject(place=place)))
-    yield from repeated(seen)
-    yield from stored_together(seen)
-    yield from leaks(seen)
+    now = list(_of_several_hooks(seen))
+    known = {(one.code, one.place) for one in now}
+    yield from now
+    yield from (one for one in together if (one.code, one.place) not in known)
     diff, timeline = compared(seen), seen.events.timeline
     yield from across_ranks(seen, diff)
     for hook in seen.hooks:
-        replaced = module_replaced(hook, timeline) or optimizer_replaced(hook, seen)
-        if replaced is not None and not hook.foreign:
-            yield replaced
-        elif seen.failure is None:
-            yield from found(why_silent(hook, seen))
-        yield from found(*(rule(hook) for rule in EVERY))
-        if hook.fired:
-            yield from _of_a_fired_hook(hook, seen)
-        yield from found(changes_the_layers_before(hook))
+        yield from earlier[hook] if hook in earlier else _of_a_hook(hook, seen)
         yield from before_reduction(hook, seen, diff)
-        yield from found(compiled_without_it(hook, seen), operation_left_out(hook, seen))
-        if seen.failure is None:
-            rules = (compiled_by_itself, compiled_again_and_again, breaks_the_graph)
-            yield from found(*(rule(hook, seen) for rule in rules))
     yield from _of_the_program(seen)
     for rig, place in seen.rigs:
         yield from (replace(one, place=place) for one in check_rig(rig))
-    if not seen.hooks and not seen.rigs and not seen.refusals and not seen.everywhere and seen.failure is None:
-        yield from found(nothing_hooked(Subject(), timeline.backwards, timeline.steps))
+    if seen.children is not None:
+        yield from seen.children.findings()
+    others = (
+        (seen.children is not None and seen.children.count)
+        or seen.rigs
+        or seen.refusals
+        or seen.process.everywhere
+        or seen.saved_tensors.hooks
+        or seen.process.communicates
+    )
+    on_nodes = any(map(node_hooks, seen.program_files))
+    if not seen.hooks and not others and not on_nodes and not seen.events.children and seen.failure is None:
+        yield from found(nothing_hooked(Subject(minor=True), timeline.backwards, timeline.steps))
+
+
+def _of_several_hooks(seen: Recording) -> Iterator[Finding]:
+    yield from repeated(seen)
+    yield from stored_together(seen)
+    yield from in_order_of_the_backward_pass(seen)
+    yield from leaks(seen)
+    yield from selections(seen)
+
+
+def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
+    timeline = seen.events.timeline
+    replaced = module_replaced(hook, timeline) or parameter_replaced(hook, timeline) or optimizer_replaced(hook, seen)
+    if replaced is not None and not hook.foreign and not has_successor(hook, seen):
+        yield replaced
+    elif replaced is None and seen.failure is None:
+        yield from found(why_silent(hook, seen))
+    yield from found(*(rule(hook) for rule in EVERY))
+    yield from found(changes_the_layers_before(hook), no_state_dict(hook, seen))
+    yield from found(inside_a_wrapper(hook, seen), stored_before_the_change(hook, seen))
+    if hook.fired:
+        yield from _of_a_fired_hook(hook, seen)
+    yield from found(compiled_without_it(hook, seen), operation_left_out(hook, seen))
+    if seen.failure is None:
+        rules = (compiled_by_itself, compiled_again_and_again, breaks_the_graph)
+        yield from found(*(rule(hook, seen) for rule in rules))
 
 
 def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
@@ -248,19 +346,25 @@ def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
 def _of_the_program(seen: Recording) -> Iterator[Finding]:
     """Yield the findings that concern the whole program rather than one hook."""
     tensors = [h for h in seen.hooks if h.kind == "register_hook" and not h.owner.leaf and not h.foreign]
-    if seen.warned and tensors:
-        yield from found(grad_of_no_leaf(tensors[-1], seen.warned[0]))
+    if seen.process.warned and tensors:
+        yield from found(grad_of_no_leaf(tensors[-1], seen.process.warned[0]))
     yield from of_the_program(seen)
     events = seen.events
     yield from found(always_retains(Subject(place=events.retained_at), events.retained, events.timeline.backwards))
     if events.steps_inside and events.empty_clips:
         about = Subject(place=events.empty_clips[0])
         yield from found(steps_inside_the_backward(about, events.steps_inside, len(events.empty_clips)))
-    for kind, by in seen.everywhere:
+    for one in seen.saved_tensors.hooks:
+        yield from found(another_tensor_unpacked(Subject(place=one.caller.place), one))
+    for name, by in seen.process.communication:
+        yield from found(replaces_the_reduction(Subject(hook=name, by="register_comm_hook", place=by.place)))
+    for kind, by in seen.process.everywhere:
         yield from found(hooks_every_module(Subject(place=by.place), kind))
-    for path in sorted(seen.files):
-        for line in evaluations(path):
+    for path in sorted(seen.program_files):
+        for line in evaluations(path) if path in seen.files else ():
             yield from found(evaluates_text(Subject(place=f"{path}:{line}")))
+        for line in node_hooks(path):
+            yield from found(on_a_node(Subject(place=f"{path}:{line}")))
 
 
 def _merged(found: Iterator[Finding]) -> list[Finding]:

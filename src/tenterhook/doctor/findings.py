@@ -44,10 +44,11 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH106", "the register function does not exist on this object", "error"),
     ("TH107", "a hook handle was saved and loaded, which does not restore the hook", "error"),
     ("TH108", "the model was copied, and the copy has its own copy of the hook", "error"),
-    ("TH109", "no hook was registered", "note"),
+    ("TH109", "no hook was registered", "warning"),
     ("TH110", "the saved hooks cannot be restored", "error"),
     ("TH111", "the hook is registered on only some of the ranks", "error"),
     ("TH112", "the hook becomes part of compiled code", "note"),
+    ("TH113", "the test of a loop leaves out most weights of the model", "note"),
     ("TH201", "the hook was registered after the forward or backward pass that should have called it", "error"),
     ("TH202", "the loss does not depend on the hook's target", "error"),
     ("TH203", "the parameter was frozen during the backward pass", "error"),
@@ -76,6 +77,16 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH226", "compiled code returned the tensor but computes no gradient for it", "error"),
     ("TH227", "the module was replaced, and the hook is still on the old one", "error"),
     ("TH228", "another optimizer steps the parameters, and the hook is still on the old one", "error"),
+    ("TH229", "another module took the name of the hooked module, and contains it", "warning"),
+    ("TH230", "the hook was called only while the model was traced", "warning"),
+    (
+        "TH231",
+        "the hook returns early while torch.compile traces it, so the compiled code leaves it out",
+        "error",
+    ),
+    ("TH232", "no state dict was saved or loaded through the hooked module", "note"),
+    ("TH233", "a hook is on a node of the graph, which PyTorch may free or replace", "note"),
+    ("TH234", "the module ran in another process, or not at all", "note"),
     ("TH301", "the hook computes a new value but returns None", "error"),
     ("TH302", "the hook returns the values that it received", "note"),
     ("TH303", "grad_input is not the gradient of the module's own parameters", "note"),
@@ -86,6 +97,11 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH308", "the gradient was cleared between the hook and the step", "error"),
     ("TH309", "the limit was applied to a gradient that is still multiplied by the loss scale", "warning"),
     ("TH310", "the optimizers that step do not contain the parameter", "warning"),
+    ("TH311", "the hook returned a value without its graph", "warning"),
+    ("TH312", "PyTorch ignores what the hook returns", "error"),
+    ("TH313", "the backward hook returns a new grad_input without the derivative of the module", "note"),
+    ("TH314", "the hook changes the output after the model has computed its loss", "warning"),
+    ("TH315", "the communication hook replaces the reduction of DDP, including its average", "note"),
     ("TH401", "the hook runs in every backward pass, but the optimizer steps only after several passes", "warning"),
     ("TH402", "the module was called several times, so its hook fires several times in one backward pass", "note"),
     ("TH403", "the same function is registered more than once on one target", "warning"),
@@ -94,11 +110,15 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH406", "the hook runs in a backward pass with create_graph=True and again in the next backward pass", "warning"),
     ("TH407", "no input requires grad, so the hook fires before the parameters have their gradients", "note"),
     ("TH408", "the tensor was changed in place after the hook was registered", "warning"),
-    ("TH409", "a hook is registered repeatedly and never removed", "error"),
+    ("TH409", "a hook is registered again and again, and the earlier ones stay registered", "error"),
     ("TH410", "the hook was removed between the forward and backward passes but still fires", "note"),
     ("TH411", "the optimizer steps inside the backward pass, so gradient clipping finds no gradients", "warning"),
     ("TH412", "the hook receives this rank's gradient, before DDP averages the gradients over the ranks", "warning"),
     ("TH413", "a global module hook also fires for the wrapper that torch.compile puts around the model", "warning"),
+    ("TH414", "the tensor has several uses, and the hook changes the gradient of all of them", "warning"),
+    ("TH415", "the step hook fires twice in one step", "warning"),
+    ("TH416", "the hooks append in the order of the backward pass, from the last layer to the first", "note"),
+    ("TH417", "the module is a part of two models, and the hook fires for both", "note"),
     ("TH501", "the hook changes the gradient in place", "error"),
     ("TH502", "the hook holds a reference to its own tensor, so neither is ever freed", "warning"),
     ("TH503", "the hook keeps values and their graphs alive", "warning"),
@@ -127,8 +147,18 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH526", "the value that the hook returned replaced the output, probably by accident", "warning"),
     ("TH527", "the pre-hook returned fewer arguments than the module was given", "warning"),
     ("TH528", "the state-dict hook ignores the prefix of the keys", "warning"),
+    ("TH529", "the hook changes data of the program in place", "warning"),
+    ("TH530", "the output is a tensor, and the hook takes its first sample for its first element", "warning"),
+    ("TH531", "the hook returns the values of the output in another order", "warning"),
+    ("TH532", "the stored value cannot be used outside torch.func or inference_mode", "note"),
+    ("TH533", "the hook stored the value that it replaced", "note"),
+    ("TH534", "the hook adds in 16-bit precision", "note"),
+    ("TH535", "the stored value has no graph, because a reentrant checkpoint computed it", "note"),
+    ("TH536", "the pre-hook changes the weights, and the step changes them again", "note"),
+    ("TH537", "the unpack hook returned another tensor than the one that was packed", "error"),
+    ("TH538", "the hook computed a number that is not finite from finite values", "warning"),
     ("TH601", "the legacy module backward hook receives the gradients of the wrong tensors", "error"),
-    ("TH602", "a hook is registered on every module in the process", "note"),
+    ("TH602", "a hook is registered on every module or every optimizer in the process", "note"),
     ("TH603", "the program evaluates text as code to choose what to hook", "error"),
     ("TH604", "the hook's function was pickled", "error"),
     ("TH605", "the hook was removed by code that did not register it", "warning"),
@@ -205,6 +235,12 @@ def _from_here(place: str) -> str:
 def _laid_out(head: str, lines: list[str]) -> list[str]:
     """Put a heading before the first line and align the other lines with it."""
     return [f"  {head if not number else '':9} {line}" for number, line in enumerate(lines)]
+
+
+def read_findings(text: str) -> list[Finding]:
+    """Read the findings that `Findings.to_json` wrote."""
+    rows = json.loads(text)["findings"]
+    return [Finding(**{name: value for name, value in row.items() if name != "title"}) for row in rows]
 
 
 def finding(

@@ -64,9 +64,11 @@ from tenterhook.torch_internals.hook_dicts import HOOK_SLOTS as HOOK_SLOTS
 from tenterhook.torch_internals.hook_dicts import MODULE_SLOTS as MODULE_SLOTS
 from tenterhook.torch_internals.hook_dicts import OPTIMIZER_SLOTS as OPTIMIZER_SLOTS
 from tenterhook.torch_internals.hook_dicts import OUTPUT_ENTRY as OUTPUT_ENTRY
+from tenterhook.torch_internals.hook_dicts import STATE_REGISTRARS as STATE_REGISTRARS
 from tenterhook.torch_internals.hook_dicts import call_kwargs as call_kwargs
 from tenterhook.torch_internals.hook_dicts import count_hooks as count_hooks
 from tenterhook.torch_internals.hook_dicts import drop_empty_tensor_hooks as drop_empty_tensor_hooks
+from tenterhook.torch_internals.hook_dicts import first_handle as first_handle
 from tenterhook.torch_internals.hook_dicts import forget_hook as forget_hook
 from tenterhook.torch_internals.hook_dicts import gets_kwargs as gets_kwargs
 from tenterhook.torch_internals.hook_dicts import has_step_hooks as has_step_hooks
@@ -80,6 +82,7 @@ from tenterhook.torch_internals.hook_dicts import registered_by as registered_by
 from tenterhook.torch_internals.hook_dicts import registered_in as registered_in
 from tenterhook.torch_internals.hook_dicts import reinstall_tensor_hooks as reinstall_tensor_hooks
 from tenterhook.torch_internals.hook_dicts import running_hook as running_hook
+from tenterhook.torch_internals.hook_dicts import step_depth as step_depth
 from tenterhook.torch_internals.hook_dicts import tensor_hooks as tensor_hooks
 from tenterhook.torch_internals.model import CLIP_ENTRY as CLIP_ENTRY
 from tenterhook.torch_internals.model import FUNCTIONAL_ENTRY as FUNCTIONAL_ENTRY

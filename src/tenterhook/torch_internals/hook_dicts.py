@@ -21,6 +21,30 @@ _MODULE_FILE = nn.Module.__init__.__code__.co_filename
 OUTPUT_ENTRY = entry("torch.utils.hooks.BackwardHook.setup_output_hook", Capability.DOCTOR)
 
 
+#: The private register functions of a module that programs use. The result of the first kind of hook is ignored unless
+#: the module is the root. Tested with torch 2.13.
+STATE_REGISTRARS = ("_register_state_dict_hook", "_register_load_state_dict_pre_hook")
+
+
+def step_depth(frame: FrameType | None) -> int:
+    """Return how many calls of `step` of the same optimizer are on the stack of a step hook's call.
+
+    PyTorch wraps `step` in a function that calls the hooks and has the optimizer in a local variable. Tested with
+    torch 2.13.
+    """
+    file, optimizers = optimizer_module.__file__, []
+    while frame is not None:
+        if frame.f_code.co_name == "wrapper" and frame.f_code.co_filename == file:
+            optimizers.append(frame.f_locals.get("self"))
+        frame = frame.f_back
+    return sum(one is optimizers[0] for one in optimizers)
+
+
+def first_handle(handle: Any) -> Any:
+    """Return the handle of the first tensor of a hook on several tensors. Tested with torch 2.13."""
+    return next(iter(getattr(handle, "handles", ())), handle)
+
+
 #: the functions of a module that call its forward hooks
 _CALL_IMPL = ("_call_impl", "inner")
 

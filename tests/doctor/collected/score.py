@@ -75,13 +75,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--half", choices=("open", "hidden"), default="open")
     parser.add_argument("--show", action="store_true", help="print every miss (open half only)")
-    parser.add_argument("--only", default="", help="only the programs whose names contain this word")
+    parser.add_argument(
+        "--only", default="", help="only the programs whose names begin with one of these letters or words"
+    )
     parser.add_argument("--healthy", action="store_true", help="the healthy and the repaired programs")
     parser.add_argument("--bare", action="store_true", help="also run without the doctor, and compare")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     show = args.show and args.half == "open"
-    programs = [one for one in sorted((HERE / args.half).glob("*.py")) if args.only in one.stem]
+    programs = [
+        one for one in sorted((HERE / args.half).glob("*.py")) if one.stem.startswith(tuple(args.only.split(",")))
+    ]
     programs = [one for one in programs if args.healthy != _is_faulty(one)]
     with ThreadPoolExecutor(args.processes) as pool:
         results = list(pool.map(lambda one: examine(one, bare=args.bare), programs))

@@ -18,13 +18,13 @@ class Net(nn.Module):
 
 
 model = Net()
-grads = {}
+grads = []
 
 
 def keep(module, grad_input, grad_output):
-    grads["act"] = grad_output[0].detach().clone()
+    grads.append(grad_output[0].detach().clone())
 
 
 model.act.register_full_backward_hook(keep)  # <- TH402
 model(torch.randn(2, 4)).sum().backward()
-result = grads["act"]
+result = grads[0]

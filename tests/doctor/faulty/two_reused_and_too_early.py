@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 embed, mix, act = nn.Linear(3, 4), nn.Linear(4, 4), nn.Tanh()
-grads, weights = {}, []
+grads, weights = [], []
 
 
 def keep(module, grad_input, grad_output):
-    grads["act"] = grad_output[0].clone()
+    grads.append(grad_output[0].clone())
 
 
 def log_weight(module, grad_input, grad_output):
@@ -19,4 +19,4 @@ def log_weight(module, grad_input, grad_output):
 act.register_full_backward_hook(keep)  # <- TH402
 embed.register_full_backward_hook(log_weight)  # <- TH407
 act(mix(act(embed(torch.randn(2, 3))))).sum().backward()
-result = [grads["act"], weights]
+result = [grads[0], weights]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.distribution import DDP
@@ -15,8 +15,10 @@ from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is
 from tenterhook.doctor.observe.hook_record import (
     BACKWARD,
     FORWARD,
+    MULTI,
     PREFIXED,
     SAMPLES,
+    STATE,
     TENSOR,
     FailedCallError,
     HeldGradient,
@@ -24,7 +26,18 @@ from tenterhook.doctor.observe.hook_record import (
     Observer,
     users_of,
 )
-from tenterhook.doctor.observe.stored import VALUES, snapshot, stored_since, tensors
+from tenterhook.doctor.observe.model_index import names_of
+from tenterhook.doctor.observe.returned import Versions, beside_the_loss, is_data
+from tenterhook.doctor.observe.stored import (
+    VALUES,
+    Contents,
+    Stored,
+    memory_of,
+    snapshot,
+    stored_since,
+    summed_in_half,
+    tensors,
+)
 
 
 def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
@@ -35,6 +48,8 @@ def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
     looking = len(hook.samples) < SAMPLES and hook.fired < 4 * SAMPLES
     if not hook.fired:
         hook.spread = hook.distribution.kind(hook.owner)
+        given = next(tensors(args), None)
+        hook.device = given.device.type if given is not None else "cpu"
     if hook.kind in TENSOR:
         observe = _on_gradient if hook.kind == TENSOR[0] else _on_accumulated
         parameter = hook.owner.now() if looking and hook.spread == DDP else None
@@ -43,44 +58,108 @@ def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
         else:
             yield from observe(hook, args, looking)
         return
-    if hook.kind in PREFIXED and len(args) > 2 and isinstance(args[2], str):
-        hook.prefix = hook.prefix or args[2]
-    watched = hook.kind in BACKWARD
-    before = [(t, private.version(t)) for t in tensors(args)] if watched else []
-    if before and before[-1][0].requires_grad and len(hook.kept) < SAMPLES:
-        hook.kept.append((hook.timeline.now(), weakref.ref(before[-1][0])))
-    stores = hook.kind in FORWARD and len(hook.stored) < VALUES
-    contents = snapshot(hook.fn()) if stores else []
+    if hook.kind in FORWARD:
+        yield from _on_forward(hook, args)
+    elif hook.kind in BACKWARD:
+        yield from _on_backward(hook, args, looking)
+    else:
+        yield from _on_other(hook, args)
+
+
+def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
+    output = args[-1] if args else None
+    loss, given, contents = beside_the_loss(output), Versions.of(args[1:2]), _contents(hook)
+    shown, weights = Versions.of(output), _weights(hook, args)
     out = yield from _call(hook)
-    if stores:
-        training = bool(getattr(args[0], "training", True)) if args else True
-        new = list(stored_since(contents, args, training=training, within=hook.timeline.within))
-        hook.stored += new
-        hook.timeline.stored += new
-    if watched:
-        hook.in_place += any(private.version(t) != was for t, was in before)
-        if hook.kind == BACKWARD[1] and len(args) > 1 and isinstance(args[1], tuple):
-            hook.without_input += bool(args[1]) and all(g is None for g in args[1])
+    stored = _note_stored(hook, contents, args)
+    if hook.kind == FORWARD[1]:
+        hook.tensor_output |= isinstance(output, Tensor) and output.dim() > 1
+        hook.output_changed += bool(shown.changed())
+    hook.weights_changed += any(not same(was, now.detach()) for now, was in weights)
+    after = beside_the_loss(out if isinstance(out, Mapping) else output) if loss else {}
+    hook.after_loss = hook.after_loss or next((name for name, was in after.items() if loss.get(name) != was), None)
+    hook.data_changed += any(is_data(tensor) for tensor in given.changed())
     if out is not None:
         hook.returned += 1
-        _look_at_return(hook, out, args)
-        given = args[1] if watched and len(args) > 1 else None
-        pair = next(
-            (
-                (a, b)
-                for a, b in zip(_tuple(given), _tuple(out))
-                if isinstance(a, Tensor) and isinstance(b, Tensor) and a is not b
-            ),
-            None,
-        )
-        hook.changed += 1 if pair is not None or not watched else 0
-        if pair is not None and looking and comparable(*pair):
-            with torch.no_grad():
-                hook.samples.append(FiringSample.at(*pair, hook.timeline))
-    elif hook.kind in FORWARD and len(hook.kept) < SAMPLES:
+        hook.changed += 1
+        if hook.kind == FORWARD[1]:
+            hook.returns.look_at_output(out, output)
+            kept = any(one.shared for one in stored)
+            hook.returns.stored_before += kept and not (memory_of(out) & memory_of(output))
+        elif len(args) > 1:
+            hook.returns.look_at_arguments(out, args[1], with_kwargs=hook.gets_kwargs)
+    elif len(hook.kept) < SAMPLES:
         _follow(hook, args)
-    if hook.kind in FORWARD:
-        _see_checkpoint(hook, out)
+    _see_checkpoint(hook, out)
+
+
+def _on_backward(hook: HookRecord, args: tuple[Any, ...], looking: bool) -> Observer:
+    before, contents = Versions.of(args), _contents(hook)
+    last = before.before[-1][0] if before.before else None
+    if last is not None and last.requires_grad and len(hook.kept) < SAMPLES:
+        hook.kept.append((hook.timeline.now(), weakref.ref(last)))
+    out = yield from _call(hook)
+    _note_stored(hook, contents, args)
+    hook.in_place += bool(before.changed())
+    given = args[1] if len(args) > 1 else None
+    if hook.kind == BACKWARD[1] and isinstance(given, tuple):
+        hook.without_input += bool(given) and all(g is None for g in given)
+    if out is None:
+        return
+    hook.returned += 1
+    hook.returns.look_at_graph(out, given)
+    pair = next(
+        (
+            (a, b)
+            for a, b in zip(_tuple(given), _tuple(out))
+            if isinstance(a, Tensor) and isinstance(b, Tensor) and a is not b
+        ),
+        None,
+    )
+    hook.changed += pair is not None
+    if pair is not None and looking and comparable(*pair):
+        with torch.no_grad():
+            hook.samples.append(FiringSample.at(*pair, hook.timeline))
+
+
+def _on_other(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
+    """Observe a call of a hook on an optimizer, on a state dict or on several tensors."""
+    if hook.kind in PREFIXED:
+        hook.prefix = hook.prefix or next((one for one in args[1:3] if isinstance(one, str)), "")
+    given = Versions.of(args)
+    out = yield from _call(hook)
+    if out is None:
+        return
+    hook.returned += 1
+    on_module = hook.kind in STATE and args and not isinstance(args[0], torch.optim.Optimizer)
+    ignored = hook.kind == MULTI or (on_module and (hook.kind != private.STATE_REGISTRARS[0] or hook.prefix))
+    if ignored and not any(out is one for one in args) and not given.changed():
+        hook.returns.look_at_ignored(out)
+
+
+def _weights(hook: HookRecord, args: tuple[Any, ...]) -> list[tuple[Tensor, Tensor]]:
+    """Return the parameters of the module of a pre-hook, each with a copy, for the first firings."""
+    if hook.kind != FORWARD[0] or hook.fired >= SAMPLES or not args or not isinstance(args[0], nn.Module):
+        return []
+    own = [p for p in private.own_parameters(args[0]).values() if p is not None and is_plain(p)]
+    return [(p, p.detach().clone()) for p in own]
+
+
+def _contents(hook: HookRecord) -> list[Contents]:
+    """Return what the containers of a hook contain before a call."""
+    return snapshot(hook.fn()) if len(hook.stored) < VALUES else []
+
+
+def _note_stored(hook: HookRecord, contents: list[Contents], args: tuple[Any, ...]) -> list[Stored]:
+    """Record the values that a hook stored in a call."""
+    training = bool(getattr(args[0], "training", True)) if args else True
+    new = list(stored_since(contents, args, training=training, within=hook.timeline.current_pass))
+    hook.stored += new
+    hook.timeline.stored += new
+    hook.adds_in = hook.adds_in or summed_in_half(contents)
+    if any(one.infinite for one in new) and all(bool(t.isfinite().all()) for t in tensors(args) if is_plain(t)):
+        hook.overflowed += 1
+    return new
 
 
 def _on_replica(
@@ -131,15 +210,21 @@ def _on_gradient(hook: HookRecord, args: tuple[Any, ...], looking: bool) -> Obse
         hook.rebased |= isinstance(tensor, Tensor) and private.version(tensor) != hook.owner.version
     if given.requires_grad and len(hook.kept) < SAMPLES:
         hook.kept.append((hook.timeline.now(), weakref.ref(given)))
+    contents = _contents(hook)
     out = yield from _call(hook)
+    _note_stored(hook, contents, args)
     now = private.version(given)
     with torch.no_grad():
         edited = copy is not None and was == now and not same(copy, given.detach())
     hook.in_place += was != now or edited
+    if out is None and copy is not None and not bool(copy.isfinite().all()):
+        hook.unguarded += not (was != now or edited)
     if isinstance(out, Tensor):
         hook.returned += 1
         if out is not given:
             hook.changed += 1
+            hook.returns.look_at_graph(out, given)
+            _note_names(hook)
             if copy is not None and comparable(copy, out):
                 with torch.no_grad():
                     hook.samples.append(FiringSample.at(copy, out, hook.timeline))
@@ -180,6 +265,8 @@ def _call(hook: HookRecord) -> Observer:
         hook.firings.waiting.pop(hook.number, None)
     if hook.removed is not None:
         hook.late_firings += 1
+    if hook.kind in (*FORWARD, *BACKWARD) and hook.fired & (hook.fired - 1) == 0:
+        _look_at_model(hook)
     running = timeline.running  # read once: another thread may end its backward pass meanwhile
     if running is not None:
         number, count = hook.in_backward
@@ -197,33 +284,30 @@ def _follow(hook: HookRecord, args: tuple[Any, ...]) -> None:
         hook.kept.append((hook.timeline.now(), weakref.ref(shown)))
 
 
-def _look_at_return(hook: HookRecord, out: Any, args: tuple[Any, ...]) -> None:
-    """Record whether a forward hook returned something that it probably should not return."""
-    if hook.kind == FORWARD[1] and args and hook.odd_return is None:
-        earlier = hook.last_return() if hook.last_return is not None else None
-        if isinstance(out, Tensor) and out is earlier and out is not args[-1]:
-            hook.odd_return = "the value of an earlier call"
-        else:
-            hook.odd_return = _odd(out, args[-1])
-        hook.last_return = weakref.ref(out) if isinstance(out, Tensor) else None
-    elif hook.kind == FORWARD[0] and len(args) > 1 and not hook.gets_kwargs:
-        given, returned = len(args[1]), len(out) if isinstance(out, tuple) else 1
-        if returned < given:
-            hook.fewer_args = returned, given
+def _look_at_model(hook: HookRecord) -> None:
+    """Record whether the hooked module is now inside a module that took its name, or inside another model."""
+    place, running = hook.owner.place, hook.timeline.within
+    root, module = (place.root(), place.module()) if place is not None else (None, None)
+    if place is None or root is None or module is None:
+        return
+    present = dict(root.named_modules()).get(place.name)
+    if present is not None and present is not module and any(one is module for one in present.modules()):
+        hook.wrapped_by = type(present).__name__
+    model = running.model() if running is not None else None
+    if isinstance(model, nn.Module) and not _is_inside(root, model) and not _is_inside(model, root):
+        hook.other_model = type(model).__name__
 
 
-def _odd(out: Any, output: Any) -> str | None:
-    """Describe what a hook returned if it is not of the same kind as the output of the module."""
-    if isinstance(out, Tensor) and isinstance(output, Tensor):
-        return None
-    if isinstance(out, type(output)) or isinstance(output, type(out)):
-        return None
-    return f"{_kind(out)} instead of {_kind(output)}"
+def _is_inside(part: nn.Module, model: nn.Module) -> bool:
+    return any(one is part for one in model.modules())
 
 
-def _kind(value: Any) -> str:
-    name = type(value).__name__
-    return "None" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+def _note_names(hook: HookRecord) -> None:
+    """Record the names of a parameter whose gradient the hook changes. A shared parameter has several."""
+    place = hook.owner.place
+    root = place.root() if place is not None and hook.owner.is_parameter and not hook.names else None
+    if root is not None:
+        hook.names = tuple(names_of(root, hook.owner.now()))
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

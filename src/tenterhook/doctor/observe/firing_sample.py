@@ -30,6 +30,8 @@ class FiringSample:
     steps: int
     #: mask of the elements that the hook set to zero; None if the hook set no elements to zero
     zeroed: Tensor | None
+    #: mask of the elements that the hook returned and that are not zero; None if `zeroed` is None
+    left: Tensor | None = None
 
     @classmethod
     def at(cls, given: Tensor, returned: Tensor, timeline: Timeline) -> FiringSample:
@@ -50,6 +52,7 @@ class FiringSample:
             timeline.scale,
             timeline.steps,
             zeroed if zeroed is not None and bool(zeroed.any()) else None,
+            b != 0 if zeroed is not None and bool(zeroed.any()) else None,
         )
 
 

@@ -47,6 +47,8 @@ class Owner:
         self.made_by = type(tensor.grad_fn).__name__ if tensor is not None and tensor.grad_fn is not None else None
         #: for a tensor that is not a leaf, the key of the node that made it
         self.node = private.node_key(tensor.grad_fn) if tensor is not None and tensor.grad_fn is not None else None
+        #: the index of the tensor among the outputs of this node
+        self.output = tensor.output_nr if tensor is not None else 0
         self.address = private.implementation(tensor) if tensor is not None else 0
         self.version = private.version(tensor) if tensor is not None else None
         self.shape = list(tensor.shape) if tensor is not None else None
@@ -59,6 +61,11 @@ class Owner:
             return self.ref()
         module = self.place.module() if self.place is not None else None
         return None if module is None or self.place is None else private.own_parameters(module).get(self.place.key)
+
+    @property
+    def exists(self) -> bool:
+        """Return True if the model of which the object is a part, or else the object itself, still exists."""
+        return self.place.root() is not None if self.place is not None else self.now() is not None
 
     @property
     def is_parameter(self) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from tenterhook import torch_internals as private
@@ -19,9 +18,21 @@ from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import FiringSample
 from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
 from tenterhook.doctor.observe.model_index import Caller, Place
-from tenterhook.doctor.observe.source import Reading, bare, holder_of, misfit, read, reads, value_read
+from tenterhook.doctor.observe.returned import Returned
 from tenterhook.doctor.observe.stored import Stored, weak
 from tenterhook.doctor.observe.timeline import Moment, Timeline
+from tenterhook.doctor.observe.usage import Calls, MissedBackward
+from tenterhook.doctor.reading.bytecode import (
+    Reading,
+    adds,
+    bare,
+    first_item,
+    holder_of,
+    misfit,
+    read,
+    reads,
+    value_read,
+)
 from tenterhook.plan import callable_name
 
 #: a generator that observes one call; it receives the value that the call returned, or a FailedCallError
@@ -48,67 +59,23 @@ STEP = ("register_step_pre_hook", "register_step_post_hook")
 
 
 #: the hooks on state dicts that are passed a prefix as their third argument
-PREFIXED = ("register_state_dict_post_hook", "register_load_state_dict_pre_hook")
+PREFIXED = ("register_state_dict_post_hook", "register_load_state_dict_pre_hook", *private.STATE_REGISTRARS)
+
+
+#: hooks of several tensors, of which PyTorch ignores what they return
+MULTI = "register_multi_grad_hook"
+
+
+#: the hooks that run when a state dict is saved or loaded
+STATE = (
+    "register_state_dict_pre_hook",
+    "register_load_state_dict_post_hook",
+    *PREFIXED,
+)
 
 
 class FailedCallError(Exception):
     """Tells an observer that the call raised an error, with the text of the error."""
-
-
-@dataclass(slots=True)
-class MissedBackward:
-    """A backward pass in which a hook did not fire, and facts that may explain why."""
-
-    #: how the program started the backward pass: `backward`, `backward(inputs=...)` or `autograd.grad`
-    backward: str
-    #: True if the hook's owner, or one of the owner's parameters, was in the graph
-    inside: bool
-    #: True if the owner still existed
-    alive: bool = True
-    frozen: bool = False
-    replaced: bool = False
-    #: True if FSDP2 or tensor parallelism replaced the parameter with a shard
-    sharded: bool = False
-    #: True if FSDP2 did not reduce gradients in this backward pass
-    unsynced: bool = False
-    #: True if parameters of the module were in the graph
-    used: bool = False
-    #: True if the forward pass ran before the hook was registered
-    late: bool = False
-    #: the class name of the hooked model, if another model of the same class ran instead
-    other: str | None = None
-
-
-@dataclass(slots=True)
-class OptimizerUse:
-    """The steps of one optimizer."""
-
-    kind: str
-    steps: int = 0
-    #: the number of steps of all optimizers before the first and before the last step of this one
-    first: int = -1
-    last: int = -1
-    #: the ids of the parameters that it steps
-    parameters: frozenset[int] = frozenset()
-
-
-@dataclass(slots=True)
-class Calls:
-    """The number of calls to one module, and facts that were observed in these calls."""
-
-    count: int = 0
-    without_grad: int = 0
-    #: the class name of an output in which PyTorch finds no tensors for backward hooks
-    odd: str | None = None
-
-    def note(self, out: Any) -> None:
-        self.count += 1
-        if not torch.is_grad_enabled():
-            self.without_grad += 1
-        elif not isinstance(out, Tensor) and not (
-            isinstance(out, tuple) and all(not isinstance(o, dict | list | tuple) for o in out)
-        ):
-            self.odd = type(out).__name__
 
 
 class HeldGradient(NamedTuple):
@@ -161,6 +128,8 @@ class HookRecord:
     reading: Reading | None
     #: the id of the function and the id of its code object
     identity: tuple[int, int]
+    #: the ids of the cells and defaults of the function; functions with the same code and cells do the same
+    cells: tuple[int, ...]
     timeline: Timeline
     firings: FiringLog
     distribution: Distribution
@@ -206,6 +175,8 @@ class HookRecord:
     samples: list[FiringSample] = field(default_factory=list)
     #: firings while a checkpoint recomputed the forward pass
     recomputed: int = 0
+    #: firings in which the gradient was not finite and the hook returned None
+    unguarded: int = 0
     #: firings in which the gradient was None
     nones: int = 0
     #: firings in which the gradients of all inputs were None
@@ -235,13 +206,42 @@ class HookRecord:
     stored: list[Stored] = field(default_factory=list)
     #: the names of keyword arguments of the module that the hook did not receive
     lacks_kwargs: set[str] = field(default_factory=set)
-    #: what the hook returned instead of a value like the output, or None
-    odd_return: str | None = None
-    last_return: weakref.ref[Tensor] | None = None
+    #: what the hook returned
+    returns: Returned = field(default_factory=Returned)
     #: the prefix of the keys that a state-dict hook was given
     prefix: str = ""
-    #: how many arguments a pre-hook returned and how many it was given, if it returned fewer
-    fewer_args: tuple[int, int] | None = None
+    #: what a forward hook changed in an output that already contained the loss
+    after_loss: str | None = None
+    #: firings in which a forward hook changed a part of a larger tensor of the program in place
+    data_changed: int = 0
+    #: the number of operations that use the hooked tensor, if it is not a leaf
+    consumers: int = 0
+    #: the names of the hooked parameter in its model
+    names: tuple[str, ...] = ()
+    #: firings of a step hook in a call of `step` inside another one of the same optimizer
+    nested_steps: int = 0
+    #: the class of the module that took the name of the hooked module and contains it, or None
+    wrapped_by: str | None = None
+    #: the class of a second model that contains the hooked module, or None
+    other_model: str | None = None
+    #: what traced the model while the hook was called: `torch.export`, `torch.jit` or `torch.fx`
+    traced_by: str | None = None
+    #: by name: calls of a method of the hooked module that `forward` also calls, while the module was not called
+    bypassed: dict[str, int] = field(default_factory=dict)
+    #: firings of a forward hook before the trace
+    fired_before_trace: int = 0
+    #: the type of the device of the first tensor that the hook was given
+    device: str = "cpu"
+    #: True if the output that a forward hook was given is a tensor with several samples
+    tensor_output: bool = False
+    #: firings in which a forward hook changed the output in place
+    output_changed: int = 0
+    #: firings in which a forward pre-hook changed parameters of its module
+    weights_changed: int = 0
+    #: firings in which a hook stored a number that is not finite, although the values that it received are finite
+    overflowed: int = 0
+    #: the type of a 16-bit number to which the hook adds, or None
+    adds_in: str | None = None
 
     #: backward passes in which the hook did not fire
     missed_backwards: list[MissedBackward] = field(default_factory=list)
@@ -267,6 +267,18 @@ class HookRecord:
     in_backward: tuple[int, int] = (-1, 0)
 
     # -- properties --------------------------------------------------------------------------------------------------
+
+    @property
+    def activity(self) -> tuple[int, ...]:
+        """Return numbers that increase when the hook is called or removed, or could have been called."""
+        return (
+            self.fired,
+            self.copies_fired,
+            self.traced,
+            len(self.missed_backwards),
+            self.reached,
+            int(self.removed is not None),
+        )
 
     @property
     def foreign(self) -> bool:
@@ -305,17 +317,38 @@ class HookRecord:
         """Return True if PyTorch passes the keyword arguments of the module to this forward hook."""
         return self.kind in FORWARD and self.passed != 2 + FORWARD.index(self.kind)
 
-    @property
-    def reads_args(self) -> bool:
-        """Return True if the code reads the positional arguments of the module."""
+    def reads_argument(self, index: int) -> bool | None:
+        """Return True if the code reads this argument, or None if there is no such argument or no code."""
         names = self.reading.arguments if self.reading is not None else ()
-        return self.code is not None and len(names) > 1 and reads(self.code, names[1])
+        return reads(self.code, names[index]) if self.code is not None and len(names) > index else None
+
+    def calls_method(self, name: str) -> bool:
+        """Return True if the code uses a function or an attribute of this name."""
+        return self.code is not None and name in self.code.co_names
+
+    @property
+    def combines(self) -> bool:
+        """Return True if the code combines a new value with the one that it stored before."""
+        names = set(self.code.co_names) if self.code is not None else set()
+        return self.adds or bool(names & {"get", "setdefault", "maximum", "minimum", "cat"})
+
+    @property
+    def adds(self) -> bool:
+        """Return True if the code adds to a value in place."""
+        return self.code is not None and adds(self.code)
 
     @property
     def ignores_prefix(self) -> bool:
         """Return True if the code of a state-dict hook does not read the prefix of the keys."""
         names = self.reading.arguments if self.reading is not None else ()
-        return self.code is not None and len(names) > 2 and not reads(self.code, names[2])
+        with_module = self.kind != private.STATE_REGISTRARS[1] or len(names) > 7
+        return self.reads_argument(2 if with_module else 1) is False
+
+    @property
+    def first_item(self) -> str | None:
+        """Return the expression with which the code reads the first item of its last argument, such as `output[0]`."""
+        names = self.reading.arguments if self.reading is not None else ()
+        return first_item(self.code, names[-1]) if self.code is not None and names else None
 
     @property
     def reads_parameter(self) -> str | None:
@@ -371,6 +404,7 @@ def new_record(
         born=timeline.now(),
         reading=read(fn),
         identity=(id(fn), id(code) if code else 0),
+        cells=(*map(id, getattr(fn, "__closure__", None) or ()), *map(id, getattr(fn, "__defaults__", None) or ())),
         timeline=timeline,
         firings=firings,
         distribution=distribution,

@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from types import FrameType
@@ -61,6 +61,8 @@ class Place:
     model: type = nn.Module
     #: the name of the parameter in its module; empty if the place is a module
     key: str = ""
+    #: the class of another model that also contains the module, or None
+    other: type | None = None
 
 
 def original_module(module: nn.Module) -> nn.Module:
@@ -150,6 +152,9 @@ def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Plac
     at, kind = weakref.ref(root), type(original_module(root))
     for name, module in walk(root, skip=torch.jit.ScriptModule):
         if id(module) in modules:
+            place = modules[id(module)]
+            if place.root() is not root and place.other is None:
+                modules[id(module)] = replace(place, other=kind)
             continue
         ref = weakref.ref(module)
         modules[id(module)] = Place(name, ref, at, kind)

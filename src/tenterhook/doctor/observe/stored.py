@@ -6,6 +6,7 @@ object, and the attributes of these. The containers are compared before and afte
 
 from __future__ import annotations
 
+import math
 import sys
 import types
 import weakref
@@ -40,13 +41,17 @@ class Slot(NamedTuple):
     key: Any
     #: True if the value is an attribute of an object
     attribute: bool = False
+    #: for a list inside another container, the number of lists in that container
+    siblings: int = 0
 
 
 class Pass(NamedTuple):
-    """An outermost call of a model, such as its forward pass or `generate`."""
+    """An outermost call of a model, such as its forward pass or `generate`, or a backward pass (negative number)."""
 
     number: int
     name: str
+    #: returns the model as long as it exists
+    model: Callable[[], Any] = lambda: None
 
 
 @dataclass(slots=True)
@@ -56,27 +61,35 @@ class Stored:
     slot: Slot
     #: the class of the value
     kind: str
-    #: the tensor itself, if the value is a tensor that PyTorch passed to the hook rather than a copy
+    #: the tensor itself, if it shares the memory of a tensor that PyTorch passed to the hook
     tensor: weakref.ref[Tensor] | None
     #: the version of the tensor when it was stored
-    version: int
+    version: int | None
     #: True if the hooked module was in training mode
     training: bool
     #: True if the value is a tensor with a graph
     graph: bool
+    #: True if gradients were enabled
+    grad_enabled: bool
     #: the pass of the model in which the value was stored, or None if the model itself was not called
     within: Pass | None
+    #: why the tensor cannot be used everywhere: `torch.func` or `inference_mode`; None for an ordinary value
+    bound_to: str | None = None
+    #: True for a number that is not finite
+    infinite: bool = False
     #: True if the tensor was changed in place later
     overwritten: bool = False
+
+    @property
+    def shared(self) -> bool:
+        """Return True if the value is a tensor that PyTorch passed to the hook."""
+        return self.tensor is not None
 
     def look(self) -> None:
         """Look whether the tensor has been changed since it was stored."""
         tensor = self.tensor() if self.tensor is not None else None
-        self.overwritten |= tensor is not None and private.version(tensor) != self.version
-
-
-#: the name of a container, the container, what it contained, and True if it is the namespace of an object
-Contents = tuple[str, Any, Any, bool]
+        if tensor is not None and self.version is not None:
+            self.overwritten |= private.version(tensor) != self.version
 
 
 def reachable(fn: Any) -> Iterator[tuple[str, Any]]:
@@ -106,25 +119,39 @@ def reachable(fn: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def containers(fn: Any) -> list[tuple[str, Any, bool]]:
-    """Return the lists, dicts and namespaces in which a function may store a value.
+class Container(NamedTuple):
+    """A list, a dict or the namespace of an object in which a function may store a value."""
 
-    Each is given with its name, and with True if it is the namespace of an object.
-    """
-    found: dict[int, tuple[str, Any, bool]] = {}
+    #: what the source code calls the container
+    name: str
+    value: Any
+    #: True if it is the namespace of an object
+    attribute: bool = False
+    #: for a container inside another one, the number of containers in that one
+    siblings: int = 0
+
+
+def containers(fn: Any) -> list[Container]:
+    """Return the containers in which a function may store a value."""
+    found: dict[int, Container] = {}
+
+    def add(name: str, value: Any) -> None:
+        found[id(value)] = Container(name, value)
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))[:MOST]
+        inner = [(key, one) for key, one in items if isinstance(one, dict | list | deque)]
+        for key, one in inner:
+            found[id(one)] = Container(f"{name}[{key!r}]", one, siblings=len(inner))
+
     for name, value in reachable(fn):
         if isinstance(value, dict | list | deque):
-            found[id(value)] = name, value, False
-            for key, inner in list(value.items())[:MOST] if isinstance(value, dict) else ():
-                if isinstance(inner, dict | list | deque):
-                    found[id(inner)] = f"{name}[{key!r}]", inner, False
+            add(name, value)
         elif not isinstance(value, (*_PLAIN, Tensor, types.FunctionType, types.BuiltinFunctionType)):
             inside = getattr(value, "__dict__", None)
             if isinstance(inside, dict) and (isinstance(value, nn.Module) or _is_of_the_program(value)):
-                found[id(inside)] = name, inside, True
-                for key, inner in inside.items():
-                    if isinstance(inner, dict | list | deque) and not key.startswith("_"):
-                        found[id(inner)] = f"{name}.{key}", inner, False
+                found[id(inside)] = Container(name, inside, attribute=True)
+                for key, one in list(inside.items()):
+                    if isinstance(one, dict | list | deque) and not key.startswith("_"):
+                        add(f"{name}.{key}", one)
         if len(found) >= MOST:
             break
     return list(found.values())
@@ -136,27 +163,37 @@ def _is_of_the_program(value: Any) -> bool:
     return file is None or is_users(file)
 
 
+#: a container, and what it contained
+Contents = tuple[Container, Any]
+
+
 def snapshot(fn: Any) -> list[Contents]:
     """Return the containers of a function with their present contents."""
     found = []
-    for name, one, attribute in containers(fn):
+    for container in containers(fn):
+        one = container.value
         contents: Any = len(one)
         if isinstance(one, dict):
-            contents = {key: id(value) for key, value in one.items()} if len(one) <= MOST else None
-        found.append((name, one, contents, attribute))
+            contents = {key: _state(value) for key, value in one.items()} if len(one) <= MOST else None
+        found.append((container, contents))
     return found
+
+
+def _state(value: Any) -> tuple[int, int | None]:
+    half = isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return id(value), private.version(value) if half else None
 
 
 def changes(before: list[Contents]) -> Iterator[tuple[Slot, Any]]:
     """Yield the values that were stored since the snapshot."""
-    for name, one, contents, attribute in before:
+    for (name, one, attribute, siblings), contents in before:
         if isinstance(one, dict):
             for key, value in list(one.items()) if contents is not None else ():
-                if contents.get(key) != id(value):
+                if contents.get(key, (None,))[0] != id(value):
                     yield Slot(id(one), name, key, attribute), value
         else:
             for value in list(one)[contents:]:
-                yield Slot(id(one), name, None), value
+                yield Slot(id(one), name, None, siblings=siblings), value
 
 
 def stored_since(
@@ -164,13 +201,63 @@ def stored_since(
 ) -> Iterator[Stored]:
     """Yield the values that a hook with these arguments has stored since the snapshot."""
     given = {id(one) for one in tensors(args)}
+    memory = memory_of(args)
     for slot, value in changes(before):
         for one in value if isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value) else (value,):
-            tensor = one if isinstance(one, Tensor) and id(one) in given else None
-            version = private.version(tensor) if tensor is not None else None
-            ref = weakref.ref(tensor) if tensor is not None else None
-            graph = isinstance(one, Tensor) and one.grad_fn is not None
-            yield Stored(slot, type(one).__name__, ref, version or 0, training, graph, within)
+            shared = isinstance(one, Tensor) and (id(one) in given or _memory(one) in memory)
+            tensor = one if shared else None
+            yield Stored(
+                slot,
+                kind=type(one).__name__,
+                tensor=weakref.ref(tensor) if tensor is not None else None,
+                version=private.version(tensor) if tensor is not None else None,
+                training=training,
+                graph=isinstance(one, Tensor) and one.grad_fn is not None,
+                grad_enabled=torch.is_grad_enabled(),
+                within=within,
+                bound_to=_bound_to(one) if isinstance(one, Tensor) else None,
+                infinite=_infinite(one),
+            )
+
+
+def _infinite(value: Any) -> bool:
+    """Return True for a number, or a tensor with one number, that is not finite."""
+    if isinstance(value, Tensor):
+        usable = value.numel() == 1 and value.is_floating_point() and not private.is_functorch(value)
+        return usable and value.device.type != "meta" and not bool(value.isfinite())
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def memory_of(values: Any) -> set[int]:
+    """Return the addresses of the memory of the tensors in nested tuples, lists and dicts."""
+    return {address for one in tensors((values,)) if (address := _memory(one)) is not None}
+
+
+def _memory(tensor: Tensor) -> int | None:
+    """Return the address of the memory of a tensor, or None if it has none."""
+    if type(tensor) not in (Tensor, nn.Parameter):
+        return None
+    try:
+        return tensor.untyped_storage().data_ptr() or None
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _bound_to(tensor: Tensor) -> str | None:
+    if private.is_functorch(tensor):
+        return "torch.func"
+    return "inference_mode" if tensor.is_inference() else None
+
+
+def summed_in_half(before: list[Contents]) -> str | None:
+    """Return the 16-bit type of a tensor in the containers that was changed in place since the snapshot, or None."""
+    for (_, one, _, _), contents in before:
+        if isinstance(one, dict) and contents is not None:
+            for key, value in list(one.items()):
+                half = isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+                if half and contents.get(key) not in (None, (id(value), private.version(value))):
+                    return str(value.dtype).removeprefix("torch.")
+    return None
 
 
 def tensors(values: Any) -> Iterator[Tensor]:

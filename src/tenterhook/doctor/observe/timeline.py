@@ -11,7 +11,7 @@ from tenterhook.doctor.observe.stored import Pass, Stored
 MOST_STORED = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Moment:
     """A point in time, which is identified by four counters."""
 
@@ -56,6 +56,11 @@ class Timeline:
         for one in self.stored:
             one.look()
         self.stored = [one for one in self.stored if one.tensor is not None and one.tensor() is not None][-MOST_STORED:]
+
+    @property
+    def current_pass(self) -> Pass | None:
+        """Return the pass that is running."""
+        return Pass(-self.backwards, "backward") if self.running is not None else self.within
 
     def now(self) -> Moment:
         return Moment(self.backwards, self.steps, private.sequence_number(), self.passes)

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, MULTI, TENSOR, HookRecord
 from tenterhook.doctor.patch.code_calls import arguments as call_arguments
 from tenterhook.torch_internals.code_owner import is_ours
 
 _TORCH = str(Path(torch.__file__).parent)
+_JIT = str(Path(_TORCH) / "jit" / "_trace.py")
 _NOT_CALLED_AT_ONCE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -63,11 +64,16 @@ class Attribution:
     def __init__(self) -> None:
         self._hooks: dict[tuple[int, Any], list[tuple[HookRecord, int]]] = {}
         self._by_handle: dict[int, tuple[HookRecord, int]] = {}
+        #: the hooks whose owner is not among their arguments, by their code
+        self._without_owner: dict[int, list[tuple[HookRecord, int]]] = {}
 
     def add(self, record: HookRecord, called: CalledCode) -> None:
         """Add a hook that was registered."""
         self._hooks.setdefault((id(called.code), _owner_key(record)), []).append((record, called.skip))
-        self._by_handle[record.handle.id] = record, called.skip
+        if record.kind in (MULTI, private.STATE_REGISTRARS[1]):
+            self._without_owner.setdefault(id(called.code), []).append((record, called.skip))
+        else:
+            self._by_handle[record.handle.id] = record, called.skip
 
     def find(self, frame: FrameType) -> Call | None:
         """Return the hook that PyTorch calls with this frame, or None if the program itself calls the function."""
@@ -85,7 +91,8 @@ class Attribution:
             record, skip = known
             args = record.passed_of(arguments[skip:])
             return Call(record, args, not args or args[0] is not record.owner.now())
-        found = self._of_objects(id(frame.f_code), arguments) or self._of_node(id(frame.f_code))
+        code = id(frame.f_code)
+        found = self._of_objects(code, arguments) or self._of_node(code) or self._without_owner.get(code)
         if not found:
             return None
         record, skip = _chosen(found, len(arguments))
@@ -127,9 +134,21 @@ def _owner_key(record: HookRecord) -> Any:
     return record.owner.id if record.owner.node is None else record.owner.node
 
 
-def is_traced(args: tuple[Any, ...]) -> bool:
-    """Return True if `torch.jit` or `torch.fx` traces the call, which computes nothing for the program."""
+def tracer(args: tuple[Any, ...]) -> str | None:
+    """Return what traces the call, such as `torch.jit`, or None. A trace computes nothing for the program."""
+    if torch.compiler.is_exporting():
+        return "torch.export"
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        return True
+        return "torch.jit"
     values = (value for one in args for value in (one if isinstance(one, tuple | list) else (one,)))
-    return any(isinstance(value, torch.fx.Proxy) for value in values)
+    return "torch.fx" if any(isinstance(value, torch.fx.Proxy) for value in values) else None
+
+
+def is_called_by_jit(frame: FrameType) -> bool:
+    """Return True if `torch.jit.trace` runs the model, for example to check the trace."""
+    step: FrameType | None = frame
+    while step is not None:
+        if step.f_code.co_filename == _JIT:
+            return True
+        step = step.f_back
+    return False

@@ -45,6 +45,9 @@ class CodeCalls(Protocol):
     def remove(self, code: CodeType, begin: Begin) -> None:
         """Stop observing the calls of this code with `begin`."""
 
+    def join(self, frame: FrameType, observer: Observer) -> None:
+        """Observe a call that has already begun."""
+
 
 def code_calls() -> CodeCalls:
     """Return the way to observe calls that fits the running version of Python."""
@@ -91,6 +94,11 @@ class OpenCalls:
         finally:
             dynamo.swap_compiler(compiler)
 
+    def join(self, frame: FrameType, observer: Observer) -> None:
+        """Observe a call that has already begun."""
+        next(observer)
+        self._open.setdefault(frame, []).append(observer)
+
     def end(self, frame: FrameType, value: Any, error: str | None = None) -> None:
         """Pass the result of a call to its observer, if the call was observed."""
         observers = self._open.pop(frame, None)
@@ -104,6 +112,10 @@ class OpenCalls:
             self._note(fault)
         finally:
             dynamo.swap_compiler(compiler)
+
+    def forget(self) -> None:
+        """Forget the calls that have not ended."""
+        self._open.clear()
 
     def _note(self, fault: Exception) -> None:
         if self.fault is None:
@@ -162,6 +174,10 @@ def observed(observe: Callable[..., Observer]) -> Callable[[Callable[..., Any]],
     return wrapped
 
 
+def _nothing(frame: FrameType) -> None:
+    """Do not observe a call."""
+
+
 class ProfiledCalls:
     """Observes calls with a profile function, on Python 3.11. All exams that are open share the function."""
 
@@ -182,9 +198,10 @@ class ProfiledCalls:
         return True
 
     def stop(self) -> bool:
+        mine = sys.getprofile() is _profile
+        self.calls.forget()
         _profiling.remove(self)
         self._forget()
-        mine = sys.getprofile() is _profile
         if mine and not _profiling:
             sys.setprofile(None)
             threading.setprofile(None)
@@ -200,6 +217,10 @@ class ProfiledCalls:
     def remove(self, code: CodeType, begin: Begin) -> None:
         if self.calls.remove(code, begin):
             self._forget()
+
+    def join(self, frame: FrameType, observer: Observer) -> None:
+        self.add(frame.f_code, _nothing)
+        self.calls.join(frame, observer)
 
     @staticmethod
     def _forget() -> None:
@@ -256,6 +277,7 @@ class MonitoredCalls:
     def stop(self) -> bool:
         if self._tool < 0 or _monitoring.get_tool(self._tool) != "tenterhook":
             return False
+        self._calls.forget()
         _monitoring.set_events(self._tool, 0)
         for code, _ in self._calls.codes.values():
             self._set_events(code, 0)
@@ -272,6 +294,10 @@ class MonitoredCalls:
     def remove(self, code: CodeType, begin: Begin) -> None:
         if self._calls.remove(code, begin):
             self._set_events(code, 0)
+
+    def join(self, frame: FrameType, observer: Observer) -> None:
+        self.add(frame.f_code, _nothing)
+        self._calls.join(frame, observer)
 
     def _set_events(self, code: CodeType, events: int) -> None:
         if self._tool >= 0:

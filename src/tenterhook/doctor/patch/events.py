@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -23,19 +21,16 @@ from tenterhook.doctor.observe.hook_record import (
     FORWARD,
     SAMPLES,
     TENSOR,
-    Calls,
     FiringLog,
     HookRecord,
-    MissedBackward,
     Observer,
-    OptimizerUse,
 )
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
-from tenterhook.doctor.observe.stored import Pass
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
-from tenterhook.doctor.patch.attribution import called_code
-from tenterhook.doctor.patch.code_calls import arguments, code_calls
-from tenterhook.doctor.patch.compiler import Compiler, uncompiled
+from tenterhook.doctor.observe.usage import MissedBackward, OptimizerUse
+from tenterhook.doctor.patch.code_calls import code_calls
+from tenterhook.doctor.patch.compiler import Compiler
+from tenterhook.doctor.patch.module_calls import ModuleCalls
 from tenterhook.torch_internals import compiler as dynamo
 
 #: the maximum number of graph nodes to visit when determining what a loss depends on
@@ -107,15 +102,14 @@ class ProgramEvents:
         self.blind_checkpoints: list[str] = []
         #: ids of parameters that `functional_call` replaced
         self.functional: set[int] = set()
-        #: calls to modules with backward hooks
-        self.calls: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
-        #: calls to modules with hooked parameters, counted until no hook is waiting for its first firing
-        self._uses: weakref.WeakKeyDictionary[nn.Module, Calls] = weakref.WeakKeyDictionary()
-        #: the code of the modules whose calls are counted, by id
-        self._counted: dict[int, CodeType] = {}
         self.calls_of_code = code_calls()
+        self.module_calls = ModuleCalls(self.timeline, self.calls_of_code)
         #: hooks that were removed although a checkpoint may still recompute their forward pass
         self.missed: list[HookRecord] = []
+        #: the first hooks of each line on tensors that are not leaves, by the key of the node, until a backward pass
+        self.branching: dict[Any, HookRecord] = {}
+        #: the number of processes that the program has started with `multiprocessing`
+        self.children = 0
         #: True if the program has called `torch.compile` since the exam began
         self.compiles = False
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
@@ -147,7 +141,8 @@ class ProgramEvents:
         if self.firings.waiting or self.missed:
             self._note_missed(outputs, entry)
         else:
-            self.stop_counting()
+            self.module_calls.stop_counting()
+        self._count_consumers(outputs)
         waited = self.compiler.waiting_in(lambda: walk(outputs).nodes)
         try:
             yield
@@ -156,6 +151,17 @@ class ProgramEvents:
             self.firings.look_at_held()
             self.spread.look_at_gradients()
             self.compiler.gone_through(waited)
+
+    def _count_consumers(self, outputs: Sequence[Any]) -> None:
+        """Count the operations that use each hooked tensor."""
+        if not self.branching:
+            return
+        for node in walk(outputs).nodes:
+            for child, output in node.next_functions:
+                hook = self.branching.get(private.node_key(child)) if child is not None else None
+                if hook is not None and hook.owner.output == output:
+                    hook.consumers += 1
+        self.branching.clear()
 
     def _note_missed(self, outputs: Sequence[Any], entry: str) -> None:
         graph = walk(outputs)
@@ -330,64 +336,16 @@ class ProgramEvents:
             if isinstance(owner, nn.Module):
                 self.compiler.models.add(owner)
             self.compiles = True
-            self.stop_counting()
+            self.module_calls.stop_counting()
             made = make(model, **options)
             self.compiler.listen()
             return made
 
         return compile
 
-    def returning(self, set_up: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the function to which PyTorch passes each output of a module with backward hooks."""
-
-        @wraps(set_up)
-        def returned(hook: Any, out: Any) -> Any:
-            calls = self.calls.get(hook.module)
-            if calls is not None:
-                calls.note(out)
-            return set_up(hook, out)
-
-        return uncompiled(returned)
-
-    def uses_of(self, module: nn.Module) -> Calls | None:
-        """Start counting the calls to a module. Counting stops when no hook is waiting for its first firing."""
-        called = called_code(module.forward)
-        if called is None or self.compiles or self.compiler.runs(module):
-            return None
-        self._counted[id(called.code)] = called.code
-        self.calls_of_code.add(called.code, self._called)
-        return self._uses.setdefault(module, Calls())
-
-    def watch_passes(self, root: nn.Module) -> None:
-        """Observe the forward passes of a model, and the calls of its method `generate`."""
-        for method in (root.forward, getattr(root, "generate", None)):
-            called = called_code(inspect.unwrap(method)) if method is not None else None
-            if called is not None:
-                self.calls_of_code.add(called.code, self._pass)
-
-    def _pass(self, frame: FrameType) -> Observer:
-        if self.timeline.within is not None:
-            yield
-            return
-        self.timeline.passes += 1
-        self.timeline.within = Pass(self.timeline.passes, frame.f_code.co_name)
-        try:
-            yield
-        finally:
-            self.timeline.within = None
-            self.timeline.look_at_stored()
-
-    def stop_counting(self) -> None:
-        """Stop counting the calls to modules."""
-        for code in self._counted.values():
-            self.calls_of_code.remove(code, self._called)
-        self._counted.clear()
-
-    def _called(self, frame: FrameType) -> None:
-        module = next(iter(arguments(frame)[0]), None)
-        if isinstance(module, nn.Module) and (uses := self._uses.get(module)) is not None:
-            uses.count += 1
-            uses.without_grad += not torch.is_grad_enabled()
+    def compiles_or_runs(self, module: nn.Module) -> bool:
+        """Return True if the program has called `torch.compile`, or a compiled model contains the module."""
+        return self.compiles or self.compiler.runs(module)
 
     def functional_call(self, module: nn.Module, *args: Any, **kwargs: Any) -> Observer:
         """Observe a call with other parameters."""

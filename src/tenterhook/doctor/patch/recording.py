@@ -8,7 +8,8 @@ Then the PyTorch functions are restored.
 from __future__ import annotations
 
 import gc
-import re
+import inspect
+import os
 import sys
 import traceback
 import warnings
@@ -16,27 +17,39 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Self
 
 import torch.utils.checkpoint
 from torch import Tensor, nn
-from torch.nn.modules import module as module_module
 from torch.optim import Optimizer
-from torch.optim import optimizer as optimizer_module
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.child_exam import ChildExams
 from tenterhook.doctor.observe.hook_owner import Owner
-from tenterhook.doctor.observe.hook_record import FULL, Calls, HookRecord, count_passed, new_record
+from tenterhook.doctor.observe.hook_record import (
+    FORWARD,
+    FULL,
+    MULTI,
+    SAMPLES,
+    TENSOR,
+    HookRecord,
+    count_passed,
+    new_record,
+)
 from tenterhook.doctor.observe.model_index import Caller, ModelIndex, caller
-from tenterhook.doctor.observe.source import bare
+from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.patch.attribution import CalledCode
 from tenterhook.doctor.patch.compiler import uncompiled
 from tenterhook.doctor.patch.events import ProgramEvents
+from tenterhook.doctor.patch.process_hooks import GLOBAL, ProcessHooks
 from tenterhook.doctor.patch.proxy import HookProxy
+from tenterhook.doctor.patch.saved_tensors import SavedTensors
 from tenterhook.doctor.patch.sight import HookSight
+from tenterhook.doctor.reading.bytecode import bare
 from tenterhook.rig import Rig
 from tenterhook.switch import is_off
 from tenterhook.torch_internals import compiler as dynamo
@@ -55,6 +68,7 @@ WATCHED: dict[Any, tuple[str, ...]] = {
         "register_state_dict_post_hook",
         "register_load_state_dict_pre_hook",
         "register_load_state_dict_post_hook",
+        *private.STATE_REGISTRARS,
     ),
     Optimizer: (
         "register_step_pre_hook",
@@ -67,25 +81,8 @@ WATCHED: dict[Any, tuple[str, ...]] = {
 }
 
 
-#: the register functions that hook every module or every optimizer in the process
-GLOBAL = {
-    module_module: (
-        "register_module_forward_pre_hook",
-        "register_module_forward_hook",
-        "register_module_backward_hook",
-        "register_module_full_backward_pre_hook",
-        "register_module_full_backward_hook",
-    ),
-    optimizer_module: ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"),
-}
-
-
-#: the beginning of PyTorch's warning about the .grad of a non-leaf tensor
-READ_NO_LEAF = "The .grad attribute of a Tensor that is not a leaf"
-
-
-#: part of PyTorch's warning about global module hooks and torch.compile
-FIRES_TWICE = "this will cause the hooks to fire an extra time for the `OptimizedModule`"
+#: the file of the function that `torch.multiprocessing` gives to each process
+_SPAWN = inspect.getfile(torch.multiprocessing.spawn)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +123,31 @@ class Recording:
         self._model = weakref.ref(model) if model is not None else None
         #: False if `TENTERHOOK=0` is set
         self.watches = not is_off()
+        self._process = os.getpid()
         self.places = ModelIndex()
         self.events = ProgramEvents(self.places)
         #: each rig, with the place in the code that attached it
         self.rigs: list[tuple[Rig, str]] = []
         self.refusals: list[Refusal] = []
         self.failure: Failure | None = None
-        #: places in the code that read the .grad of a non-leaf tensor
-        self.warned: list[str] = []
-        #: places in the code that called a `torch.compile` wrapper while a global module hook was registered
-        self.wrapped_calls: list[str] = []
         #: places in the code that loaded pickled handles
         self.loaded_handles: list[str] = []
-        #: hooks that apply to every module or every optimizer, as (register function, caller)
-        self.everywhere: list[tuple[str, Caller]] = []
-        self._global_handles: list[Any] = []
-        #: indices in `everywhere` of the hooks that were active during a call in `wrapped_calls`
-        self.fired_around: set[int] = set()
+        self.process = ProcessHooks()
         #: files of the user's code that register hooks
         self.files: set[str] = set()
         self._seats: dict[int, HookRecord] = {}
         self._sight = HookSight(self.events)
+        #: hooks on saved tensors
+        self.saved_tensors = SavedTensors(self.events.calls_of_code, self._sight.observable)
+        #: the exams of the processes that the program starts
+        self.children: ChildExams | None = None
         self._undo = ExitStack()
+
+    @property
+    def program_files(self) -> set[str]:
+        """Return the script and the other files of the program that register hooks."""
+        script = os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0].endswith(".py") else ""
+        return {*self.files, script} if script and is_users(script) else self.files
 
     @property
     def hooks(self) -> list[HookRecord]:
@@ -164,21 +164,25 @@ class Recording:
         self.places.begin()
         with ExitStack() as undo:
             for owner, names in WATCHED.items():
-                for name in names:
+                for name in filter(partial(hasattr, owner), names):
                     self._replace(undo, owner, name, self._registering(getattr(owner, name), name))
             for place, names in GLOBAL.items():
                 for name in names:
-                    self._replace(undo, place, name, self._registering_globally(getattr(place, name), name))
+                    self._replace(undo, place, name, self.process.registering_globally(getattr(place, name), name))
             entries: tuple[tuple[tuple[Any, str], Callable[..., Any]], ...] = (
                 (private.CLIP_ENTRY, events.clipping),
-                (private.OUTPUT_ENTRY, events.returning),
+                (private.OUTPUT_ENTRY, events.module_calls.returning),
                 ((torch.amp.GradScaler, "scale"), events.scaling),
                 ((torch.utils.checkpoint, "check_backward_validity"), events.checking_inputs),
                 ((torch, "compile"), events.compiling),
                 ((Tensor, "retain_grad"), events.compiler.retaining),
                 ((RemovableHandle, "remove"), self._removing),
+                ((BaseProcess, "start"), self._starting),
+                ((torch.autograd.graph.saved_tensors_hooks, "__init__"), self.saved_tensors.creating),
+                ((nn.parallel.DistributedDataParallel, "register_comm_hook"), self.process.registering_communication),
+                ((torch.autograd.graph, MULTI), self._registering_on_several),
                 ((RemovableHandle, "__setstate__"), self._loading_a_handle),
-                ((warnings, "showwarning"), self._warning),
+                ((warnings, "showwarning"), self.process.warning),
                 ((nn.Module, "__init__"), self.places.making),
                 ((nn.Module, "__setstate__"), self.places.making),
                 ((Rig, "__init__"), self._attaching),
@@ -189,7 +193,7 @@ class Recording:
             self._sight.wrap(undo, self._replace)
             for hooks, call in zip(private.EVERY_STEP, (events.before_step, events.after_step), strict=True):
                 undo.callback(private.insert_hook(hooks, call))
-            undo.callback(self._listen())
+            undo.callback(self.process.listen())
             events.timeline.open = True
             events.compiler.listen()
             events.compiler.models.update(filter(dynamo.is_compiled, self.places.modules()))
@@ -216,6 +220,11 @@ class Recording:
                     hook.raised = self.failure.text
         gc.collect()
         self.events.compiler.collect()
+
+    def _abandon(self) -> None:
+        """Restore every PyTorch function in a process that was forked during the exam."""
+        if os.getpid() != self._process:
+            self._undo.close()
 
     def _restore(self) -> None:
         """Restore every PyTorch function, and drop the error, because its traceback keeps tensors alive."""
@@ -264,7 +273,7 @@ class Recording:
                 return register(owner, hook, *args, **kwargs)
             by = caller()
             called = self._sight.observable(hook) if not by.ours else None
-            if by.ours or (not by.users and called is None):
+            if by.ours or (not by.users and (called is None or kind in private.STATE_REGISTRARS)):
                 # A library may search the registered hooks for its own function or object.
                 return register(owner, hook, *args, **kwargs)
             record = self._record(hook, kind, owner, by, with_kwargs=bool(kwargs.get("with_kwargs")))
@@ -279,28 +288,47 @@ class Recording:
                 return handle
             record.overwrote = before is not None and private.count_hooks(owner, kind) == before
             self._seat(record, handle, called)
+            self._sight.watch_return(sys._getframe(1), self._look)
             return handle
 
         return uncompiled(registered)
 
-    def _registering_globally(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    def _look(self) -> None:
+        """Look at the hooks before the objects of the program's outermost function are freed."""
+
+    def _registering_on_several(self, register: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(register)
-        def registered(*args: Any, **kwargs: Any) -> Any:
-            self.everywhere.append((kind, caller()))
-            self._global_handles.append(handle := register(*args, **kwargs))
+        def registered(tensors: Any, fn: Any, **kwargs: Any) -> Any:
+            by, owners = caller(), list(tensors)
+            handle = register(owners, fn, **kwargs)
+            called = self._sight.observable(fn) if by.users and owners else None
+            if called is not None:
+                record = self._record(fn, MULTI, owners[0], by, with_kwargs=False)
+                self._seat(record, private.first_handle(handle), called)
             return handle
 
         return registered
+
+    def _starting(self, start: Callable[..., None]) -> Callable[..., None]:
+        @wraps(start)
+        def started(process: Any) -> None:
+            target = getattr(process, "_target", None)
+            file = getattr(getattr(target, "__code__", None), "co_filename", "")
+            if self.children is not None and (is_users(file) or file == _SPAWN):
+                self.events.children += 1
+                self.children.around(process, start, self._abandon)
+            else:
+                start(process)
+
+        return started
 
     def _record(self, hook: Any, kind: str, owner: Any, by: Caller, *, with_kwargs: bool) -> HookRecord:
         self.places.note_thread()
         self.events.spread.look()
         if is_users(by.file):
             self.files.add(by.file)
-        place = None
-        if isinstance(owner, nn.Module):
-            place = self.places.module(owner)
-        elif isinstance(owner, nn.Parameter):
+        place = self.places.module(owner) if isinstance(owner, nn.Module) else None
+        if isinstance(owner, nn.Parameter):
             place = self.places.parameter(owner)
         events = self.events
         return new_record(
@@ -319,26 +347,33 @@ class Recording:
         record.number, record.handle = len(self.hooks), handle
         if called is not None:
             self._sight.add(record, called)
-        self._seats[handle.id] = record
+        if record.kind != MULTI:
+            self._seats[handle.id] = record
         self.hooks.append(record)
         self.events.compiler.came(record)
         if record.waits:
             self.events.firings.waiting[record.number] = record
+        if record.kind == TENSOR[0] and record.owner.node is not None:
+            alike = sum(one.caller.place == record.caller.place for one in self.hooks[-SAMPLES - 1 :])
+            if alike <= SAMPLES:
+                self.events.branching[record.owner.node] = record
         place = record.owner.place
         module = place.module() if place is not None else None
         root = place.root() if place is not None else None
-        if root is not None and called is not None:
-            self.events.watch_passes(root)
+        if place is not None and root is not None and called is not None:
+            self.events.module_calls.watch_passes(root, place.name)
+        if module is not None and record.kind in FORWARD:
+            record.bypassed = self.events.module_calls.watch_methods(module)
         if module is not None and record.kind in FULL:
-            record.calls = self.events.calls.setdefault(module, Calls())
-        elif module is not None and record.owner.is_parameter:
-            record.calls = self.events.uses_of(module)
+            record.calls = self.events.module_calls.of_hooked.setdefault(module, Calls())
+        elif module is not None and record.owner.is_parameter and not self.events.compiles_or_runs(module):
+            record.calls = self.events.module_calls.uses_of(module)
 
     def _refuse(self, kind: str, owner: Any, fact: str, by: Caller) -> None:
         if not by.users:
             return
-        name = Owner(owner, self.places.parameter(owner) if isinstance(owner, nn.Parameter) else None).name
         parameter = isinstance(owner, nn.Parameter)
+        name = Owner(owner, self.places.parameter(owner) if parameter else None).name
         self.refusals.append(Refusal(kind, name, fact, torch.is_grad_enabled(), parameter, by))
 
     def _adopt(self, model: nn.Module) -> None:
@@ -388,31 +423,6 @@ class Recording:
             load(handle, state)
 
         return loaded
-
-    def _warning(self, show: Callable[..., Any]) -> Callable[..., Any]:
-        def shown(message: Any, category: Any, filename: str, lineno: int, *args: Any, **kwargs: Any) -> None:
-            for text, places in ((READ_NO_LEAF, self.warned), (FIRES_TWICE, self.wrapped_calls)):
-                if text in str(message):
-                    place = f"{filename}:{lineno}"
-                    if text is FIRES_TWICE:
-                        there = (handle.id in (private.registered_in(handle) or ()) for handle in self._global_handles)
-                        self.fired_around |= {number for number, alive in enumerate(there) if alive}
-                    if place in places:
-                        return  # Python would have shown the warning only once
-                    places.append(place)
-            show(message, category, filename, lineno, *args, **kwargs)
-
-        return shown
-
-    @staticmethod
-    def _listen() -> Callable[[], None]:
-        """Show the two relevant PyTorch warnings every time, even in a second exam. Return an undo function."""
-        filtered = (f[0] for f in warnings.filters if f[1] is None and issubclass(UserWarning, f[2]))
-        if next(filtered, "default") == "error":
-            return lambda: None
-        warnings.filterwarnings("always", message=f".*({re.escape(READ_NO_LEAF)}|{re.escape(FIRES_TWICE)})")
-        mine = warnings.filters[0]
-        return lambda: warnings.filters.remove(mine) if mine in warnings.filters else None  # type: ignore[attr-defined]
 
     def _attaching(self, init: Callable[..., Any]) -> Callable[..., Any]:
         def attached(rig: Rig, *args: Any, **kwargs: Any) -> None:

@@ -7,17 +7,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from enum import Enum, auto
 from functools import partial
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.firing import observe_firing
-from tenterhook.doctor.observe.hook_record import FORWARD, HookRecord, Observer
-from tenterhook.doctor.patch.attribution import Attribution, CalledCode, called_code, is_traced
+from tenterhook.doctor.observe.hook_record import FORWARD, STEP, HookRecord, Observer
+from tenterhook.doctor.patch.attribution import Attribution, CalledCode, called_code, is_called_by_jit, tracer
 from tenterhook.doctor.patch.code_calls import arguments, observed
 from tenterhook.doctor.patch.events import ProgramEvents
+from tenterhook.torch_internals.code_owner import is_users
 
 
 class Status(Enum):
@@ -45,6 +46,10 @@ class HookSight:
             (private.FUNCTIONAL_ENTRY, events.functional_call),
             ((torch.amp.GradScaler, "step"), events.scaler_step),
         )
+        #: the outermost function of the program, if its return is watched
+        self._returning: FrameType | None = None
+        #: how often each outermost function has registered hooks
+        self._returns: dict[CodeType, int] = {}
         #: the wrappers of these functions, until calls are observed
         self._wrappers: dict[tuple[Any, str], Any] = {}
 
@@ -78,9 +83,34 @@ class HookSight:
         self._attribution.add(record, called)
         self._events.calls_of_code.add(called.code, self._begin)
 
+    def watch_return(self, frame: FrameType, look: Callable[[], None]) -> None:
+        """Call `look` when the outermost function of the program returns that is on the stack.
+
+        The objects of this function, such as its model, no longer exist when the exam ends.
+        """
+        outermost = None
+        step: FrameType | None = frame
+        while step is not None:
+            if is_users(step.f_code.co_filename) and step.f_code.co_name != "<module>":
+                outermost = step
+            step = step.f_back
+        if outermost is None or self.status is not Status.OPEN or outermost is self._returning:
+            return
+        code = outermost.f_code
+        self._returns[code] = count = self._returns.get(code, 0) + 1
+        if count & (count - 1) == 0:  # a function that runs in every step is looked at less and less often
+            self._returning = outermost
+            self._events.calls_of_code.join(outermost, self._looking(look))
+
+    def _looking(self, look: Callable[[], None]) -> Observer:
+        yield
+        self._returning = None
+        look()
+
     def close(self) -> None:
         """Stop observing."""
         if self.status is Status.OPEN:
+            self._returning = None
             self.status = Status.CLOSED if self._events.calls_of_code.stop() else Status.LOST
 
     def _begin(self, frame: FrameType) -> Observer | None:
@@ -91,15 +121,20 @@ class HookSight:
         if call is None:
             return None
         record, args, of_a_copy = call
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             self._events.compiler.enter(record)
         elif of_a_copy:
             record.copies_fired += 1
-        elif is_traced(args):
+        elif tracer(args) or (record.traced and is_called_by_jit(frame)):
+            if not record.traced:
+                record.fired_before_trace = record.fired
             record.traced += 1
+            record.traced_by = record.traced_by or tracer(args)
         else:
             if record.kind in FORWARD and args[1:2] == ((),) and not record.gets_kwargs:
                 record.lacks_kwargs |= private.call_kwargs(frame.f_back)
+            elif record.kind in STEP:
+                record.nested_steps += private.step_depth(frame) > 1
             return observe_firing(record, args)
         return None
 

@@ -10,8 +10,8 @@ from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_record import BACKWARD, FULL, SAMPLES, HookRecord
 from tenterhook.doctor.patch.compiler import Recompiled
 from tenterhook.doctor.patch.recording import Recording
-from tenterhook.doctor.rules.never_fired import compile_again, expression_of
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
+from tenterhook.doctor.rules.silent.never_fired import compile_again, expression_of
 from tenterhook.rig.compiled.graph_cache import Cost
 
 #: the minimum number of recompilations by one hook that the doctor reports; toggling a flag causes only two
@@ -188,8 +188,8 @@ def of_the_program(seen: Recording) -> Iterator[Finding]:
     for one in seen.events.compiler.emptied:
         about = Subject(target=one.name, by="retain_grad", place=one.caller.place, minor=not one.caller.users)
         yield from found(gradient_not_kept(about))
-    for number in sorted(seen.fired_around):
-        kind, by = seen.everywhere[number]
+    for number in sorted(seen.process.fired_around):
+        kind, by = seen.process.everywhere[number]
         if kind.startswith("register_module_forward"):
             about = Subject(target="OptimizedModule", by=kind, place=by.place, minor=not by.users)
-            yield from found(fires_around_the_model(about, seen.wrapped_calls[0]))
+            yield from found(fires_around_the_model(about, seen.process.wrapped_calls[0]))

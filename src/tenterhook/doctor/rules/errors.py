@@ -13,11 +13,13 @@ from tenterhook.doctor.rules.hazards import (
     changes_in_place,
     excludes_in_place,
     gone_at_its_recomputation,
+    keeps_graphs,
     pickled,
     raised,
     wrong_return,
 )
-from tenterhook.doctor.rules.never_fired import (
+from tenterhook.doctor.rules.registry import Rule, Subject, found
+from tenterhook.doctor.rules.silent.never_fired import (
     CHECKPOINT,
     checkpoint_without_gradient,
     gradient_was_none,
@@ -26,7 +28,7 @@ from tenterhook.doctor.rules.never_fired import (
     torch_func,
     without_grad,
 )
-from tenterhook.doctor.rules.not_installed import (
+from tenterhook.doctor.rules.silent.not_installed import (
     KEPT_BY_NAME,
     frozen_target,
     handle_was_loaded,
@@ -37,8 +39,8 @@ from tenterhook.doctor.rules.not_installed import (
     selects_nothing,
     wrong_plan,
 )
-from tenterhook.doctor.rules.registry import Rule, Subject, found
 from tenterhook.doctor.rules.timing import registered_twice, steps_inside_the_backward
+from tenterhook.doctor.rules.values.stored_values import bound_to_its_context
 from tenterhook.errors import (
     ActionError,
     AttachedError,
@@ -114,6 +116,16 @@ _ERRORS: tuple[tuple[str, Rule[...], str], ...] = (
         r"Expected !nested_tensorlist\[0\]\.empty\(\)",
         steps_inside_the_backward,
         "loss.backward()\nclip_grad_value_(model.parameters(), 1.0)\noptimizer.step()",
+    ),
+    (
+        r"Inference tensors cannot be",
+        bound_to_its_context,
+        "with torch.no_grad():  # instead of torch.inference_mode()\n    model(x)",
+    ),
+    (
+        r"Only Tensors created explicitly by the user \(graph leaves\) support the deepcopy protocol",
+        keeps_graphs,
+        "kept.append(value.detach())",
     ),
     (
         r"A leaf node was passed to _will_engine_execute_node",
@@ -194,6 +206,9 @@ def failures(seen: Recording) -> Iterator[Finding]:
             yield from found(raised(hook, f"{hook.raised}; the program caught the error", None))
         elif not hook.foreign and hook.misfit is not None and not hook.fired:
             yield from found(raised(hook, hook.misfit, _SIGNATURES.get(hook.kind)))
+        elif not hook.foreign and hook.returns.invalid is not None:
+            text = f"the hook returned {hook.returns.invalid}; PyTorch raised an error, which the program caught"
+            yield wrong_return.quote(hook, text, "return args, kwargs")
 
 
 def _refusal(refusal: Refusal, *, handled: bool) -> Finding | None:
@@ -242,6 +257,10 @@ def _involved(seen: Recording, rule: Rule[...], text: str) -> HookRecord | None:
     """Return the hook that caused a PyTorch error, if the rule and the error text identify one."""
     kinds = _INVOLVED.get(rule)
     mine = [h for h in seen.hooks if not h.foreign and (kinds is None or h.kind in kinds)]
+    if rule is bound_to_its_context:
+        return next((h for h in mine if any(one.bound_to for one in h.stored)), None)
+    if rule is keeps_graphs:
+        return next((h for h in mine if any(one.graph for one in h.stored)), None)
     if rule is pickled:
         return next((h for h in mine if h.function.rpartition(".")[2] in text), None)
     if rule is wrong_return:

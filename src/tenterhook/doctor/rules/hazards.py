@@ -58,7 +58,7 @@ def always_retains(about: Subject, retained: int, backwards: int) -> Words | Non
 
 @rule("TH505")
 def waits_for_the_device(hook: HookRecord) -> Words | None:
-    if hook.reading is None or not hook.reading.waits or not hook.fired:
+    if hook.reading is None or not hook.reading.waits or not hook.fired or hook.device == "cpu":
         return None
     return Words(
         f"the hook fired {plural(hook.fired, 'time')} and calls .{'(), .'.join(hook.reading.waits)}()",
@@ -121,6 +121,11 @@ def legacy_hook(hook: HookRecord) -> Words | None:
 
 @rule("TH602")
 def hooks_every_module(about: Subject, kind: str) -> Words:
+    if "optimizer" in kind:
+        return Words(
+            f"{kind} hooks every optimizer in the process, so the hook fires in the step of each of them",
+            f"optimizer.{kind.replace('optimizer_', '')}(fn)  # the optimizer that you mean",
+        )
     return Words(
         f"{kind} hooks every module in the process, including library modules",
         f"for m in model.modules():\n    m.{kind.replace('module_', '')}(fn)",

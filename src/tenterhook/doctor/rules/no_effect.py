@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
-from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, HookRecord
-from tenterhook.doctor.observe.source import Reading
+from tenterhook.doctor.reading.bytecode import Reading
 from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 
 #: optimizers whose update does not depend on the magnitude of the gradient
@@ -37,6 +35,12 @@ def returned_nothing(
         return Words(
             f"{plural(fired, 'firing')} returned None",
             f"def {function.rpartition('.')[2]}({', '.join(reading.arguments)}):\n    ...\n    return {value}",
+        )
+    if about.unguarded and any(map(about.calls_method, ("isfinite", "isnan", "isinf"))):
+        return Words(
+            f"the hook returned None for {plural(about.unguarded, 'gradient')} with values that are not finite; None "
+            "leaves the gradient as it is",
+            "return torch.nan_to_num(grad, nan=0.0, posinf=0.0, neginf=0.0)",
         )
     reading = about.reading
     if reading is None or reading.lost is None or about.returned or about.foreign:
@@ -74,12 +78,13 @@ def changes_the_layers_before(hook: HookRecord) -> Words | None:
     module = hook.owner.now()
     if hook.kind != BACKWARD[1] or not hook.changed or not isinstance(module, nn.Module):
         return None
-    own = [key for key, p in private.own_parameters(module).items() if p is not None and p.requires_grad]
+    own = [name for name, p in module.named_parameters() if p.requires_grad]
     if not own:
         return None
     return Words(
         f"{hook.changed} of {hook.fired} firings returned a new grad_input, which is passed to the preceding layers; "
-        f"the gradients of {', '.join(own)} are computed from grad_output and did not change",
+        f"the gradients of {', '.join(own[:3])}{' and others' if own[3:] else ''} are computed from grad_output and "
+        "did not change",
         f'th.hook(model, fn, on="{hook.below}", at="grad")  # fn(grad) receives the parameters\' gradients\n'
         f'th.hook(model, fn, on="{hook.below}", at="grad_final", optimizer=optimizer)  '
         "# or receives the gradients that the step uses",
@@ -101,12 +106,12 @@ def moved_all_the_same(hook: HookRecord) -> Words | None:
 
 
 def _same_mask(hook: HookRecord) -> bool:
-    """Return True if each firing zeroed the same elements.
+    """Return True if no firing returned a gradient for an element that another firing set to zero.
 
     If the elements vary, as with dropout, the hook is not meant to keep any of them fixed.
     """
-    masks = [look.zeroed for look in hook.samples if look.zeroed is not None]
-    return not any(look.returned for look in hook.samples) or all(torch.equal(masks[0], mask) for mask in masks)
+    masks = [(look.zeroed, look.left) for look in hook.samples if look.zeroed is not None and look.left is not None]
+    return not any(bool((zeroed & left).any()) for zeroed, _ in masks for _, left in masks)
 
 
 @rule("TH305")
@@ -189,7 +194,7 @@ def cleared_before_the_step(hook: HookRecord, *, by_itself: bool = False) -> Wor
 @rule("TH309")
 def limit_on_scaled_gradient(hook: HookRecord) -> Words | None:
     scaled = [look for look in hook.samples if look.scale != 1.0 and not look.equal and limits(hook)]
-    if not scaled:
+    if not scaled or hook.calls_method("get_scale"):
         return None
     (peak, limit), scale = scaled[-1].peaks, scaled[-1].scale
     return Words(

@@ -7,6 +7,7 @@ from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from tenterhook.doctor.findings import CODES, Finding, finding
 from tenterhook.doctor.observe.hook_record import HookRecord
+from tenterhook.doctor.patch.recording import Recording
 from tenterhook.rig import Site
 
 P = ParamSpec("P")
@@ -134,6 +135,18 @@ def subject_of(about: About) -> Subject:
 def found(*findings: Finding | None) -> Iterator[Finding]:
     """Yield the findings that are not None."""
     return (one for one in findings if one is not None)
+
+
+def has_successor(hook: HookRecord, seen: Recording) -> bool:
+    """Return True if the program has registered the function again on an object of the same name since it fired."""
+    name, since = hook.owner.name.rpartition(".")[2], hook.last or hook.born
+    later = (one for one in seen.hooks[hook.number + 1 :] if one.code is hook.code and one.kind == hook.kind)
+    return hook.code is not None and any(one.owner.name.endswith(name) and one.born >= since for one in later)
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with its indefinite article, such as `an Adapter`."""
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def plural(count: int, thing: str) -> str:

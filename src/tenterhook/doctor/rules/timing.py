@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_record import BACKWARD, HookRecord
@@ -64,12 +65,14 @@ def two_names(hook: HookRecord, times: int, other: str) -> Words:
 
 @rule("TH406")
 def in_both_passes(hook: HookRecord) -> Words | None:
-    if not _in_both_passes(hook):
+    if hook.graphs != {True, False}:
         return None
+    done = f"changed {plural(hook.changed, 'gradient')}" if hook.changed else f"fired {plural(hook.fired, 'time')}"
     return Words(
-        f"the hook changed {plural(hook.changed, 'gradient')}, in backward passes with and without create_graph=True",
+        f"the hook {done}, in backward passes with and without create_graph=True",
         "handle = w.register_hook(fn)\n(g,) = torch.autograd.grad(loss, w, create_graph=True)\n"
         "handle.remove()\ng.sum().backward()",
+        as_note=not hook.changed or not hook.owner.leaf,
     )
 
 
@@ -133,13 +136,13 @@ def _registered(hook: HookRecord, times: int) -> str:
 def repeated(seen: Recording) -> Iterator[Finding]:
     """Find functions that are registered more than once on one target."""
     reported: set[int] = set()
-    for hooks in sorted(_alike(seen), key=len, reverse=True):
+    for hooks in sorted(map(_together, _alike(seen)), key=len, reverse=True):
         if len(hooks) < 2 or any(h.number in reported for h in hooks):
             continue
         reported |= {h.number for h in hooks}
         first, times = hooks[0], len(hooks)
-        moments = len({h.born.backwards for h in hooks})
-        if moments <= 2 and first.bound and len({h.identity[0] for h in hooks}) > 1:
+        moments = len({(h.born.backwards, h.born.passes) for h in hooks})
+        if moments <= 2 and first.bound and len({h.cells for h in hooks}) > 1:
             continue
         if moments > 2:
             yield from found(added_again_and_again(first, times, moments))
@@ -154,13 +157,19 @@ def _alike(seen: Recording) -> list[list[HookRecord]]:
     groups: dict[tuple[object, ...], list[HookRecord]] = {}
     for hook in seen.hooks:
         now = hook.owner.now()
-        if hook.foreign or hook.removed is not None or not hook.alive or now is None:
+        if hook.foreign or (hook.removed is None and not hook.alive) or now is None:
             continue
         function, code = hook.identity
         groups.setdefault((id(now), hook.kind, function), []).append(hook)
         if code:
             groups.setdefault((id(now), hook.kind, code, hook.caller.place), []).append(hook)
     return list(groups.values())
+
+
+def _together(hooks: list[HookRecord]) -> list[HookRecord]:
+    """Return the hooks that are registered, or fired after the next of them was registered."""
+    found = [one for one, after in pairwise(hooks) if one.removed is None or (one.last and one.last > after.born)]
+    return found + (hooks[-1:] if found or hooks[-1].removed is None else [])
 
 
 def _names_of(hook: HookRecord) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dis
 import inspect
 import re
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise, takewhile
-from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -179,6 +177,33 @@ def reads(code: CodeType, name: str) -> bool:
     return any(one.argval == name and one.opname.startswith("LOAD") for one in dis.get_instructions(code))
 
 
+def first_item(code: CodeType, name: str) -> str | None:
+    """Return `name[0]` if the code reads the first item of a variable and does not ask for its class, or None."""
+    if {"isinstance", "type", "is_tensor"} & set(code.co_names):
+        return None
+    steps = _steps(code)
+    for one, index, after in zip(steps, steps[1:], steps[2:]):
+        if one.value == name and one.op.startswith("LOAD") and index.value == 0 and after.op == "BINARY_SUBSCR":
+            return f"{name}[0]"
+    return None
+
+
+def returns_after(code: CodeType, name: str) -> bool:
+    """Return True if the code calls a function of this name, tests the result, and then returns None."""
+    steps = _steps(code)
+    at = next((number for number, step in enumerate(steps) if step.value == name), len(steps))
+    tested = [number for number, step in enumerate(steps) if number > at and "JUMP" in step.op]
+    if not tested:
+        return False
+    after = [step.op if step.value is None else "" for step in steps[tested[0] + 1 : tested[0] + 3]]
+    return after == ["LOAD_CONST", "RETURN_VALUE"] or "IF_TRUE" in steps[tested[0]].op
+
+
+def adds(code: CodeType) -> bool:
+    """Return True if the code adds to a value in place."""
+    return any(step.value == "+=" or step.value in ("add_", "index_add_", "scatter_add_") for step in _steps(code))
+
+
 def value_read(code: CodeType, name: str) -> str | None:
     """Return the first expression, such as `p.norm()`, that uses the values of a tensor, or None.
 
@@ -330,20 +355,3 @@ def holder_of(fn: Callable[..., Any], tensor: Tensor) -> str | None:
         if value is tensor or (isinstance(value, list | tuple) and any(one is tensor for one in value)):
             return name
     return None
-
-
-def evaluations(path: str) -> list[int]:
-    """List the lines of a file that call `eval` or `exec` with a first argument that is not a constant."""
-    try:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("eval", "exec")
-        and node.args
-        and not isinstance(node.args[0], ast.Constant)
-    ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from torch import nn
 
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, STEP, TENSOR, Calls, HookRecord
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, STEP, TENSOR, HookRecord
 from tenterhook.doctor.observe.timeline import Timeline
+from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import SilentSites, Subject, Words, plural, quoting, rule
 
@@ -105,8 +107,20 @@ def without_grad(about: HookRecord | Subject) -> Words | None:
 
 
 @rule("TH205")
-def parameter_replaced(hook: HookRecord) -> Words | None:
-    last, name = hook.missed_backwards[-1], hook.owner.name
+def parameter_replaced(hook: HookRecord, timeline: Timeline | None = None) -> Words | None:
+    """Report a hook on a parameter that was replaced; with a timeline, one that fired before that."""
+    name = hook.owner.name
+    if timeline is not None:
+        ran = timeline.backwards - hook.last.backwards if hook.last is not None else 0
+        there = hook.owner.now() is not None and hook.removed is None and hook.owner.group is None
+        if ran <= 0 or not there or not hook.owner.replaced:
+            return None
+        return Words(
+            f"{name!r} is now a different parameter object, which does not have the hook; the backward pass ran "
+            f"{plural(ran, 'time')} since the hook last fired",
+            f'th.hook(model, fn, on="{name}", at="grad")  # selects by name and follows replacements',
+        )
+    last = hook.missed_backwards[-1]
     if last.sharded:
         return Words(
             f"{_ran(hook)}; fully_shard or parallelize_module replaced {name!r} with a DTensor, "
@@ -178,8 +192,22 @@ def another_model_ran(about: HookRecord | SilentSites, model: str, steps: int = 
     )
 
 
+def _calls_of_parent(hook: HookRecord, around: Mapping[nn.Module, int]) -> tuple[str, str, int] | None:
+    """Return the name, the class and the calls of the module of PyTorch that contains the hooked one, if it ran."""
+    place = hook.owner.place
+    root, module = (place.root(), place.module()) if place is not None else (None, None)
+    if place is None or root is None or module is None or not any(True for _ in module.parameters(recurse=False)):
+        return None
+    name = place.name.rpartition(".")[0]
+    parent = dict(root.named_modules()).get(name)
+    count = around.get(parent, 0) if parent is not None else 0
+    from_torch = type(parent).__module__.startswith("torch.nn") and not isinstance(parent, nn.Sequential)
+    return (name, type(parent).__name__, count) if count and from_torch else None
+
+
 @rule("TH207")
-def used_without_a_call(about: HookRecord | SilentSites) -> Words | None:
+def used_without_a_call(about: HookRecord | SilentSites, around: Mapping[nn.Module, int] | None = None) -> Words | None:
+    """Report a module whose parameters are used. `around` counts the calls of modules that contain hooked ones."""
     if isinstance(about, SilentSites):
         owner = about.first.target.owner()
         if not isinstance(owner, nn.Module) or all(p.grad is None for p in owner.parameters()):
@@ -189,7 +217,21 @@ def used_without_a_call(about: HookRecord | SilentSites) -> Words | None:
             f'th.hook(model, fn, on="{about.first.name}.*", at="grad")  # hook the parameters',
             about.some,
         )
-    if not about.missed_backwards or not about.missed_backwards[-1].used:
+    if about.bypassed and not about.foreign:
+        method = next(iter(about.bypassed))
+        return Words(
+            f"the program called {method}() of the module itself, rather than the module; then the hook does not run",
+            f"out = module(x)  # not module.{method}(x)",
+            as_note=about.fired > 0,
+        )
+    if not about.fired and around is not None and (calls := _calls_of_parent(about, around)):
+        name, kind, count = calls
+        return Words(
+            f"{name!r}, a {kind}, was called {plural(count, 'time')} and uses the weights of {about.owner.name!r} "
+            "directly, without calling it",
+            f'model.get_submodule("{name}").{about.kind}(fn)  # hook the module that is called',
+        )
+    if about.fired or not about.missed_backwards or not about.missed_backwards[-1].used:
         return None
     return Words(
         f"{_ran(about)} and reached the module's parameters, but the module was never called; "

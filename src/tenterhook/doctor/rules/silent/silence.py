@@ -13,7 +13,8 @@ from tenterhook.doctor.patch.compiler import COMPILED_NODE, traced
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.compiled import gradient_not_kept
 from tenterhook.doctor.rules.distributed import not_synced, shard_is_not_in_the_graph
-from tenterhook.doctor.rules.never_fired import (
+from tenterhook.doctor.rules.registry import has_successor
+from tenterhook.doctor.rules.silent.never_fired import (
     OF_ONE_AMONG_MANY,
     another_model_ran,
     called_functionally,
@@ -34,7 +35,8 @@ from tenterhook.doctor.rules.never_fired import (
     used_without_a_call,
     without_grad,
 )
-from tenterhook.doctor.rules.not_installed import model_was_copied
+from tenterhook.doctor.rules.silent.not_installed import frozen_target, model_was_copied
+from tenterhook.doctor.rules.surroundings import ran_in_another_process
 
 Reasons = Iterator[Finding | None]
 
@@ -51,8 +53,10 @@ def why_silent(hook: HookRecord, seen: Recording) -> Finding | None:
 def _reasons(hook: HookRecord, seen: Recording) -> Reasons:
     if hook.fired and hook.fired == hook.nones:
         return iter([gradient_not_kept(hook) if hook.owner.made_by == COMPILED_NODE else gradient_was_none(hook)])
-    if hook.fired or hook.raised or _is_traced(hook, seen) or hook.overwrote or hook.taken_off:
+    if hook.fired or hook.raised or hook.traced or _is_traced(hook, seen) or hook.overwrote or hook.taken_off:
         return iter(())
+    if hook.kind in BACKWARD and seen.events.children:
+        return iter([ran_in_another_process(hook, seen)])
     for kinds, reasons in ((TENSOR, _tensor), (FORWARD, _forward), (BACKWARD, _backward), (STEP, _step)):
         if hook.kind in kinds:
             return reasons(hook, seen)
@@ -81,7 +85,7 @@ def _tensor(hook: HookRecord, seen: Recording) -> Reasons:
         yield checkpoint_without_gradient(hook, events.blind_checkpoints)
     yield without_grad(hook)
     if last.other is not None:
-        yield _another(hook, last.other)
+        yield _another(hook, last.other, seen)
     yield called_functionally(hook, events.functional)
     yield parameter_replaced(hook)
     if last.inside:
@@ -95,19 +99,21 @@ def _forward(hook: HookRecord, seen: Recording) -> Reasons:
     timeline = seen.events.timeline
     if not isinstance(hook.owner.now(), nn.Module):
         return
+    if hook.copies_fired:
+        yield _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model", seen)
+    yield ran_in_another_process(hook, seen)
     if hook.removed is not None:
-        if timeline.now().sequence != hook.removed.sequence:
+        now = timeline.now()
+        if (now.sequence, now.passes) != (hook.removed.sequence, hook.removed.passes):
             yield removed_before_it_could_fire(hook, timeline.backwards)
         return
     last = hook.missed_backwards[-1] if hook.missed_backwards else None
     if last is not None and last.other is not None:
-        yield _another(hook, last.other)
-    if hook.copies_fired:
-        yield _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model")
+        yield _another(hook, last.other, seen)
     yield compiled_before(hook, seen)
     if last is not None:
         yield registered_too_late(hook)
-    yield used_without_a_call(hook)
+    yield used_without_a_call(hook, seen.events.module_calls.around)
     yield never_called(hook)
 
 
@@ -117,18 +123,19 @@ def _backward(hook: HookRecord, seen: Recording) -> Reasons:
         return
     last = hook.missed_backwards[-1]
     if last.other is not None:
-        yield _another(hook, last.other)
+        yield _another(hook, last.other, seen)
     if not isinstance(hook.owner.now(), nn.Module):
         return
     yield compiled_before(hook, seen)
     if hook.kind in FULL and (hook.calls is None or not hook.calls.count):
         yield registered_too_late(hook)
-        yield used_without_a_call(hook)
+        yield used_without_a_call(hook, seen.events.module_calls.around)
         yield never_called(hook)
         return
     yield checkpoint_without_gradient(hook, seen.events.blind_checkpoints)
     yield without_grad(hook)
     yield output_without_tensors(hook)
+    yield _constant_output(hook)
     yield not_in_this_backward(hook)
     yield not_on_the_way_to_the_loss(hook)
 
@@ -150,5 +157,17 @@ def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:
     yield no_backward(hook)
 
 
-def _another(hook: HookRecord, model: str) -> Finding | None:
-    return model_was_copied(hook, model) if hook.copies_fired else another_model_ran(hook, model)
+def _constant_output(hook: HookRecord) -> Finding | None:
+    if hook.calls is None or not hook.calls.constant or hook.calls.constant < hook.calls.count:
+        return None
+    return frozen_target.quote(
+        hook,
+        "the output of the module does not require grad, because neither its input nor one of its parameters does",
+        "x.requires_grad_(True)  # the input of the model, so that a gradient flows through the frozen layers",
+    )
+
+
+def _another(hook: HookRecord, model: str, seen: Recording) -> Finding | None:
+    if hook.copies_fired:
+        return model_was_copied(hook, model)
+    return another_model_ran(hook, model) if not has_successor(hook, seen) else None

@@ -1,0 +1,1 @@
+"""Read the code of hooks and programs, without running it."""

@@ -1,0 +1,1 @@
+"""Implement the rules for hooks that are not installed or do not fire."""

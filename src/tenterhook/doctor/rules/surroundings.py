@@ -1,0 +1,131 @@
+"""Implement the rules for what surrounds a hook: wrappers, shared tensors, other models, traces and processes."""
+
+from __future__ import annotations
+
+from tenterhook.doctor.observe.hook_record import FORWARD, STATE, TENSOR, HookRecord
+from tenterhook.doctor.patch.compiler import traced
+from tenterhook.doctor.patch.recording import Recording
+from tenterhook.doctor.reading.bytecode import returns_after
+from tenterhook.doctor.rules.registry import Subject, Words, has_successor, plural, rule, with_article
+
+
+@rule("TH229")
+def inside_a_wrapper(hook: HookRecord, seen: Recording) -> Words | None:
+    if hook.wrapped_by is None or has_successor(hook, seen):
+        return None
+    name = hook.owner.name
+    return Words(
+        f"{name!r} is now {with_article(hook.wrapped_by)}, which contains the hooked module; the hook sees what the "
+        "inner module computes, not what the wrapper adds",
+        f'model.get_submodule("{name}").{hook.kind}(fn)  # register the hook after the module was wrapped',
+    )
+
+
+@rule("TH230")
+def called_by_a_trace_only(hook: HookRecord) -> Words | None:
+    if hook.traced_by is None or hook.removed is not None or hook.fired > hook.fired_before_trace:
+        return None
+    times = plural(hook.traced, "time")
+    return Words(
+        f"the hook was called {times} while {hook.traced_by} traced the model, and never afterwards; the traced model "
+        "contains its tensor operations, but not its Python code",
+        "features, out = traced(x)  # let the model return the value instead of storing it in a hook",
+    )
+
+
+@rule("TH231")
+def returns_early_while_compiling(hook: HookRecord) -> Words | None:
+    if hook.serial not in traced or hook.code is None or not returns_after(hook.code, "is_compiling"):
+        return None
+    return Words(
+        "the hook asks is_compiling(), which is True while torch.compile traces the hook; the compiled code contains "
+        "only what the hook does then",
+        "with torch.compiler.set_stance('force_eager'):  # or remove the test from the hook\n    model(x)",
+    )
+
+
+@rule("TH232")
+def no_state_dict(hook: HookRecord, seen: Recording) -> Words | None:
+    if hook.kind not in STATE or hook.fired or hook.raised is not None or hook.removed is not None:
+        return None
+    if any(one.fired for one in seen.hooks if one.caller.place == hook.caller.place):
+        return None
+    method = "load_state_dict()" if "load" in hook.kind else "state_dict()"
+    return Words(
+        f"{method} of the module, or of a model that contains it, was not called after the registration",
+        f"# call {method}; a library that assigns the tensors itself, as from_pretrained() does, does not call it",
+    )
+
+
+@rule("TH234")
+def ran_in_another_process(hook: HookRecord, seen: Recording) -> Words | None:
+    children = seen.events.children
+    if not children or hook.fired:
+        return None
+    return Words(
+        f"the hook did not fire in this process; the program started {children} child "
+        f"process{'es' if children > 1 else ''}, and what the hook does there stays there",
+        "results = pool.map(work, batches)  # register the hook in the child process, and return what it stores",
+    )
+
+
+@rule("TH233")
+def on_a_node(about: Subject) -> Words:
+    return Words(
+        "the program registers a hook on a node of the graph, which is not watched; PyTorch frees a node that no "
+        "tensor uses, with its hooks, and makes new ones after p.data = ... or model.to(...)",
+        "p.register_post_accumulate_grad_hook(fn)  # stays with the parameter",
+    )
+
+
+@rule("TH315")
+def replaces_the_reduction(about: Subject) -> Words:
+    return Words(
+        "the hook replaces the reduction of DDP; what it returns becomes the gradient, and DDP does not divide it by "
+        "the number of ranks",
+        "bucket.buffer().div_(dist.get_world_size())  # before the sum over the ranks",
+    )
+
+
+@rule("TH414")
+def of_every_use(hook: HookRecord) -> Words | None:
+    """Report a hook that changes the gradient of a tensor with several uses."""
+    if hook.kind != TENSOR[0] or not hook.changed or hook.foreign:
+        return None
+    cancels = any(look.zeroed is not None or (look.factor is not None and look.factor <= 0) for look in hook.samples)
+    if len(hook.names) > 1 and cancels:
+        return Words(
+            f"the parameter is used as {', '.join(map(repr, hook.names))}; the hook changes the sum of the gradients "
+            "of these uses",
+            "model.head.weight = nn.Parameter(model.head.weight.detach().clone())  # if the uses are to differ",
+        )
+    if hook.consumers < 2 or not any(look.factor is not None and look.factor < 0 for look in hook.samples):
+        return None
+    return Words(
+        f"{plural(hook.consumers, 'operation')} use the tensor; the hook changes the sum of their gradients",
+        "branch = h.view_as(h)  # a tensor of its own for one branch\nbranch.register_hook(fn)",
+    )
+
+
+@rule("TH415")
+def step_inside_a_step(hook: HookRecord) -> Words | None:
+    if not hook.nested_steps:
+        return None
+    return Words(
+        f"{hook.nested_steps} of {plural(hook.fired, 'firing')} happened in a call of step() inside another step() of "
+        "the same optimizer, so the hook fires twice for one step",
+        "# override another method than step(), or count only one of the two firings",
+    )
+
+
+@rule("TH417")
+def in_two_models(hook: HookRecord) -> Words | None:
+    place = hook.owner.place
+    other = hook.other_model or (place.other.__name__ if place is not None and place.other is not None else None)
+    if other is None or place is None or hook.kind not in FORWARD or hook.removed is not None or hook.foreign:
+        return None
+    return Words(
+        f"the module is a part of {with_article(place.model.__name__)} and of another model, {with_article(other)}; "
+        "the hook fires when either of them runs",
+        "other = copy.deepcopy(model)  # give the other model its own modules, before hooks are registered",
+    )

@@ -1,0 +1,75 @@
+"""Implement the rules for hooks that misread or damage the values that they receive."""
+
+from __future__ import annotations
+
+from tenterhook.doctor.observe.hook_record import FORWARD, TENSOR, HookRecord
+from tenterhook.doctor.rules.registry import Words, plural, rule
+
+
+@rule("TH524")
+def without_keyword_arguments(hook: HookRecord) -> Words | None:
+    if not hook.lacks_kwargs or hook.reading is None or not hook.reads_argument(1):
+        return None
+    names = ", ".join(sorted(hook.lacks_kwargs))
+    register = f"module.{hook.kind}(fn, with_kwargs=True)"
+    signature = "fn(module, args, kwargs)" if hook.kind == FORWARD[0] else "fn(module, args, kwargs, output)"
+    return Words(
+        f"the module was called with keyword arguments only ({names}); the hook reads its second argument, which is "
+        "then empty",
+        f"{register}  # PyTorch then calls {signature}",
+    )
+
+
+@rule("TH525")
+def parameter_for_its_gradient(hook: HookRecord) -> Words | None:
+    if hook.kind != TENSOR[1] or not hook.fired or hook.reads_parameter is None:
+        return None
+    return Words(
+        f"the hook reads {hook.reads_parameter}; PyTorch passes the parameter, and its gradient is in .grad",
+        f"{hook.reads_parameter.partition('.')[0]}.grad{hook.reads_parameter[hook.reads_parameter.index('.') :]}",
+    )
+
+
+@rule("TH528")
+def ignores_the_prefix(hook: HookRecord) -> Words | None:
+    if not hook.prefix or not hook.ignores_prefix:
+        return None
+    return Words(
+        f"the module is inside another one, so its keys begin with {hook.prefix!r}; the hook does not read the prefix "
+        "that PyTorch passes",
+        'state_dict[prefix + "new"] = state_dict.pop(prefix + "old")',
+    )
+
+
+@rule("TH529")
+def changes_the_data(hook: HookRecord) -> Words | None:
+    if not hook.data_changed:
+        return None
+    return Words(
+        f"in {plural(hook.data_changed, 'firing')}, the hook changed its input in place; the input is a part of a "
+        "larger tensor, which the program still uses",
+        "x = args[0].clone()  # change the copy, and return it",
+    )
+
+
+@rule("TH530")
+def first_sample(hook: HookRecord) -> Words | None:
+    changes = hook.changed or hook.output_changed
+    if hook.kind != FORWARD[1] or not hook.tensor_output or not changes or hook.first_item is None:
+        return None
+    return Words(
+        f"the output of the module is a tensor, so {hook.first_item} is its first sample, not its first element",
+        "hidden = output[0] if isinstance(output, tuple) else output",
+    )
+
+
+@rule("TH536")
+def changes_weights_before_each_pass(hook: HookRecord) -> Words | None:
+    last = hook.last
+    if not hook.weights_changed or last is None or last.steps == hook.timeline.steps:
+        return None
+    return Words(
+        f"the pre-hook changed the parameters in {plural(hook.weights_changed, 'firing')}, and an optimizer step "
+        "changed them again after the last one",
+        "optimizer.register_step_post_hook(lambda *_: apply_mask())  # change the parameters after each step",
+    )

@@ -1,0 +1,229 @@
+"""Implement the rules for values that a hook stores or reads, and that are not what the program expects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tenterhook import torch_internals as private
+from tenterhook.doctor.findings import Finding
+from tenterhook.doctor.observe.hook_record import FORWARD, TENSOR, HookRecord
+from tenterhook.doctor.observe.stored import Slot, Stored
+from tenterhook.doctor.patch.recording import Recording
+from tenterhook.doctor.patch.saved_tensors import SavedTensorsHooks
+from tenterhook.doctor.reading.program_text import reverses
+from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
+
+#: how findings name a pass
+_PASSES = {"generate": "one call of generate()", "backward": "one backward pass"}
+
+
+@rule("TH506")
+def kept_values_changed(hook: HookRecord) -> Words | None:
+    over = [ref for ref, version in hook.aliased if (grad := ref()) is not None and private.version(grad) != version]
+    if over:
+        return Words(
+            f"the hook kept {plural(len(over), 'gradient')} that changed later", "kept.append(p.grad.detach().clone())"
+        )
+    for one in hook.stored:
+        one.look()
+    changed = [one for one in hook.stored if one.overwritten]
+    if not changed:
+        return None
+    live = all(one.graph for one in changed)  # the program probably wants the tensor as it is at the end
+    return Words(
+        f"{len(changed)} of {plural(len(hook.stored), 'value')} that the hook stored in {_place(changed[0].slot)} "
+        "changed in place after the hook had returned, for example in an in-place activation",
+        f"{_place(changed[0].slot)} = output.detach().clone()"
+        if changed[0].slot.key is not None
+        else f"{changed[0].slot.name}.append(output.detach().clone())",
+        as_note=live,
+    )
+
+
+@rule("TH520")
+def one_key_for_several_modules(hook: HookRecord, slot: Slot, names: list[str], within: str) -> Words:
+    return Words(
+        f"in {_PASSES.get(within, 'one forward pass')}, the hooks on {_listed(names)} stored their values in "
+        f"{_place(slot)}; only the last value is left",
+        f"module.{hook.kind}(functools.partial(fn, name))  # {slot.name}[name] = ... in fn",
+    )
+
+
+@rule("TH521")
+def only_the_last_call(hook: HookRecord, slot: Slot, calls: int, within: str) -> Words:
+    return Words(
+        f"in {_PASSES.get(within, 'one forward pass')}, the hook fired {calls} times and each time replaced the value "
+        f"in {_place(slot)}; only the last value is left",
+        f"{_place(slot)}.append(output.detach())  # keep one value for each call"
+        if slot.key is not None
+        else "kept.append(output.detach())  # keep one value for each call",
+        as_note=within == "generate",
+    )
+
+
+@rule("TH522")
+def stored_none(hook: HookRecord) -> Words | None:
+    slots: dict[tuple[int, object], list[Stored]] = {}
+    for one in hook.stored:
+        slots.setdefault((one.slot.container, _hashable(one.slot.key)), []).append(one)
+    for values in slots.values():
+        if all(one.kind == "NoneType" for one in values):
+            return Words(
+                f"the value that the hook stored in {_place(values[0].slot)} was None in {plural(len(values), 'call')}",
+                "# let the module return the value, for example with need_weights=True or output_attentions=True",
+            )
+    return None
+
+
+@rule("TH523")
+def both_phases(hook: HookRecord) -> Words | None:
+    slots: dict[int, set[bool]] = {}
+    for one in hook.stored:
+        if one.slot.key is None:
+            slots.setdefault(one.slot.container, set()).add(one.training)
+    mixed = next((one for one in hook.stored if one.slot.key is None and len(slots[one.slot.container]) > 1), None)
+    if mixed is None:
+        return None
+    return Words(
+        f"{mixed.slot.name} contains values from training mode and from evaluation mode",
+        f"if module.training:\n    {mixed.slot.name}.append(output.detach())",
+    )
+
+
+@rule("TH416")
+def in_backward_order(hook: HookRecord, slot: Slot, names: list[str]) -> Words:
+    value = "grad" if hook.kind in TENSOR else "grad_output[0]"
+    return Words(
+        f"in one backward pass, the hooks on {_listed(names)} appended their values to {slot.name}; the last layer "
+        "comes first",
+        f"{slot.name}[name] = {value}.detach()  # store each value under its name",
+    )
+
+
+@rule("TH532")
+def bound_to_its_context(hook: HookRecord) -> Words | None:
+    where = next((one.bound_to for one in hook.stored if one.bound_to is not None), None)
+    if where is None:
+        return None
+    if where == "torch.func":
+        return Words(
+            "the hook stored a tensor of a torch.func transformation, which cannot be used after the transformation "
+            "has ended",
+            "return features, loss  # return the values from the function that torch.func transforms",
+        )
+    return Words(
+        "the hook stored a tensor from inference_mode, which cannot be used to compute gradients",
+        "with torch.no_grad():  # instead of torch.inference_mode()\n    model(x)",
+    )
+
+
+@rule("TH535")
+def without_graph_in_a_checkpoint(hook: HookRecord) -> Words | None:
+    bare = sum(one.training and one.shared and not one.grad_enabled for one in hook.stored)
+    if not bare or not hook.recomputed:
+        return None
+    return Words(
+        f"the first forward pass of a reentrant checkpoint, which runs without gradients, computed {bare} of "
+        f"{plural(len(hook.stored), 'stored value')}; a loss that is computed from them gives no gradient",
+        "checkpoint(block, x, use_reentrant=False)",
+    )
+
+
+@rule("TH534")
+def adds_in_half_precision(hook: HookRecord) -> Words | None:
+    if hook.adds_in is None or not hook.adds:
+        return None
+    most = 256 if hook.adds_in == "bfloat16" else 2048
+    return Words(
+        f"the hook adds to a tensor of type {hook.adds_in}; from {most} on, adding 1 does not change it",
+        "total = torch.zeros(size, dtype=torch.float32)",
+    )
+
+
+@rule("TH538")
+def overflowed(hook: HookRecord) -> Words | None:
+    if not hook.overflowed:
+        return None
+    return Words(
+        f"in {plural(hook.overflowed, 'firing')}, the hook computed a number that is not finite from finite values, "
+        "for example a norm in 16-bit precision",
+        "kept.append(output.detach().float().norm())",
+    )
+
+
+@rule("TH537")
+def another_tensor_unpacked(about: Subject, hooks: SavedTensorsHooks) -> Words | None:
+    if not hooks.wrong:
+        return None
+    return Words(
+        f"{hooks.wrong} of {plural(hooks.unpacked, 'unpacked tensor')} differ from the tensors that were packed "
+        f"({hooks.difference})",
+        "return tensor.to('cpu')  # in pack: return the value itself, not a key that a later call may use again",
+    )
+
+
+def in_order_of_the_backward_pass(seen: Recording) -> Iterator[Finding]:
+    """Find a list to which the hooks of several modules append during the backward pass."""
+    lists: dict[tuple[int, int], list[tuple[HookRecord, Stored]]] = {}
+    for hook in seen.hooks:
+        for one in hook.stored:
+            backward = one.within is not None and one.within.number < 0 and hook.kind not in FORWARD
+            if one.slot.key is None and one.within is not None and backward and not hook.foreign:
+                lists.setdefault((one.slot.container, one.within.number), []).append((hook, one))
+    told: set[int] = set()
+    for (container, _), stored in lists.items():
+        owners = list(dict.fromkeys(hook.owner.id for hook, _ in stored))
+        if len(owners) > 1 and container not in told and not any(reverses(hook.caller.file) for hook, _ in stored[:1]):
+            told.add(container)
+            hooks = sorted(dict.fromkeys(hook for hook, _ in stored), key=lambda hook: hook.number)
+            yield from found(in_backward_order(hooks[0], stored[0][1].slot, [hook.owner.name for hook in hooks]))
+
+
+def stored_together(seen: Recording) -> Iterator[Finding]:
+    """Find values that other values of the same forward pass replaced."""
+    slots: dict[tuple[int, object, int], list[tuple[HookRecord, Stored]]] = {}
+    for hook in seen.hooks:
+        for one in hook.stored:
+            inner = one.slot.key is not None or one.slot.name.endswith("]")
+            if inner and one.within is not None and not hook.foreign and not hook.combines:
+                slots.setdefault((one.slot.container, _hashable(one.slot.key), one.within.number), []).append(
+                    (hook, one)
+                )
+    told: set[tuple[int, object]] = set()
+    for (container, key, _), stored in slots.items():
+        plain = all(one.kind in ("int", "float", "str", "bool") for _, one in stored)
+        if (container, key) in told or (plain and key is not None):
+            continue
+        hooks = list(dict.fromkeys(hook for hook, _ in stored))
+        first, one = stored[0]
+        if key is None and len(hooks) < max(2, one.slot.siblings):
+            continue  # a list that only some of the hooks append to
+        if len({hook.owner.id for hook in hooks}) > 1 and one.within is not None:
+            told.add((container, key))
+            yield from found(
+                one_key_for_several_modules(first, one.slot, [hook.owner.name for hook in hooks], one.within.name)
+            )
+        elif key is not None and len(stored) > 1 and one.within is not None:
+            told.add((container, key))
+            yield from found(only_the_last_call(first, one.slot, len(stored), one.within.name))
+
+
+def _hashable(key: object) -> object:
+    try:
+        hash(key)
+    except TypeError:
+        return repr(key)
+    return key
+
+
+def _place(slot: Slot) -> str:
+    """Return the place of a stored value, as the program would write it."""
+    if slot.key is None:
+        return slot.name
+    return f"{slot.name}.{slot.key}" if slot.attribute else f"{slot.name}[{slot.key!r}]"
+
+
+def _listed(names: list[str]) -> str:
+    shown = [repr(name) for name in names[:3]]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(shown) + more
