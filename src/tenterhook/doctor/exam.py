@@ -15,7 +15,7 @@ from tenterhook.doctor.findings import Finding, Findings
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rank_comparison import compared
-from tenterhook.doctor.reading.program_text import evaluations, node_hooks
+from tenterhook.doctor.reading.program_text import evaluations, missing_calls, node_hooks
 from tenterhook.doctor.rules.compiled import (
     breaks_the_graph,
     compiled_again_and_again,
@@ -34,6 +34,7 @@ from tenterhook.doctor.rules.hazards import (
     hooks_every_module,
     leaks,
     legacy_hook,
+    remove_is_not_called,
     taken_off,
     took_the_place_of_another,
     waits_for_the_device,
@@ -93,6 +94,7 @@ from tenterhook.doctor.rules.values.returned_values import (
     after_the_loss,
     fewer_arguments,
     in_another_order,
+    of_another_shape,
     replaced_output,
     replaces_the_derivative,
     return_is_ignored,
@@ -106,6 +108,7 @@ from tenterhook.doctor.rules.values.stored_values import (
     bound_to_its_context,
     in_order_of_the_backward_pass,
     kept_values_changed,
+    of_several_threads,
     overflowed,
     stored_none,
     stored_together,
@@ -141,7 +144,7 @@ class Exam(Recording):
         super().__init__(model)
         self.findings = Findings(())
         self.children = ChildExams(Exam)
-        #: for each hook, its activity and its findings when the outermost function of the program returned
+        #: for each hook, its activity and its findings when a function of the program last returned
         self._earlier: dict[HookRecord, tuple[Any, list[Finding]]] = {}
         #: the findings of that moment that concern several hooks
         self._together: list[Finding] = []
@@ -258,6 +261,7 @@ EVERY = (
     ignores_the_prefix,
     changes_the_data,
     first_sample,
+    of_another_shape,
     after_the_loss,
     without_graph,
     of_every_use,
@@ -270,6 +274,7 @@ EVERY = (
     without_graph_in_a_checkpoint,
     adds_in_half_precision,
     overflowed,
+    of_several_threads,
     changes_weights_before_each_pass,
     waits_for_the_device,
     legacy_hook,
@@ -363,6 +368,8 @@ def _of_the_program(seen: Recording) -> Iterator[Finding]:
     for path in sorted(seen.program_files):
         for line in evaluations(path) if path in seen.files else ():
             yield from found(evaluates_text(Subject(place=f"{path}:{line}")))
+        for line in missing_calls(path):
+            yield from found(remove_is_not_called(Subject(place=f"{path}:{line}")))
         for line in node_hooks(path):
             yield from found(on_a_node(Subject(place=f"{path}:{line}")))
 

@@ -147,7 +147,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH526", "the value that the hook returned replaced the output, probably by accident", "warning"),
     ("TH527", "the pre-hook returned fewer arguments than the module was given", "warning"),
     ("TH528", "the state-dict hook ignores the prefix of the keys", "warning"),
-    ("TH529", "the hook changes data of the program in place", "warning"),
+    ("TH529", "the hook changes a tensor in place that the program also uses elsewhere", "warning"),
     ("TH530", "the output is a tensor, and the hook takes its first sample for its first element", "warning"),
     ("TH531", "the hook returns the values of the output in another order", "warning"),
     ("TH532", "the stored value cannot be used outside torch.func or inference_mode", "note"),
@@ -157,12 +157,15 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH536", "the pre-hook changes the weights, and the step changes them again", "note"),
     ("TH537", "the unpack hook returned another tensor than the one that was packed", "error"),
     ("TH538", "the hook computed a number that is not finite from finite values", "warning"),
+    ("TH539", "the hook returned a tensor of another shape or type than the output", "warning"),
+    ("TH540", "several threads store their values in one place", "note"),
     ("TH601", "the legacy module backward hook receives the gradients of the wrong tensors", "error"),
     ("TH602", "a hook is registered on every module or every optimizer in the process", "note"),
     ("TH603", "the program evaluates text as code to choose what to hook", "error"),
     ("TH604", "the hook's function was pickled", "error"),
     ("TH605", "the hook was removed by code that did not register it", "warning"),
     ("TH606", "a new hook replaced one of the loaded model's hooks", "error"),
+    ("TH607", "the method that removes a hook is named but not called", "error"),
 )
 
 _IMBALANCES = [(code, title, severity) for code, (title, severity) in TITLES.items()]

@@ -13,11 +13,13 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,8 @@ class Result:
     #: what differs from the run without the doctor
     differences: list[str]
     key: dict[str, Any] | None = None
-    seconds: tuple[float, float] = field(default=(0.0, 0.0))
+    #: the processor time with the doctor, divided by the time without
+    ratio: float | None = None
 
     @property
     def codes(self) -> list[str]:
@@ -101,38 +104,40 @@ def examine(program: Path, *, bare: bool) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "findings.json"
         command = [sys.executable, "-m", "tenterhook", "doctor", "--exit-code", "0", "--json", str(out), str(program)]
-        seen = run(command, folder)
+        seen, seconds = run(command, folder)
         try:
             findings = json.loads(out.read_text())["findings"]
         except (OSError, ValueError):
             findings = [{"code": "none", "severity": "error", "evidence": seen.last, "place": None}]
-    differences = []
+    differences, ratio = [], None
     if bare:
         with tempfile.TemporaryDirectory() as folder:
-            alone = run([sys.executable, str(program)], folder)
+            alone, without = run([sys.executable, str(program)], folder)
+        ratio = seconds / without
         pairs = zip(("output", "exit code", "exception"), vars(alone).values(), vars(seen).values(), strict=True)
         differences = [what for what, one, other in pairs if one != other]
     key = json.loads(program.with_suffix(".json").read_text()) if _is_faulty(program) else None
-    return Result(program, findings, differences, key)
+    return Result(program, findings, differences, key, ratio)
 
 
-def run(command: list[str], folder: str) -> Outcome:
+def run(command: list[str], folder: str) -> tuple[Outcome, float]:
+    """Run a command. Return its outcome and the processor time that it used, in seconds."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    try:
-        ended = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env=environment,
-            timeout=LIMIT,
-            stdin=subprocess.DEVNULL,
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=err, text=True, cwd=folder, env=environment, stdin=subprocess.DEVNULL
         )
-    except subprocess.TimeoutExpired:
-        return Outcome("", -1, "timed out")
-    lines = [line for line in ended.stderr.splitlines() if line.strip()]
-    return Outcome(ended.stdout, ended.returncode, lines[-1] if ended.returncode and lines else "")
+        stop = threading.Timer(LIMIT, process.kill)
+        stop.start()
+        _, status, used = os.wait4(process.pid, 0)
+        stop.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        lines = [line for line in err.read().splitlines() if line.strip()]
+        last = lines[-1] if process.returncode and lines else ""
+        return Outcome(out.read(), process.returncode, last), used.ru_utime + used.ru_stime
 
 
 def _line(found: dict[str, Any]) -> str:
@@ -152,7 +157,7 @@ def tell_faulty(results: list[Result], *, show: bool) -> int:
     for name, right in (("first", "first"), ("at all", "at_all"), ("at all, at the right line", "place")):
         number = sum(getattr(one, right) for one in results)
         print(f"cause named {name}: {number} ({100 * number / count:.1f} %)")
-    print(f"programs that differ from the run without the doctor: {sum(bool(one.differences) for one in results)}")
+    tell_comparison(results)
     return 0
 
 
@@ -165,8 +170,16 @@ def tell_healthy(results: list[Result], *, show: bool) -> int:
                     f"    -> {found['code']} {found['severity']} {found.get('place')}: {found['evidence']}", flush=True
                 )
     print(f"healthy programs {len(results)}; with errors or warnings {sum(bool(one.grave) for one in results)}")
-    print(f"programs that differ from the run without the doctor: {sum(bool(one.differences) for one in results)}")
+    tell_comparison(results)
     return int(any(one.grave for one in results))
+
+
+def tell_comparison(results: list[Result]) -> None:
+    """Print how the runs with the doctor differ from those without it, if there were any."""
+    ratios = [one.ratio for one in results if one.ratio is not None]
+    if ratios:
+        print(f"programs that differ from the run without the doctor: {sum(bool(one.differences) for one in results)}")
+        print(f"processor time, compared with the run without the doctor: {statistics.median(ratios):.2f} (median)")
 
 
 if __name__ == "__main__":

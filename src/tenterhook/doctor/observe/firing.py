@@ -74,7 +74,9 @@ def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
     stored = _note_stored(hook, contents, args)
     if hook.kind == FORWARD[1]:
         hook.tensor_output |= isinstance(output, Tensor) and output.dim() > 1
-        hook.output_changed += bool(shown.changed())
+        changed = shown.changed()
+        hook.output_changed += bool(changed)
+        hook.input_changed += bool(memory_of(changed) & memory_of(args[1:2]))
     hook.weights_changed += any(not same(was, now.detach()) for now, was in weights)
     after = beside_the_loss(out if isinstance(out, Mapping) else output) if loss else {}
     hook.after_loss = hook.after_loss or next((name for name, was in after.items() if loss.get(name) != was), None)
@@ -108,6 +110,8 @@ def _on_backward(hook: HookRecord, args: tuple[Any, ...], looking: bool) -> Obse
         return
     hook.returned += 1
     hook.returns.look_at_graph(out, given)
+    if isinstance(given, tuple) and len(_tuple(out)) != len(given):
+        hook.returns.invalid = f"{len(_tuple(out))} gradients instead of {len(given)}"
     pair = next(
         (
             (a, b)
@@ -126,6 +130,8 @@ def _on_other(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
     """Observe a call of a hook on an optimizer, on a state dict or on several tensors."""
     if hook.kind in PREFIXED:
         hook.prefix = hook.prefix or next((one for one in args[1:3] if isinstance(one, str)), "")
+    if hook.kind == MULTI and args and isinstance(args[0], list | tuple):
+        hook.nones += any(grad is None for grad in args[0])
     given = Versions.of(args)
     out = yield from _call(hook)
     if out is None:
@@ -267,6 +273,7 @@ def _call(hook: HookRecord) -> Observer:
         hook.late_firings += 1
     if hook.kind in (*FORWARD, *BACKWARD) and hook.fired & (hook.fired - 1) == 0:
         _look_at_model(hook)
+    hook.scaled_by = timeline.scale
     running = timeline.running  # read once: another thread may end its backward pass meanwhile
     if running is not None:
         number, count = hook.in_backward

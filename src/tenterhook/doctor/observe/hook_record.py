@@ -177,6 +177,8 @@ class HookRecord:
     recomputed: int = 0
     #: firings in which the gradient was not finite and the hook returned None
     unguarded: int = 0
+    #: the loss scale in the last firing
+    scaled_by: float = 1.0
     #: firings in which the gradient was None
     nones: int = 0
     #: firings in which the gradients of all inputs were None
@@ -236,6 +238,8 @@ class HookRecord:
     tensor_output: bool = False
     #: firings in which a forward hook changed the output in place
     output_changed: int = 0
+    #: firings in which a forward hook changed an output in place that shares its memory with the input
+    input_changed: int = 0
     #: firings in which a forward pre-hook changed parameters of its module
     weights_changed: int = 0
     #: firings in which a hook stored a number that is not finite, although the values that it received are finite

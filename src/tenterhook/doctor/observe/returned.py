@@ -24,6 +24,8 @@ class Returned:
     fewer: tuple[int, int] | None = None
     #: the index of a value in the output, and its index in the tuple that a forward hook returned
     swapped: tuple[int, int] | None = None
+    #: the shape or type of a tensor that a forward hook returned, if it is not that of the output
+    misshapen: str | None = None
     #: returned values that have no graph, although the values that the hook was given have one
     without_graph: int = 0
     #: what a hook returned instead of a value that PyTorch accepts, or None
@@ -43,6 +45,11 @@ class Returned:
             self._last = weakref.ref(out) if isinstance(out, Tensor) else None
         if self.swapped is None and isinstance(out, tuple) and isinstance(output, tuple):
             self.swapped = _swapped(out, output)
+        if isinstance(out, Tensor) and isinstance(output, Tensor):
+            if out.shape != output.shape:
+                self.misshapen = f"the shape {list(out.shape)} instead of {list(output.shape)}"
+            elif out.dtype != output.dtype:
+                self.misshapen = f"the type {out.dtype} instead of {output.dtype}"
         self.look_at_graph(out, output)
 
     def look_at_arguments(self, out: Any, args: Any, *, with_kwargs: bool) -> None:

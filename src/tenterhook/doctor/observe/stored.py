@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -77,6 +78,8 @@ class Stored:
     bound_to: str | None = None
     #: True for a number that is not finite
     infinite: bool = False
+    #: the name of the thread in which the value was stored; PyTorch has other threads for the backward pass
+    thread: str = field(default_factory=lambda: threading.current_thread().name)
     #: True if the tensor was changed in place later
     overwritten: bool = False
 

@@ -288,13 +288,13 @@ class Recording:
                 return handle
             record.overwrote = before is not None and private.count_hooks(owner, kind) == before
             self._seat(record, handle, called)
-            self._sight.watch_return(sys._getframe(1), self._look)
+            self._sight.watch_returns(sys._getframe(1), self._look)
             return handle
 
         return uncompiled(registered)
 
     def _look(self) -> None:
-        """Look at the hooks before the objects of the program's outermost function are freed."""
+        """Look at the hooks before the objects of a function of the program are freed."""
 
     def _registering_on_several(self, register: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(register)

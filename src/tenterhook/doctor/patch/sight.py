@@ -46,10 +46,10 @@ class HookSight:
             (private.FUNCTIONAL_ENTRY, events.functional_call),
             ((torch.amp.GradScaler, "step"), events.scaler_step),
         )
-        #: the outermost function of the program, if its return is watched
-        self._returning: FrameType | None = None
-        #: how often each outermost function has registered hooks
-        self._returns: dict[CodeType, int] = {}
+        #: the calls of the program's functions whose return is watched
+        self._returning: set[FrameType] = set()
+        #: how often each function has registered hooks, by the id of its code: compiled code cannot be hashed
+        self._returns: dict[int, tuple[CodeType, int]] = {}
         #: the wrappers of these functions, until calls are observed
         self._wrappers: dict[tuple[Any, str], Any] = {}
 
@@ -83,34 +83,31 @@ class HookSight:
         self._attribution.add(record, called)
         self._events.calls_of_code.add(called.code, self._begin)
 
-    def watch_return(self, frame: FrameType, look: Callable[[], None]) -> None:
-        """Call `look` when the outermost function of the program returns that is on the stack.
+    def watch_returns(self, frame: FrameType, look: Callable[[], None]) -> None:
+        """Call `look` when a function of the program returns that is on the stack.
 
-        The objects of this function, such as its model, no longer exist when the exam ends.
+        The objects of this function, such as its model, may no longer exist when the exam ends.
         """
-        outermost = None
         step: FrameType | None = frame
-        while step is not None:
-            if is_users(step.f_code.co_filename) and step.f_code.co_name != "<module>":
-                outermost = step
+        while step is not None and self.status is Status.OPEN:
+            code = step.f_code
+            if is_users(code.co_filename) and code.co_name != "<module>" and step not in self._returning:
+                _, count = self._returns.get(id(code), (code, 0))
+                self._returns[id(code)] = code, count = code, count + 1
+                if count & (count - 1) == 0:  # a function that runs in every step is looked at less and less often
+                    self._returning.add(step)
+                    self._events.calls_of_code.join(step, self._looking(step, look))
             step = step.f_back
-        if outermost is None or self.status is not Status.OPEN or outermost is self._returning:
-            return
-        code = outermost.f_code
-        self._returns[code] = count = self._returns.get(code, 0) + 1
-        if count & (count - 1) == 0:  # a function that runs in every step is looked at less and less often
-            self._returning = outermost
-            self._events.calls_of_code.join(outermost, self._looking(look))
 
-    def _looking(self, look: Callable[[], None]) -> Observer:
+    def _looking(self, frame: FrameType, look: Callable[[], None]) -> Observer:
         yield
-        self._returning = None
+        self._returning.discard(frame)
         look()
 
     def close(self) -> None:
         """Stop observing."""
         if self.status is Status.OPEN:
-            self._returning = None
+            self._returning.clear()
             self.status = Status.CLOSED if self._events.calls_of_code.stop() else Status.LOST
 
     def _begin(self, frame: FrameType) -> Observer | None:

@@ -48,7 +48,7 @@ _WAITS = frozenset(["item", "tolist", "cpu", "numpy"])
 
 
 #: functions and methods that limit a gradient
-_LIMITS = frozenset(
+LIMITS = frozenset(
     [
         "clamp",
         "clip",
@@ -96,6 +96,7 @@ def read(fn: Callable[..., Any]) -> Reading | None:
     named: frozenset[str] = frozenset()
     while isinstance(fn, partial):
         bound, named, fn = bound + len(fn.args), named | frozenset(fn.keywords), fn.func
+        bound += inspect.ismethod(fn)
     defaults = len(getattr(bare(fn), "__defaults__", None) or ())
     return _read(code, bound, defaults, named)
 
@@ -115,7 +116,7 @@ def _read(code: types.CodeType, bound: int, defaults: int, named: frozenset[str]
         for before, step in pairwise(steps)
     )
     waits = tuple(dict.fromkeys(s.value for s in steps if s.op in _METHODS and s.value in _WAITS))
-    limits = any(s.op in (*_METHODS, "LOAD_GLOBAL") and s.value in _LIMITS for s in steps)
+    limits = any(s.op in (*_METHODS, "LOAD_GLOBAL") and s.value in LIMITS for s in steps)
     return Reading(returns, None if returns else _lost(steps, given), waits, limits, given)
 
 

@@ -46,6 +46,19 @@ def node_hooks(path: str) -> list[int]:
 _ON_NODES = ("register_hook", "register_prehook")
 
 
+def missing_calls(path: str) -> list[int]:
+    """List the lines of a file that consist of `handle.remove`, without parentheses."""
+    try:
+        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Attribute) and node.value.attr == "remove"
+    ]
+
+
 def evaluations(path: str) -> list[int]:
     """List the lines of a file that call `eval` or `exec` with a first argument that is not a constant."""
     try:

@@ -208,7 +208,8 @@ def failures(seen: Recording) -> Iterator[Finding]:
             yield from found(raised(hook, hook.misfit, _SIGNATURES.get(hook.kind)))
         elif not hook.foreign and hook.returns.invalid is not None:
             text = f"the hook returned {hook.returns.invalid}; PyTorch raised an error, which the program caught"
-            yield wrong_return.quote(hook, text, "return args, kwargs")
+            remedy = "return args, kwargs" if hook.kind in FORWARD else "return tuple(g * 2 for g in grad_input)"
+            yield wrong_return.quote(hook, text, remedy)
 
 
 def _refusal(refusal: Refusal, *, handled: bool) -> Finding | None:

@@ -150,6 +150,11 @@ def taken_off(hook: HookRecord) -> Words | None:
     )
 
 
+@rule("TH607")
+def remove_is_not_called(about: Subject) -> Words:
+    return Words("the line names the method remove without calling it, so the hook stays registered", "handle.remove()")
+
+
 @rule("TH606")
 def took_the_place_of_another(hook: HookRecord) -> Words | None:
     if not hook.overwrote:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import nn
 
 from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, HookRecord
-from tenterhook.doctor.reading.bytecode import Reading
+from tenterhook.doctor.reading.bytecode import LIMITS, Reading
 from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 
 #: optimizers whose update does not depend on the magnitude of the gradient
@@ -17,7 +19,12 @@ NOT_REACHED = "# nothing to fix if no gradient was expected to exceed the limit"
 
 def limits(hook: HookRecord) -> bool:
     """Return True if the hook's function clamps values or divides by a norm."""
-    return hook.reading is not None and hook.reading.limits
+    if hook.reading is None:  # a built-in function such as torch.clamp
+        fn = hook.fn()
+        while isinstance(fn, partial):
+            fn = fn.func
+        return getattr(fn, "__name__", "") in LIMITS
+    return hook.reading.limits
 
 
 @rule("TH301")
@@ -194,7 +201,16 @@ def cleared_before_the_step(hook: HookRecord, *, by_itself: bool = False) -> Wor
 @rule("TH309")
 def limit_on_scaled_gradient(hook: HookRecord) -> Words | None:
     scaled = [look for look in hook.samples if look.scale != 1.0 and not look.equal and limits(hook)]
-    if not scaled or hook.calls_method("get_scale"):
+    if hook.calls_method("get_scale"):
+        return None
+    if not scaled and hook.scaled_by != 1.0 and hook.stored and not hook.changed:
+        return Words(
+            f"the loss was multiplied by {hook.scaled_by:g}, so the gradients that the hook stored are larger by this "
+            "factor",
+            f'th.hook(model, th.stats(), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
+            as_note=True,
+        )
+    if not scaled:
         return None
     (peak, limit), scale = scaled[-1].peaks, scaled[-1].scale
     return Words(

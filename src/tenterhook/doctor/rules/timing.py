@@ -16,7 +16,16 @@ from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 @rule("TH401")
 def acts_on_each_backward(hook: HookRecord) -> Words | None:
     """Find a hook that limits the gradient of each backward pass, but not the accumulated gradient of the step."""
+    if hook.outside and not hook.reached:
+        return None  # no optimizer uses the gradient
     used = hook.summed if hook.reached else hook.accumulating
+    if used and hook.owner.leaf and hook.stored and not hook.changed and hook.reached:
+        return Words(
+            f"in {hook.accumulating} of {hook.fired} firings, the gradient was added to an existing .grad; the hook "
+            "stores the gradient of each backward pass, not the sum that the step uses",
+            f'th.hook(model, th.stats(), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
+            as_note=True,
+        )
     if not used or not hook.changed or not hook.owner.leaf or not limits(hook) or _in_both_passes(hook):
         return None
     peak = max((look.peaks[1] for look in hook.samples), default=0.0)

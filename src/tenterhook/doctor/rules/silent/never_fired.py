@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, STEP, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, MULTI, STEP, TENSOR, HookRecord
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.patch.recording import Recording
@@ -328,6 +328,8 @@ def never_called(about: HookRecord | SilentSites) -> Words:
             return Words(about.evidence, 'th.tap(t, "name", within=self)  # in forward() of the module')
         evidence = f"{about.evidence}; the model's forward() does not call the module"
         return Words(evidence, "print(rig)  # shows on which targets each hook fires", about.some)
+    if about.kind in STEP:
+        return Words(f"this {about.owner.kind} made no step", "optimizer.step()  # after loss.backward()")
     return Words(
         f"this {about.owner.kind} module was never called",
         f"{_call_of(about.owner.name)}  # in the model's forward(); or hook a module that runs",
@@ -370,6 +372,12 @@ def gradient_was_none(about: HookRecord | SilentSites, why: str = "") -> Words:
         return Words(
             f"the hook was called with None and raised {why}",
             NO_GRADIENT_FOR_INPUT + "if grad is None:\n    return None",
+        )
+    if about.kind == MULTI:
+        return Words(
+            f"in {about.nones} of {plural(about.fired, 'firing')}, the list of gradients contained None, because the "
+            "loss does not depend on every tensor",
+            "norms = [None if grad is None else grad.norm() for grad in grads]  # keep the positions",
         )
     return Words(
         f"{plural(about.fired, 'firing')}, {about.nones} with None; the operation that uses the tensor returned no "

@@ -8,7 +8,7 @@ from dataclasses import replace
 from torch import nn
 
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, FULL, STEP, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, FULL, MULTI, STEP, TENSOR, HookRecord
 from tenterhook.doctor.patch.compiler import COMPILED_NODE, traced
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.compiled import gradient_not_kept
@@ -51,6 +51,8 @@ def why_silent(hook: HookRecord, seen: Recording) -> Finding | None:
 
 
 def _reasons(hook: HookRecord, seen: Recording) -> Reasons:
+    if hook.kind == MULTI and hook.nones:
+        return iter([gradient_was_none(hook)])
     if hook.fired and hook.fired == hook.nones:
         return iter([gradient_not_kept(hook) if hook.owner.made_by == COMPILED_NODE else gradient_was_none(hook)])
     if hook.fired or hook.raised or hook.traced or _is_traced(hook, seen) or hook.overwrote or hook.taken_off:
@@ -103,6 +105,8 @@ def _forward(hook: HookRecord, seen: Recording) -> Reasons:
         yield _another(hook, hook.owner.place.model.__name__ if hook.owner.place is not None else "model", seen)
     yield ran_in_another_process(hook, seen)
     if hook.removed is not None:
+        yield compiled_before(hook, seen)
+        yield used_without_a_call(hook, seen.events.module_calls.around)
         now = timeline.now()
         if (now.sequence, now.passes) != (hook.removed.sequence, hook.removed.passes):
             yield removed_before_it_could_fire(hook, timeline.backwards)
@@ -142,6 +146,8 @@ def _backward(hook: HookRecord, seen: Recording) -> Reasons:
 
 def _step(hook: HookRecord, seen: Recording) -> Reasons:
     yield step_skipped(hook, seen.events.skipped_steps)
+    if hook.removed is None and seen.events.timeline.backwards > hook.born.backwards:
+        yield never_called(hook)
 
 
 def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:

@@ -43,6 +43,13 @@ def ignores_the_prefix(hook: HookRecord) -> Words | None:
 
 @rule("TH529")
 def changes_the_data(hook: HookRecord) -> Words | None:
+    if hook.input_changed:
+        return Words(
+            f"in {plural(hook.input_changed, 'firing')}, the hook changed the output in place, and the output is also "
+            "the input of the module, as in Identity, or in Dropout in evaluation mode; other users of the input see "
+            "the change",
+            "return output + vector  # a new tensor instead of output.add_(vector)",
+        )
     if not hook.data_changed:
         return None
     return Words(

@@ -20,7 +20,7 @@ def without_graph(hook: HookRecord) -> Words | None:
     return Words(
         f"in {plural(count, 'firing')}, the hook received a value with a graph and returned one without; {what}",
         f"{remedy}  # without .data, .detach(), .numpy() or torch.no_grad()",
-        as_note=hook.kind in FORWARD and hook.calls_method("detach"),
+        as_note=hook.kind in FORWARD,  # an ablation returns a constant on purpose
     )
 
 
@@ -97,6 +97,17 @@ def in_another_order(hook: HookRecord) -> Words | None:
     return Words(
         f"the value with index {before} in the output has index {after} in the tuple that the hook returned",
         "return (changed, *output[1:])  # in the order of the output",
+    )
+
+
+@rule("TH539")
+def of_another_shape(hook: HookRecord) -> Words | None:
+    if hook.returns.misshapen is None:
+        return None
+    return Words(
+        f"the tensor that the hook returned has {hook.returns.misshapen}",
+        "return changed.expand_as(output).to(output.dtype)",
+        as_note=hook.returns.misshapen.startswith("the type"),
     )
 
 

@@ -78,10 +78,10 @@ def stored_none(hook: HookRecord) -> Words | None:
 @rule("TH523")
 def both_phases(hook: HookRecord) -> Words | None:
     slots: dict[int, set[bool]] = {}
-    for one in hook.stored:
-        if one.slot.key is None:
-            slots.setdefault(one.slot.container, set()).add(one.training)
-    mixed = next((one for one in hook.stored if one.slot.key is None and len(slots[one.slot.container]) > 1), None)
+    together = [one for one in hook.stored if one.slot.key is None or hook.adds]
+    for one in together:
+        slots.setdefault(one.slot.container, set()).add(one.training)
+    mixed = next((one for one in together if len(slots[one.slot.container]) > 1), None)
     if mixed is None:
         return None
     return Words(
@@ -140,6 +140,22 @@ def adds_in_half_precision(hook: HookRecord) -> Words | None:
     )
 
 
+@rule("TH540")
+def of_several_threads(hook: HookRecord) -> Words | None:
+    slots: dict[tuple[int, object], set[str]] = {}
+    for one in hook.stored:
+        if one.within is None or one.within.number >= 0:  # autograd has threads of its own
+            slots.setdefault((one.slot.container, _hashable(one.slot.key)), set()).add(one.thread)
+    mixed = next((key for key, threads in slots.items() if len(threads) > 1), None)
+    if mixed is None:
+        return None
+    slot = next(one.slot for one in hook.stored if (one.slot.container, _hashable(one.slot.key)) == mixed)
+    return Words(
+        f"{len(slots[mixed])} threads stored their values in {_place(slot)}",
+        "kept = threading.local()  # one container for each thread",
+    )
+
+
 @rule("TH538")
 def overflowed(hook: HookRecord) -> Words | None:
     if not hook.overflowed:
@@ -183,6 +199,8 @@ def stored_together(seen: Recording) -> Iterator[Finding]:
     """Find values that other values of the same forward pass replaced."""
     slots: dict[tuple[int, object, int], list[tuple[HookRecord, Stored]]] = {}
     for hook in seen.hooks:
+        if len({one.thread for one in hook.stored}) > 1:
+            continue  # the passes of several threads cannot be separated
         for one in hook.stored:
             inner = one.slot.key is not None or one.slot.name.endswith("]")
             if inner and one.within is not None and not hook.foreign and not hook.combines:
