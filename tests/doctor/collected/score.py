@@ -4,7 +4,9 @@ The programs were written from public threads, by people who did not know the co
 `NAME.json` and the repaired program `NAME.fixed.py`. A key states the cause in words, and lists the codes that name
 this cause (`codes`, empty if there is no such code, which counts as a miss) and the lines at which it may be reported.
 
-The hidden half is for scoring only: its totals are printed, and nothing else.
+The hidden half is for scoring only: its totals are printed, and nothing else. Two further sets have no repaired
+programs: `variants` were written from the pages of the codes, one for each code, and `threads` from public threads,
+without knowledge of the codes; their keys have no codes yet.
 """
 
 from __future__ import annotations
@@ -76,8 +78,8 @@ class Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--half", choices=("open", "hidden"), default="open")
-    parser.add_argument("--show", action="store_true", help="print every miss (open half only)")
+    parser.add_argument("--half", choices=("open", "hidden", "variants", "threads"), default="open")
+    parser.add_argument("--show", action="store_true", help="print every miss (not of the hidden half)")
     parser.add_argument(
         "--only", default="", help="only the programs whose names begin with one of these letters or words"
     )
@@ -85,7 +87,7 @@ def main() -> int:
     parser.add_argument("--bare", action="store_true", help="also run without the doctor, and compare")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
-    show = args.show and args.half == "open"
+    show = args.show and args.half != "hidden"
     programs = [
         one for one in sorted((HERE / args.half).glob("*.py")) if one.stem.startswith(tuple(args.only.split(",")))
     ]
