@@ -99,13 +99,11 @@ def of_every_use(hook: HookRecord) -> Words | None:
             "of these uses",
             "model.head.weight = nn.Parameter(model.head.weight.detach().clone())  # if the uses are to differ",
         )
-    factors = [look.factor for look in hook.samples if look.factor is not None and not look.equal]
-    if hook.consumers < 2 or not factors:
+    if hook.consumers < 2 or not any(look.factor is not None and look.factor < 0 for look in hook.samples):
         return None
     return Words(
         f"{plural(hook.consumers, 'operation')} use the tensor; the hook changes the sum of their gradients",
         "branch = h.view_as(h)  # a tensor of its own for one branch\nbranch.register_hook(fn)",
-        as_note=min(factors) > 0,
     )
 
 
