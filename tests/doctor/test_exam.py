@@ -7,9 +7,11 @@ import copy
 import functools
 import gc
 import io
+import runpy
 import sys
 import threading
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -366,3 +368,40 @@ def test_threads_train_side_by_side(untouched: None):
     assert errors == []
     assert {h.fired for h in exam.hooks} == {4}
     assert not exam.findings.grave
+
+
+def test_a_function_that_fails_does_not_keep_its_objects():
+    kept = []
+
+    def fails():
+        model = nn.Linear(2, 2)
+        model.register_forward_hook(lambda module, args, output: None)
+        kept.append(weakref.ref(model))
+        raise ValueError
+
+    with th.examine():
+        with contextlib.suppress(ValueError):
+            fails()
+        gc.collect()
+        assert kept[0]() is None
+
+
+def test_a_loop_that_registers_hooks_after_a_function_returned_is_not_reported(tmp_path, monkeypatch):
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def first(model):\n"
+        "    model[0].register_forward_hook(lambda m, a, o: None)\n"
+        "    model(torch.ones(1, 2))\n"
+        "model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())\n"
+        "first(model)\n"
+        "for name, m in model.named_modules():\n"
+        "    if name == '1':\n"
+        "        m.register_forward_hook(lambda m, a, o: None)\n"
+        "model(torch.ones(1, 2))\n"
+    )
+    monkeypatch.setattr("sys.argv", [str(script)])
+    with th.examine() as exam:
+        runpy.run_path(str(script))
+    assert exam.findings.codes == []

@@ -6,11 +6,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tenterhook.doctor.findings import Finding, read_findings
+from tenterhook.record import write_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,8 @@ class ExaminedTarget:
             with exam:
                 self.target(*args, **kwargs)
         finally:
-            path = Path(self.folder) / f"{os.getpid()}.json"
-            if path.parent.is_dir():  # the exam of the parent process may have ended
-                path.write_text(exam.findings.to_json(), encoding="utf-8")
+            with suppress(OSError):  # the exam of the parent process may have ended, and its folder is gone
+                write_file(Path(self.folder) / f"{os.getpid()}.json", exam.findings.to_json().encode())
 
 
 class ChildExams:
@@ -43,15 +44,12 @@ class ChildExams:
     def __init__(self, examine: Callable[[], Any]) -> None:
         self._examine = examine
         self._folder: str | None = None
-        #: the number of processes that are examined
-        self.count = 0
 
     def around(self, process: Any, start: Callable[[Any], None], abandon: Callable[[], None]) -> None:
         """Start a process with an exam around its target."""
         target = process._target
         forked = getattr(process, "_start_method", "fork") == "fork"
         self._folder = self._folder or tempfile.mkdtemp(prefix="tenterhook-")
-        self.count += 1
         process._target = ExaminedTarget(target, self._folder, self._examine, abandon if forked else None)
         try:
             start(process)

@@ -284,14 +284,19 @@ EVERY = (
 
 
 def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], together: list[Finding]) -> Iterator[Finding]:
-    """Yield the findings. `earlier` contains those of hooks whose objects no longer exist."""
+    """Yield the findings.
+
+    `earlier` contains those of hooks whose objects no longer exist, and that did nothing since. Only for the lines that
+    registered such hooks, the earlier findings about several hooks, in `together`, are used.
+    """
     yield from failures(seen)
     for place in dict.fromkeys(seen.loaded_handles):
         yield from found(handle_was_loaded(Subject(place=place)))
     now = list(_of_several_hooks(seen))
     known = {(one.code, one.place) for one in now}
+    gone = {hook.caller.place for hook in earlier}
     yield from now
-    yield from (one for one in together if (one.code, one.place) not in known)
+    yield from (one for one in together if one.place in gone and (one.code, one.place) not in known)
     diff, timeline = compared(seen), seen.events.timeline
     yield from across_ranks(seen, diff)
     for hook in seen.hooks:
@@ -303,7 +308,7 @@ def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], togethe
     if seen.children is not None:
         yield from seen.children.findings()
     others = (
-        (seen.children is not None and seen.children.count)
+        seen.events.children
         or seen.rigs
         or seen.refusals
         or seen.process.everywhere
@@ -311,7 +316,7 @@ def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], togethe
         or seen.process.communicates
     )
     on_nodes = any(map(node_hooks, seen.program_files))
-    if not seen.hooks and not others and not on_nodes and not seen.events.children and seen.failure is None:
+    if not seen.hooks and not others and not on_nodes and seen.failure is None:
         yield from found(nothing_hooked(Subject(minor=True), timeline.backwards, timeline.steps))
 
 

@@ -100,8 +100,10 @@ class HookSight:
             step = step.f_back
 
     def _looking(self, frame: FrameType, look: Callable[[], None]) -> Observer:
-        yield
-        self._returning.discard(frame)
+        try:
+            yield
+        finally:  # also if the function fails: a frame that is kept keeps the objects of the program alive
+            self._returning.discard(frame)
         look()
 
     def close(self) -> None:
