@@ -25,8 +25,9 @@ from torch.utils.hooks import RemovableHandle
 
 import tenterhook as th
 from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.hook_kinds import WATCHED
+from tenterhook.doctor.patch.process_hooks import GLOBAL
 from tenterhook.doctor.patch.proxy import HookProxy
-from tenterhook.doctor.patch.recording import GLOBAL, WATCHED
 
 PATCHED: list[tuple[Any, str]] = [
     *((owner, name) for owner, names in (*WATCHED.items(), *GLOBAL.items()) for name in names),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.ranks.launch import torchrun
+from tests.support.slices import sliced
 
 
 def outcomes(printed: str) -> list[dict[str, Any]]:
@@ -39,7 +40,8 @@ def alone() -> dict[str, Any]:
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
-    ("regime", "then", "now"), [("fsdp2", 2, (1, 4)), ("fsdp2", 1, (2,)), ("fsdp2", 4, (2,)), ("ddp", 2, (1,))]
+    ("regime", "then", "now"),
+    sliced([("fsdp2", 2, (1, 4)), ("fsdp2", 1, (2,)), ("fsdp2", 4, (2,)), ("ddp", 2, (1,))], 3),
 )
 def test_it_goes_on_with_another_number_of_ranks(
     regime: str, then: int, now: tuple[int, ...], alone: dict[str, Any], tmp_path: Path

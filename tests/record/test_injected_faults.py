@@ -20,9 +20,9 @@ pytestmark = pytest.mark.programs
 
 def test_a_fault_in_recording_leaves_training_unchanged():
     bare = train(None)
-    verdicts = [run(case, bare) for case in cases()[::53]]
+    verdicts = [run(case, bare) for case in cases()[::151]]
     assert [f"{one.case}: {one.fault}" for one in verdicts if one.called and one.fault] == []
-    assert sum(one.called for one in verdicts) > 10
+    assert sum(one.called for one in verdicts) > 4
 
 
 @pytest.mark.parametrize("error", ["Exception", "MemoryError", "OSError", "SystemExit"])

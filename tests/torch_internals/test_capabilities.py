@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +13,11 @@ import pytest
 from tenterhook.errors import RefusedError
 from tenterhook.torch_internals import capabilities
 from tenterhook.torch_internals.capabilities import Capability, find, look_for, needed_for, require
+from tests.support.slices import EVERY
 
 ROOT = Path(__file__).parents[2]
-#: `scripts/versions` tries every accessor, and CI every fifth one
-STEP = 1 if os.environ.get("EVERY_ACCESSOR") else 5
+#: the other accessors are tried with `scripts/versions`
+STEP = 1 if EVERY else 12
 #: by name of a capability: the capabilities that cannot exist without it
 IMPLIED = {
     "BACKWARD": {"MODULE_GRADS", "GRAD_INPUT", "GATHERED"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -65,6 +66,7 @@ from tenterhook.doctor.rules.surroundings import (
     in_two_models,
     inside_a_wrapper,
     no_state_dict,
+    not_observed,
     of_every_use,
     on_a_node,
     replaces_the_reduction,
@@ -159,7 +161,9 @@ class Exam(Recording):
                 for hook, (activity, found) in self._earlier.items()
                 if not hook.owner.exists and hook.activity == activity
             }
-            self.findings = Findings(_merged(_diagnose(self, gone, self._together)))
+            errors = self.events.errors
+            diagnosed = errors.until_error(_diagnose(self, gone, self._together))
+            self.findings = Findings(_merged(chain(diagnosed, _of_the_exam(self))))
         finally:
             self._restore()
 
@@ -289,22 +293,23 @@ def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], togethe
     `earlier` contains those of hooks whose objects no longer exist, and that did nothing since. Only for the lines that
     registered such hooks, the earlier findings about several hooks, in `together`, are used.
     """
-    yield from failures(seen)
+    each = seen.events.errors.until_error
+    yield from each(failures(seen))
     for place in dict.fromkeys(seen.loaded_handles):
         yield from found(handle_was_loaded(Subject(place=place)))
-    now = list(_of_several_hooks(seen))
+    now = list(each(_of_several_hooks(seen)))
     known = {(one.code, one.place) for one in now}
     gone = {hook.caller.place for hook in earlier}
     yield from now
     yield from (one for one in together if one.place in gone and (one.code, one.place) not in known)
     diff, timeline = compared(seen), seen.events.timeline
-    yield from across_ranks(seen, diff)
+    yield from each(across_ranks(seen, diff))
     for hook in seen.hooks:
-        yield from earlier[hook] if hook in earlier else _of_a_hook(hook, seen)
-        yield from before_reduction(hook, seen, diff)
-    yield from _of_the_program(seen)
+        yield from earlier[hook] if hook in earlier else each(_of_a_hook(hook, seen))
+        yield from each(before_reduction(hook, seen, diff))
+    yield from each(_of_the_program(seen))
     for rig, place in seen.rigs:
-        yield from (replace(one, place=place) for one in check_rig(rig))
+        yield from each(replace(one, place=place) for one in check_rig(rig))
     if seen.children is not None:
         yield from seen.children.findings()
     others = (
@@ -320,6 +325,11 @@ def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], togethe
         yield from found(nothing_hooked(Subject(minor=True), timeline.backwards, timeline.steps))
 
 
+def _of_the_exam(seen: Recording) -> Iterator[Finding]:
+    """Yield a finding if the exam itself is incomplete."""
+    yield from found(not_observed(Subject(), seen.lost, seen.events.errors.first))
+
+
 def _of_several_hooks(seen: Recording) -> Iterator[Finding]:
     yield from repeated(seen)
     yield from stored_together(seen)
@@ -333,7 +343,7 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     replaced = module_replaced(hook, timeline) or parameter_replaced(hook, timeline) or optimizer_replaced(hook, seen)
     if replaced is not None and not hook.foreign and not has_successor(hook, seen):
         yield replaced
-    elif replaced is None and seen.failure is None:
+    elif replaced is None and seen.failure is None and not seen.lost:
         yield from found(why_silent(hook, seen))
     yield from found(*(rule(hook) for rule in EVERY))
     yield from found(changes_the_layers_before(hook), no_state_dict(hook, seen))

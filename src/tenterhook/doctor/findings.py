@@ -166,6 +166,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH605", "the hook was removed by code that did not register it", "warning"),
     ("TH606", "a new hook replaced one of the loaded model's hooks", "error"),
     ("TH607", "the method that removes a hook is named but not called", "error"),
+    ("TH608", "the doctor could not observe everything that hooks did", "warning"),
 )
 
 _IMBALANCES = [(code, title, severity) for code, (title, severity) in TITLES.items()]

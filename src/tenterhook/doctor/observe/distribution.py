@@ -17,6 +17,7 @@ from torch import nn
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.hook_owner import HookLabel, Owner, is_dtensor
 from tenterhook.doctor.observe.model_index import Place, caller, names_of
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.ranks import Board
 from tenterhook.resolve.sharding import is_fsdp2
 
@@ -110,13 +111,10 @@ class Distribution:
             setattr(DTensor, name, self._reading(getattr(DTensor, name), name))
             self._undo.callback(*((delattr, DTensor, name) if own is None else (setattr, DTensor, name, own)))
 
-    def wrapping(self, init: Callable[..., None]) -> Callable[..., None]:
-        @wraps(init)
-        def wrapped(ddp: Any, *args: Any, **kwargs: Any) -> None:
-            init(ddp, *args, **kwargs)
-            self.replicas.append(Replica.of(ddp, caller().place))
-
-        return wrapped
+    def wrapping(self, ddp: Any, *_: Any, **__: Any) -> Observer:
+        """Observe the creation of a DDP module."""
+        yield
+        self.replicas.append(Replica.of(ddp, caller().place))
 
     def _reading(self, read: Callable[..., Any], name: str) -> Callable[..., Any]:
         @wraps(read)

@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from torch import Tensor
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import FiringSample
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, STEP, TENSOR
 from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
 from tenterhook.doctor.observe.model_index import Caller, Place
 from tenterhook.doctor.observe.returned import Returned
@@ -35,47 +36,8 @@ from tenterhook.doctor.reading.bytecode import (
 )
 from tenterhook.plan import callable_name
 
-#: a generator that observes one call; it receives the value that the call returned, or a FailedCallError
-Observer = Generator[None, Any, Any]
-
 #: for each hook, the maximum number of firings to compare and the maximum number of kept tensors to track
 SAMPLES = 4
-
-
-TENSOR = ("register_hook", "register_post_accumulate_grad_hook")
-
-
-FORWARD = ("register_forward_pre_hook", "register_forward_hook")
-
-
-BACKWARD = ("register_full_backward_pre_hook", "register_full_backward_hook", "register_backward_hook")
-
-
-#: the backward hooks for which PyTorch passes each output of the module to a setup function
-FULL = BACKWARD[:2]
-
-
-STEP = ("register_step_pre_hook", "register_step_post_hook")
-
-
-#: the hooks on state dicts that are passed a prefix as their third argument
-PREFIXED = ("register_state_dict_post_hook", "register_load_state_dict_pre_hook", *private.STATE_REGISTRARS)
-
-
-#: hooks of several tensors, of which PyTorch ignores what they return
-MULTI = "register_multi_grad_hook"
-
-
-#: the hooks that run when a state dict is saved or loaded
-STATE = (
-    "register_state_dict_pre_hook",
-    "register_load_state_dict_post_hook",
-    *PREFIXED,
-)
-
-
-class FailedCallError(Exception):
-    """Tells an observer that the call raised an error, with the text of the error."""
 
 
 class HeldGradient(NamedTuple):

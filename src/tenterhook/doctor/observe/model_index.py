@@ -6,9 +6,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.resolve.targets import parameter_name, walk
 from tenterhook.torch_internals.code_owner import is_ours, is_users
 
@@ -89,14 +88,10 @@ class ModelIndex:
         """
         self._made = {id(m): weakref.ref(m) for m in gc.get_objects() if issubclass(type(m), nn.Module)}
 
-    def making(self, make: Callable[..., None]) -> Callable[..., None]:
-        @wraps(make)
-        def made(module: nn.Module, *args: Any, **kwargs: Any) -> None:
-            make(module, *args, **kwargs)
-            if not torch.compiler.is_compiling():
-                self._made[id(module)] = weakref.ref(module)
-
-        return made
+    def making(self, module: nn.Module, *_: Any, **__: Any) -> Observer:
+        """Observe the creation of a module."""
+        yield
+        self._made[id(module)] = weakref.ref(module)
 
     def note_thread(self) -> None:
         self._threads.add(threading.get_ident())

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, MULTI, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.code_calls import arguments as call_arguments
 from tenterhook.torch_internals.code_owner import is_ours
 

@@ -11,11 +11,11 @@ import sys
 import threading
 from collections.abc import Callable
 from dis import opmap
-from functools import wraps
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-from tenterhook.doctor.observe.hook_record import FailedCallError, Observer
+from tenterhook.doctor.observe.observer import Observer
+from tenterhook.doctor.patch.exam_errors import ExamErrors, text_of
 from tenterhook.torch_internals import compiler as dynamo
 
 #: a function that begins to observe a call, or returns None for a call that is not of interest
@@ -30,8 +30,8 @@ class CodeCalls(Protocol):
     """Observes the calls of chosen code between `start` and `stop`."""
 
     @property
-    def fault(self) -> str | None:
-        """Return the first error of an observer, or None."""
+    def active(self) -> bool:
+        """Return False if the program has ended the observation."""
 
     def start(self) -> bool:
         """Begin to observe. Return False if another tool of the process makes this impossible."""
@@ -49,20 +49,19 @@ class CodeCalls(Protocol):
         """Observe a call that has already begun."""
 
 
-def code_calls() -> CodeCalls:
+def code_calls(errors: ExamErrors) -> CodeCalls:
     """Return the way to observe calls that fits the running version of Python."""
-    return ProfiledCalls() if _monitoring is None else MonitoredCalls()
+    return ProfiledCalls(errors) if _monitoring is None else MonitoredCalls(errors)
 
 
 class OpenCalls:
     """The code to observe, and the observers of the calls that have begun but not ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, errors: ExamErrors) -> None:
+        self._errors = errors
         #: the code to observe and the functions that begin, by the id of the code: to compare or hash code takes long
         self.codes: dict[int, tuple[CodeType, list[Begin]]] = {}
         self._open: dict[FrameType, list[Observer]] = {}
-        #: the first error of an observer, which must not disturb the program
-        self.fault: str | None = None
 
     def add(self, code: CodeType, begin: Begin) -> None:
         _, begins = self.codes.setdefault(id(code), (code, []))
@@ -80,19 +79,10 @@ class OpenCalls:
     def begin(self, frame: FrameType) -> None:
         """Begin to observe a call."""
         _, begins = self.codes.get(id(frame.f_code), (None, ()))
-        if not begins:
-            return
-        compiler = dynamo.swap_compiler(None)
-        try:
-            for begin in begins:
-                observer = begin(frame)
-                if observer is not None:
-                    next(observer)
-                    self._open.setdefault(frame, []).append(observer)
-        except Exception as fault:
-            self._note(fault)
-        finally:
-            dynamo.swap_compiler(compiler)
+        for begin in begins:
+            observer = self._errors.begin(begin, frame)
+            if observer is not None:
+                self._open.setdefault(frame, []).append(observer)
 
     def join(self, frame: FrameType, observer: Observer) -> None:
         """Observe a call that has already begun."""
@@ -102,43 +92,12 @@ class OpenCalls:
     def end(self, frame: FrameType, value: Any, error: str | None = None) -> None:
         """Pass the result of a call to its observer, if the call was observed."""
         observers = self._open.pop(frame, None)
-        if observers is None:
-            return
-        compiler = dynamo.swap_compiler(None)
-        try:
-            for observer in reversed(observers):
-                finish(observer, value, error)
-        except Exception as fault:
-            self._note(fault)
-        finally:
-            dynamo.swap_compiler(compiler)
+        for observer in reversed(observers or ()):
+            self._errors.end(observer, value, error)
 
     def forget(self) -> None:
         """Forget the calls that have not ended."""
         self._open.clear()
-
-    def _note(self, fault: Exception) -> None:
-        if self.fault is None:
-            self.fault = f"{type(fault).__name__}: {fault}"
-
-
-def finish(observer: Observer, value: Any, error: str | None = None) -> None:
-    """Pass the value that a call returned, or the text of the error that it raised, to its observer.
-
-    The error itself is not passed, because a generator would add its own frame to the traceback of the error.
-    """
-    try:
-        if error is None:
-            observer.send(value)
-        else:
-            observer.throw(FailedCallError(error))
-    except (StopIteration, FailedCallError):
-        return
-
-
-def text_of(error: BaseException) -> str:
-    """Return the class and the text of an error."""
-    return f"{type(error).__name__}: {error}"
 
 
 def arguments(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -153,27 +112,6 @@ def arguments(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return given, values.get(code.co_varnames[rest], {}) if code.co_flags & inspect.CO_VARKEYWORDS else {}
 
 
-def observed(observe: Callable[..., Observer]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that observes each call of a function, for a function that is replaced by its wrapper."""
-
-    def wrapped(fn: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(fn)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            observer = observe(*args, **kwargs)
-            next(observer)
-            try:
-                out = fn(*args, **kwargs)
-            except BaseException as error:
-                finish(observer, None, text_of(error))
-                raise
-            finish(observer, out)
-            return out
-
-        return call
-
-    return wrapped
-
-
 def _nothing(frame: FrameType) -> None:
     """Do not observe a call."""
 
@@ -181,16 +119,19 @@ def _nothing(frame: FrameType) -> None:
 class ProfiledCalls:
     """Observes calls with a profile function, on Python 3.11. All exams that are open share the function."""
 
-    def __init__(self) -> None:
-        self.calls = OpenCalls()
+    def __init__(self, errors: ExamErrors) -> None:
+        self.calls = OpenCalls(errors)
+        #: the thread that began the observation
+        self._thread: int | None = None
 
     @property
-    def fault(self) -> str | None:
-        return self.calls.fault
+    def active(self) -> bool:
+        return threading.get_ident() != self._thread or sys.getprofile() is _profile  # each thread has its own function
 
     def start(self) -> bool:
         if sys.getprofile() not in (None, _profile):
             return False
+        self._thread = threading.get_ident()
         _profiling.append(self)
         _watched.update(self.calls.codes)
         threading.setprofile(_profile)
@@ -198,14 +139,15 @@ class ProfiledCalls:
         return True
 
     def stop(self) -> bool:
-        mine = sys.getprofile() is _profile
+        active = self.active
         self.calls.forget()
         _profiling.remove(self)
         self._forget()
-        if mine and not _profiling:
+        if not _profiling and sys.getprofile() is _profile:
             sys.setprofile(None)
+        if not _profiling and threading.getprofile() is _profile:
             threading.setprofile(None)
-        return mine
+        return active
 
     def add(self, code: CodeType, begin: Begin) -> None:
         self.calls.add(code, begin)
@@ -251,13 +193,13 @@ def _profile(frame: FrameType, event: str, value: Any) -> None:
 class MonitoredCalls:
     """Observes calls with `sys.monitoring`, on Python 3.12 and later."""
 
-    def __init__(self) -> None:
-        self._calls = OpenCalls()
+    def __init__(self, errors: ExamErrors) -> None:
+        self._calls = OpenCalls(errors)
         self._tool = -1
 
     @property
-    def fault(self) -> str | None:
-        return self._calls.fault
+    def active(self) -> bool:
+        return self._tool >= 0 and _monitoring.get_tool(self._tool) == "tenterhook"
 
     def start(self) -> bool:
         # The ids 0, 1, 2 and 5 belong to debuggers, coverage, profilers and optimizers.
@@ -275,7 +217,7 @@ class MonitoredCalls:
         return True
 
     def stop(self) -> bool:
-        if self._tool < 0 or _monitoring.get_tool(self._tool) != "tenterhook":
+        if not self.active:
             return False
         self._calls.forget()
         _monitoring.set_events(self._tool, 0)

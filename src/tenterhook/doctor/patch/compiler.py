@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tenterhook.doctor.observe.hook_record import FULL, HookRecord
+from tenterhook.doctor.observe.hook_kinds import FULL
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.model_index import Caller, caller
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.torch_internals import Capability, warn_of
 from tenterhook.torch_internals import compiler as dynamo
@@ -211,14 +213,11 @@ class Compiler:
 
     # -- outputs of compiled code ------------------------------------------------------------------------------------
 
-    def retaining(self, retain: Callable[..., None]) -> Callable[..., None]:
-        @wraps(retain)
-        def retained(tensor: Tensor) -> None:
-            retain(tensor)
-            if type(tensor.grad_fn).__name__ == COMPILED_NODE:
-                self._retained.append(Retained(weakref.ref(tensor), f"tensor{list(tensor.shape)}", caller()))
-
-        return uncompiled(retained)
+    def retaining(self, tensor: Tensor) -> Observer:
+        """Observe a call of `retain_grad`."""
+        yield
+        if type(tensor.grad_fn).__name__ == COMPILED_NODE:
+            self._retained.append(Retained(weakref.ref(tensor), f"tensor{list(tensor.shape)}", caller()))
 
     def waiting_in(self, nodes: Callable[[], set[Any]]) -> list[tuple[Retained, Tensor]]:
         """List the retained tensors that are in the graph of the next backward pass and have no gradient yet."""

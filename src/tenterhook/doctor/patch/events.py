@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import is_plain
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_owner import is_dtensor
-from tenterhook.doctor.observe.hook_record import (
-    BACKWARD,
-    FORWARD,
-    SAMPLES,
-    TENSOR,
-    FiringLog,
-    HookRecord,
-    Observer,
-)
+from tenterhook.doctor.observe.hook_record import SAMPLES, FiringLog, HookRecord
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
 from tenterhook.doctor.observe.usage import MissedBackward, OptimizerUse
 from tenterhook.doctor.patch.code_calls import code_calls
 from tenterhook.doctor.patch.compiler import Compiler
+from tenterhook.doctor.patch.exam_errors import ExamErrors
 from tenterhook.doctor.patch.module_calls import ModuleCalls
 from tenterhook.torch_internals import compiler as dynamo
 
@@ -79,7 +72,7 @@ def walk(outputs: Iterable[Any]) -> Graph:
 class ProgramEvents:
     """A recorder that observes what the program does while an exam is open.
 
-    Methods such as `clipping` wrap a PyTorch function. `Recording` replaces the function with the wrapper.
+    Methods such as `clipping` observe the calls of a PyTorch function.
     """
 
     def __init__(self, places: ModelIndex) -> None:
@@ -102,7 +95,9 @@ class ProgramEvents:
         self.blind_checkpoints: list[str] = []
         #: ids of parameters that `functional_call` replaced
         self.functional: set[int] = set()
-        self.calls_of_code = code_calls()
+        #: the errors of the exam itself
+        self.errors = ExamErrors()
+        self.calls_of_code = code_calls(self.errors)
         self.module_calls = ModuleCalls(self.timeline, self.calls_of_code)
         #: hooks that were removed although a checkpoint may still recompute their forward pass
         self.missed: list[HookRecord] = []
@@ -282,33 +277,26 @@ class ProgramEvents:
 
     # -- other changes to gradients ----------------------------------------------------------------------------------
 
-    def clipping(self, clip: Callable[..., Any]) -> Callable[..., Any]:
-        def clipped(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return clip(parameters, max_norm, total_norm, *args, **kwargs)
-            parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-            having = {id(p) for p in parameters if p.grad is not None}
-            if not having:
-                self.empty_clips.append(caller().place)
-            factor = float(max_norm) / (float(total_norm) + 1e-6)
-            mine = {h.owner.id: h for h in self._hooks_of_parameters() if h.samples and h.owner.id in having}
-            factors = {
-                round(h.samples[-1].factor, 6) if h.samples[-1].factor is not None else None for h in mine.values()
-            }
-            for hook in mine.values():
-                alike = having <= mine.keys() and len(factors) == 1 and None not in factors
-                hook.clipped.append((factor, alike))
-            return clip(parameters, max_norm, total_norm, *args, **kwargs)
+    def clipping(self, parameters: Any, max_norm: float, total_norm: Tensor, *_: Any, **__: Any) -> Observer:
+        """Observe the clipping of gradients by their norm."""
+        yield
+        parameters = [parameters] if isinstance(parameters, Tensor) else parameters
+        if not isinstance(parameters, Sequence):
+            return  # an iterator can be read only once, by the program
+        having = {id(p) for p in parameters if p.grad is not None}
+        if not having:
+            self.empty_clips.append(caller().place)
+        factor = float(max_norm) / (float(total_norm) + 1e-6)
+        mine = {h.owner.id: h for h in self._hooks_of_parameters() if h.samples and h.owner.id in having}
+        factors = {round(h.samples[-1].factor, 6) if h.samples[-1].factor is not None else None for h in mine.values()}
+        for hook in mine.values():
+            alike = having <= mine.keys() and len(factors) == 1 and None not in factors
+            hook.clipped.append((factor, alike))
 
-        return clipped
-
-    def scaling(self, scale: Callable[..., Any]) -> Callable[..., Any]:
-        def scaled(scaler: Any, outputs: Any) -> Any:
-            made = scale(scaler, outputs)
-            self.timeline.scale = float(scaler.get_scale()) if scaler.is_enabled() else 1.0
-            return made
-
-        return scaled
+    def scaling(self, scaler: Any, outputs: Any) -> Observer:
+        """Observe how a gradient scaler multiplies a loss."""
+        yield
+        self.timeline.scale = float(scaler.get_scale()) if scaler.is_enabled() else 1.0
 
     def scaler_step(self, scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Observer:
         """Observe the step of a gradient scaler."""
@@ -319,29 +307,22 @@ class ProgramEvents:
             self.skipped_steps += self.timeline.steps == before
             self.timeline.scale = 1.0
 
-    def checking_inputs(self, check: Callable[..., Any]) -> Callable[..., Any]:
-        def checked(inputs: Iterable[Any]) -> Any:
-            inputs = list(inputs)
-            tensors = [i for i in inputs if isinstance(i, Tensor)]
-            if tensors and not any(t.requires_grad for t in tensors):
-                self.blind_checkpoints.append(caller().place)
-            return check(inputs)
+    def checking_inputs(self, inputs: Any) -> Observer:
+        """Observe the inputs of a reentrant checkpoint."""
+        yield
+        tensors = [i for i in inputs if isinstance(i, Tensor)] if isinstance(inputs, Sequence) else []
+        if tensors and not any(t.requires_grad for t in tensors):
+            self.blind_checkpoints.append(caller().place)
 
-        return checked
-
-    def compiling(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(make)
-        def compile(model: Any = None, **options: Any) -> Any:
-            owner = getattr(model, "__self__", model)
-            if isinstance(owner, nn.Module):
-                self.compiler.models.add(owner)
-            self.compiles = True
-            self.module_calls.stop_counting()
-            made = make(model, **options)
-            self.compiler.listen()
-            return made
-
-        return compile
+    def compiling(self, model: Any = None, **options: Any) -> Observer:
+        """Observe a call of `torch.compile`."""
+        owner = getattr(model, "__self__", model)
+        if isinstance(owner, nn.Module):
+            self.compiler.models.add(owner)
+        self.compiles = True
+        self.module_calls.stop_counting()
+        yield
+        self.compiler.listen()
 
     def compiles_or_runs(self, module: nn.Module) -> bool:
         """Return True if the program has called `torch.compile`, or a compiled model contains the module."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable
-from functools import wraps
 from types import CodeType, FrameType
 from typing import Any
 
@@ -13,13 +11,13 @@ import torch
 from torch import nn
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.hook_record import SAMPLES, Observer
+from tenterhook.doctor.observe.hook_record import SAMPLES
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.stored import Pass, weak
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.patch.attribution import called_code
 from tenterhook.doctor.patch.code_calls import CodeCalls, arguments
-from tenterhook.doctor.patch.compiler import uncompiled
 
 
 class ModuleCalls:
@@ -40,17 +38,12 @@ class ModuleCalls:
         #: the modules whose calls are passes
         self._watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
-    def returning(self, set_up: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the function to which PyTorch passes each output of a module with backward hooks."""
-
-        @wraps(set_up)
-        def returned(hook: Any, out: Any) -> Any:
-            calls = self.of_hooked.get(hook.module)
-            if calls is not None:
-                calls.note(out)
-            return set_up(hook, out)
-
-        return uncompiled(returned)
+    def returning(self, hook: Any, out: Any) -> Observer:
+        """Observe the function to which PyTorch passes each output of a module with backward hooks."""
+        calls = self.of_hooked.get(hook.module)
+        if calls is not None:
+            calls.note(out)
+        yield
 
     def uses_of(self, module: nn.Module) -> Calls | None:
         """Start counting the calls to a module. Counting stops when no hook is waiting for its first firing."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from torch.nn.modules import module as module_module
@@ -13,6 +12,7 @@ from torch.optim import optimizer as optimizer_module
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.model_index import Caller, caller
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.reading.bytecode import bare
 from tenterhook.plan import callable_name
 from tenterhook.torch_internals.code_owner import is_users
@@ -56,25 +56,18 @@ class ProcessHooks:
         #: communication hooks of the program, as (function, caller)
         self.communication: list[tuple[str, Caller]] = []
 
-    def registering_communication(self, register: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(register)
-        def registered(model: Any, state: object, hook: Any) -> Any:
-            code = getattr(bare(hook), "__code__", None)
-            self.communicates = True
-            if code is not None and is_users(code.co_filename):
-                self.communication.append((callable_name(hook), caller()))
-            return register(model, state, hook)
+    def registering_communication(self, model: Any, state: object, hook: Any) -> Observer:
+        """Observe the registration of a communication hook."""
+        code = getattr(bare(hook), "__code__", None)
+        self.communicates = True
+        if code is not None and is_users(code.co_filename):
+            self.communication.append((callable_name(hook), caller()))
+        yield
 
-        return registered
-
-    def registering_globally(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
-        @wraps(register)
-        def registered(*args: Any, **kwargs: Any) -> Any:
-            self.everywhere.append((kind, caller()))
-            self._global_handles.append(handle := register(*args, **kwargs))
-            return handle
-
-        return registered
+    def registering_globally(self, kind: str, *_: Any, **__: Any) -> Observer:
+        """Observe the registration of a hook on every module or every optimizer."""
+        self.everywhere.append((kind, caller()))
+        self._global_handles.append((yield))
 
     def warning(self, show: Callable[..., Any]) -> Callable[..., Any]:
         def shown(message: Any, category: Any, filename: str, lineno: int, *args: Any, **kwargs: Any) -> None:

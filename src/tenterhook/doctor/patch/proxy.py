@@ -12,15 +12,17 @@ import torch
 from tenterhook.doctor.observe.firing import observe_firing
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.timeline import Timeline
-from tenterhook.doctor.patch.code_calls import finish, text_of
+from tenterhook.doctor.patch.exam_errors import ExamErrors, text_of
 from tenterhook.torch_internals import compiler as dynamo
 
 
 class HookProxy:
     """A wrapper that records each call to a hook's function. It can be copied and pickled like the function."""
 
-    def __init__(self, fn: Callable[..., Any], record: HookRecord, *, of_a_copy: bool = False) -> None:
-        vars(self).update(fn=fn, record=record, of_a_copy=of_a_copy)
+    def __init__(
+        self, fn: Callable[..., Any], record: HookRecord, errors: ExamErrors, *, of_a_copy: bool = False
+    ) -> None:
+        vars(self).update(fn=fn, record=record, errors=errors, of_a_copy=of_a_copy)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -36,22 +38,14 @@ class HookProxy:
         if self.of_a_copy or not self.record.timeline.open:
             self.record.copies_fired += self.of_a_copy
             return self.fn(*args, **kwargs)
-        compiler = dynamo.swap_compiler(None)
+        firing = self.errors.begin(observe_firing, self.record, args)
         try:
-            firing = observe_firing(self.record, args)
-            next(firing)
-            dynamo.swap_compiler(compiler)  # dynamo compiles the function as it would without the exam
-            try:
-                out = self.fn(*args, **kwargs)
-            except BaseException as error:
-                dynamo.swap_compiler(None)
-                finish(firing, None, text_of(error))
-                raise
-            dynamo.swap_compiler(None)
-            finish(firing, out)
-            return out
-        finally:
-            dynamo.swap_compiler(compiler)
+            out = self.fn(*args, **kwargs)
+        except BaseException as error:
+            self.errors.end(firing, None, text_of(error))
+            raise
+        self.errors.end(firing, out)
+        return out
 
     def without(self, timeline: Timeline) -> Any:
         """Return the callable that stays registered after this exam: the function, or the proxy of another exam."""
@@ -62,7 +56,7 @@ class HookProxy:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return HookProxy(copy.deepcopy(self.fn, memo), self.record, of_a_copy=True)
+        return HookProxy(copy.deepcopy(self.fn, memo), self.record, self.errors, of_a_copy=True)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if isinstance(self.fn, types.FunctionType | types.BuiltinFunctionType):
@@ -70,7 +64,7 @@ class HookProxy:
         return self.fn.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("fn", "record", "of_a_copy"):
+        if name in ("fn", "record", "errors", "of_a_copy"):
             raise AttributeError(name)
         return getattr(self.fn, name)
 

@@ -19,28 +19,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, wraps
 from multiprocessing.process import BaseProcess
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 import torch.utils.checkpoint
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.child_exam import ChildExams
+from tenterhook.doctor.observe.hook_kinds import FORWARD, FULL, MULTI, TENSOR, WATCHED
 from tenterhook.doctor.observe.hook_owner import Owner
-from tenterhook.doctor.observe.hook_record import (
-    FORWARD,
-    FULL,
-    MULTI,
-    SAMPLES,
-    TENSOR,
-    HookRecord,
-    count_passed,
-    new_record,
-)
+from tenterhook.doctor.observe.hook_record import SAMPLES, HookRecord, count_passed, new_record
 from tenterhook.doctor.observe.model_index import Caller, ModelIndex, caller
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.patch.attribution import CalledCode
 from tenterhook.doctor.patch.compiler import uncompiled
@@ -54,32 +46,6 @@ from tenterhook.rig import Rig
 from tenterhook.switch import is_off
 from tenterhook.torch_internals import compiler as dynamo
 from tenterhook.torch_internals.code_owner import is_users
-
-#: for each class, the register functions that are watched
-WATCHED: dict[Any, tuple[str, ...]] = {
-    Tensor: ("register_hook", "register_post_accumulate_grad_hook"),
-    nn.Module: (
-        "register_forward_pre_hook",
-        "register_forward_hook",
-        "register_full_backward_pre_hook",
-        "register_full_backward_hook",
-        "register_backward_hook",
-        "register_state_dict_pre_hook",
-        "register_state_dict_post_hook",
-        "register_load_state_dict_pre_hook",
-        "register_load_state_dict_post_hook",
-        *private.STATE_REGISTRARS,
-    ),
-    Optimizer: (
-        "register_step_pre_hook",
-        "register_step_post_hook",
-        "register_state_dict_pre_hook",
-        "register_state_dict_post_hook",
-        "register_load_state_dict_pre_hook",
-        "register_load_state_dict_post_hook",
-    ),
-}
-
 
 #: the file of the function that `torch.multiprocessing` gives to each process
 _SPAWN = inspect.getfile(torch.multiprocessing.spawn)  # type: ignore[attr-defined]
@@ -150,6 +116,11 @@ class Recording:
         return {*self.files, script} if script and is_users(script) else self.files
 
     @property
+    def lost(self) -> bool:
+        """Return True if the program has ended the observation of calls."""
+        return self._sight.lost
+
+    @property
     def hooks(self) -> list[HookRecord]:
         """Return the record of each watched hook, in the order of registration."""
         return self.events.hooks
@@ -168,8 +139,9 @@ class Recording:
                     self._replace(undo, owner, name, self._registering(getattr(owner, name), name))
             for place, names in GLOBAL.items():
                 for name in names:
-                    self._replace(undo, place, name, self.process.registering_globally(getattr(place, name), name))
-            entries: tuple[tuple[tuple[Any, str], Callable[..., Any]], ...] = (
+                    observes = partial(self.process.registering_globally, name)
+                    self._replace(undo, place, name, events.errors.around(observes)(getattr(place, name)))
+            observed: tuple[tuple[tuple[Any, str], Callable[..., Observer]], ...] = (
                 (private.CLIP_ENTRY, events.clipping),
                 (private.OUTPUT_ENTRY, events.module_calls.returning),
                 ((torch.amp.GradScaler, "scale"), events.scaling),
@@ -177,22 +149,26 @@ class Recording:
                 ((torch, "compile"), events.compiling),
                 ((Tensor, "retain_grad"), events.compiler.retaining),
                 ((RemovableHandle, "remove"), self._removing),
-                ((BaseProcess, "start"), self._starting),
                 ((torch.autograd.graph.saved_tensors_hooks, "__init__"), self.saved_tensors.creating),
                 ((nn.parallel.DistributedDataParallel, "register_comm_hook"), self.process.registering_communication),
-                ((torch.autograd.graph, MULTI), self._registering_on_several),
                 ((RemovableHandle, "__setstate__"), self._loading_a_handle),
-                ((warnings, "showwarning"), self.process.warning),
                 ((nn.Module, "__init__"), self.places.making),
                 ((nn.Module, "__setstate__"), self.places.making),
                 ((Rig, "__init__"), self._attaching),
                 ((nn.parallel.DistributedDataParallel, "__init__"), events.spread.wrapping),
             )
-            for (where, name), wrapped in entries:
-                self._replace(undo, where, name, wrapped(getattr(where, name)))
+            for (where, name), observe in observed:
+                self._replace(undo, where, name, events.errors.around(observe)(getattr(where, name)))
+            wrapped: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+                (BaseProcess, "start", self._starting),
+                (torch.autograd.graph, MULTI, self._registering_on_several),
+                (warnings, "showwarning", self.process.warning),
+            )
+            for where, name, wrap in wrapped:
+                self._replace(undo, where, name, wrap(getattr(where, name)))
             self._sight.wrap(undo, self._replace)
-            for hooks, call in zip(private.EVERY_STEP, (events.before_step, events.after_step), strict=True):
-                undo.callback(private.insert_hook(hooks, call))
+            for hooks, note in zip(private.EVERY_STEP, (events.before_step, events.after_step), strict=True):
+                undo.callback(private.insert_hook(hooks, events.errors.containing(note)))
             undo.callback(self.process.listen())
             events.timeline.open = True
             events.compiler.listen()
@@ -219,7 +195,8 @@ class Recording:
                 if hook.raised is not None and hook.code in codes:
                     hook.raised = self.failure.text
         gc.collect()
-        self.events.compiler.collect()
+        with self.events.errors.contained():
+            self.events.compiler.collect()
 
     def _abandon(self) -> None:
         """Restore every PyTorch function in a process that was forked during the exam."""
@@ -269,29 +246,42 @@ class Recording:
     def _registering(self, register: Callable[..., Any], kind: str) -> Callable[..., Any]:
         @wraps(register)
         def registered(owner: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not callable(hook) or not self.events.timeline.open:
+            new = None
+            if not torch.compiler.is_compiling() and callable(hook) and self.events.timeline.open:
+                with self.events.errors.contained():
+                    new = self._new(owner, hook, kind, with_kwargs=bool(kwargs.get("with_kwargs")))
+            if new is None:
                 return register(owner, hook, *args, **kwargs)
-            by = caller()
-            called = self._sight.observable(hook) if not by.ours else None
-            if by.ours or (not by.users and (called is None or kind in private.STATE_REGISTRARS)):
-                # A library may search the registered hooks for its own function or object.
-                return register(owner, hook, *args, **kwargs)
-            record = self._record(hook, kind, owner, by, with_kwargs=bool(kwargs.get("with_kwargs")))
-            given = hook if called is not None else HookProxy(hook, record)
-            before = private.count_hooks(owner, kind)
+            record, called, before = new
+            given = hook if called is not None else HookProxy(hook, record, self.events.errors)
             try:
                 handle = register(owner, given, *args, **kwargs)
             except (RuntimeError, TypeError, AttributeError) as error:
-                self._refuse(kind, owner, str(error), by)
+                with self.events.errors.contained():
+                    self._refuse(kind, owner, str(error), record.caller)
                 raise
-            if handle is None:  # a subclass overrides the register function and returns no handle
-                return handle
-            record.overwrote = before is not None and private.count_hooks(owner, kind) == before
-            self._seat(record, handle, called)
-            self._sight.watch_returns(sys._getframe(1), self._look)
+            if handle is not None:  # otherwise, a subclass overrides the register function and returns no handle
+                with self.events.errors.contained():
+                    record.overwrote = before is not None and private.count_hooks(owner, kind) == before
+                    self._seat(record, handle, called)
+                    self._sight.watch_returns(sys._getframe(1), self._look)
             return handle
 
         return uncompiled(registered)
+
+    def _new(
+        self, owner: Any, hook: Any, kind: str, *, with_kwargs: bool
+    ) -> tuple[HookRecord, CalledCode | None, int | None] | None:
+        """Return the record of a hook that is being registered, its code, and how many hooks its owner has.
+
+        Return None for a hook that the exam leaves alone: a library may search the registered hooks for its own object.
+        """
+        by = caller()
+        called = self._sight.observable(hook) if not by.ours else None
+        if by.ours or (not by.users and (called is None or kind in private.STATE_REGISTRARS)):
+            return None
+        record = self._record(hook, kind, owner, by, with_kwargs=with_kwargs)
+        return record, called, private.count_hooks(owner, kind)
 
     def _look(self) -> None:
         """Look at the hooks before the objects of a function of the program are freed."""
@@ -299,12 +289,14 @@ class Recording:
     def _registering_on_several(self, register: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(register)
         def registered(tensors: Any, fn: Any, **kwargs: Any) -> Any:
-            by, owners = caller(), list(tensors)
+            owners = list(tensors)
             handle = register(owners, fn, **kwargs)
-            called = self._sight.observable(fn) if by.users and owners else None
-            if called is not None:
-                record = self._record(fn, MULTI, owners[0], by, with_kwargs=False)
-                self._seat(record, private.first_handle(handle), called)
+            with self.events.errors.contained():
+                by = caller()
+                called = self._sight.observable(fn) if by.users and owners else None
+                if called is not None:
+                    record = self._record(fn, MULTI, owners[0], by, with_kwargs=False)
+                    self._seat(record, private.first_handle(handle), called)
             return handle
 
         return registered
@@ -393,43 +385,34 @@ class Recording:
                 called = self._sight.observable(fn)
                 record = self._record(fn, kind, owner, by, with_kwargs=private.gets_kwargs(owner, slot, id))
                 if called is None:
-                    hooks[id] = HookProxy(fn, record)
+                    hooks[id] = HookProxy(fn, record, self.events.errors)
                 self._seat(record, _Seat(id, weakref.ref(hooks)), called)
 
     # -- other watched functions -------------------------------------------------------------------------------------
 
-    def _removing(self, remove: Callable[..., Any]) -> Callable[..., Any]:
-        def removed(handle: Any) -> None:
-            record = self._seats.get(getattr(handle, "id", -1))
-            mine = record is not None and private.registered_in(handle) is private.registered_in(record.handle)
-            if record is not None and mine and record.removed is None and record.alive:
-                record.removed = self.events.timeline.now()
-                if self.events.timeline.backwards in record.checkpointed.values():
-                    self.events.missed.append(record)
-            remove(handle)
+    def _removing(self, handle: Any) -> Observer:
+        record = self._seats.get(getattr(handle, "id", -1))
+        mine = record is not None and private.registered_in(handle) is private.registered_in(record.handle)
+        if record is not None and mine and record.removed is None and record.alive:
+            record.removed = self.events.timeline.now()
+            if self.events.timeline.backwards in record.checkpointed.values():
+                self.events.missed.append(record)
+        yield
 
-        return removed
+    def _loading_a_handle(self, handle: Any, state: Any) -> Observer:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename.endswith(
+                ("torch/serialization.py", "/pickle.py", "_weights_only_unpickler.py")
+            ):
+                self.loaded_handles.append(caller().place)
+                break
+            frame = frame.f_back
+        yield
 
-    def _loading_a_handle(self, load: Callable[..., Any]) -> Callable[..., Any]:
-        def loaded(handle: Any, state: Any) -> None:
-            frame = sys._getframe(1)
-            while frame is not None:
-                if frame.f_code.co_filename.endswith(
-                    ("torch/serialization.py", "/pickle.py", "_weights_only_unpickler.py")
-                ):
-                    self.loaded_handles.append(caller().place)
-                    break
-                frame = frame.f_back  # type: ignore[assignment]
-            load(handle, state)
-
-        return loaded
-
-    def _attaching(self, init: Callable[..., Any]) -> Callable[..., Any]:
-        def attached(rig: Rig, *args: Any, **kwargs: Any) -> None:
-            init(rig, *args, **kwargs)
-            self.rigs.append((rig, caller().place))
-
-        return attached
+    def _attaching(self, rig: Rig, *_: Any, **__: Any) -> Observer:
+        yield
+        self.rigs.append((rig, caller().place))
 
 
 def _place(tb: TracebackType | None) -> str:

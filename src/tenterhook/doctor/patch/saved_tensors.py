@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
 from types import FrameType
 from typing import Any
 
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tenterhook.doctor.observe.firing_sample import comparable
-from tenterhook.doctor.observe.hook_record import Observer
 from tenterhook.doctor.observe.model_index import Caller, caller
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.patch.attribution import called_code
 from tenterhook.doctor.patch.code_calls import CodeCalls, arguments
 
@@ -70,17 +69,14 @@ class SavedTensors:
         self.hooks: list[SavedTensorsHooks] = []
         self._calls, self._start = calls, start
 
-    def creating(self, init: Callable[..., None]) -> Callable[..., None]:
-        @wraps(init)
-        def created(context: Any, pack_hook: Any, unpack_hook: Any) -> None:
-            by = caller()
-            if by.users and self._start(pack_hook) is not None and len(self.hooks) < MOST:
-                hooks = SavedTensorsHooks(by)
-                self.hooks.append(hooks)
-                for fn, observe in ((pack_hook, hooks.pack), (unpack_hook, hooks.unpack)):
-                    called = called_code(fn)
-                    if called is not None:
-                        self._calls.add(called.code, observe)
-            init(context, pack_hook, unpack_hook)
-
-        return created
+    def creating(self, context: Any, pack_hook: Any, unpack_hook: Any) -> Observer:
+        """Observe the creation of a pair of hooks."""
+        by = caller()
+        if by.users and self._start(pack_hook) is not None and len(self.hooks) < MOST:
+            hooks = SavedTensorsHooks(by)
+            self.hooks.append(hooks)
+            for fn, observe in ((pack_hook, hooks.pack), (unpack_hook, hooks.unpack)):
+                called = called_code(fn)
+                if called is not None:
+                    self._calls.add(called.code, observe)
+        yield

@@ -14,9 +14,11 @@ import torch
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.firing import observe_firing
-from tenterhook.doctor.observe.hook_record import FORWARD, STEP, HookRecord, Observer
+from tenterhook.doctor.observe.hook_kinds import FORWARD, STEP
+from tenterhook.doctor.observe.hook_record import HookRecord
+from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.patch.attribution import Attribution, CalledCode, called_code, is_called_by_jit, tracer
-from tenterhook.doctor.patch.code_calls import arguments, observed
+from tenterhook.doctor.patch.code_calls import arguments
 from tenterhook.doctor.patch.events import ProgramEvents
 from tenterhook.torch_internals.code_owner import is_users
 
@@ -53,10 +55,15 @@ class HookSight:
         #: the wrappers of these functions, until calls are observed
         self._wrappers: dict[tuple[Any, str], Any] = {}
 
+    @property
+    def lost(self) -> bool:
+        """Return True if the program has ended the observation."""
+        return self.status is Status.LOST or (self.status is Status.OPEN and not self._events.calls_of_code.active)
+
     def wrap(self, undo: ExitStack, replace: Callable[[ExitStack, Any, str, Any], None]) -> None:
         """Replace the functions inside which hooks are called with wrappers that observe them."""
         for (where, name), observe in self._around:
-            self._wrappers[where, name] = wrapper = observed(observe)(getattr(where, name))
+            self._wrappers[where, name] = wrapper = self._events.errors.around(observe)(getattr(where, name))
             replace(undo, where, name, wrapper)
 
     def observable(self, hook: Any) -> CalledCode | None:

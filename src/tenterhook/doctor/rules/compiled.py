@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_record import BACKWARD, FULL, SAMPLES, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FULL
+from tenterhook.doctor.observe.hook_record import SAMPLES, HookRecord
 from tenterhook.doctor.patch.compiler import Recompiled
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.distribution import DDP, Read
-from tenterhook.doctor.observe.hook_record import TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rank_comparison import RankDiff, drift_of, line_of
 from tenterhook.doctor.rules.no_effect import cleared_before_the_step, limits

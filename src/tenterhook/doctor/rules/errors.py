@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording, Refusal
 from tenterhook.doctor.rules.compiled import limit_reached
 from tenterhook.doctor.rules.hazards import (

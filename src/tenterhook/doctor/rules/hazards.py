@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, quoting, rule
 

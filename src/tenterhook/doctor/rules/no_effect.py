@@ -6,7 +6,8 @@ from functools import partial
 
 from torch import nn
 
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.reading.bytecode import LIMITS, Reading
 from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 

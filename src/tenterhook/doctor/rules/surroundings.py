@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tenterhook.doctor.observe.hook_record import FORWARD, STATE, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import FORWARD, STATE, TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.compiler import traced
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.reading.bytecode import returns_after
@@ -129,3 +130,19 @@ def in_two_models(hook: HookRecord) -> Words | None:
         "the hook fires when either of them runs",
         "other = copy.deepcopy(model)  # give the other model its own modules, before hooks are registered",
     )
+
+
+@rule("TH608")
+def not_observed(about: Subject, lost: bool, error: str | None) -> Words | None:
+    if lost:
+        return Words(
+            "the program ended the observation of calls, so what hooks did afterwards is unknown",
+            "Run the doctor without the part of the program that calls sys.setprofile or sys.monitoring, such as a "
+            "profiler.",
+        )
+    if error is not None:
+        return Words(
+            f"an error in the doctor itself, which did not reach the program: {error}",
+            "Report this error to the authors of tenterhook. The other findings may be incomplete.",
+        )
+    return None

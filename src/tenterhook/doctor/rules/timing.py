@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_record import BACKWARD, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.model_index import names_of
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.no_effect import limits

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, MULTI, STEP, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, STEP, TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.patch.recording import Recording

@@ -8,7 +8,8 @@ from dataclasses import replace
 from torch import nn
 
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, FULL, MULTI, STEP, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, FULL, MULTI, STEP, TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.compiler import COMPILED_NODE, traced
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.compiled import gradient_not_kept

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tenterhook.doctor.observe.hook_record import FORWARD, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import FORWARD, TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.rules.registry import Words, plural, rule
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.hook_record import BACKWARD, FORWARD, MULTI, HookRecord
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import Words, plural, rule, with_article
 

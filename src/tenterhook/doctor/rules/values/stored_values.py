@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_record import FORWARD, TENSOR, HookRecord
+from tenterhook.doctor.observe.hook_kinds import FORWARD, TENSOR
+from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.stored import Slot, Stored
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.patch.saved_tensors import SavedTensorsHooks
