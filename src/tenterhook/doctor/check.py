@@ -19,7 +19,6 @@ from tenterhook.doctor.rules.hazards import muted_itself, values_lost
 from tenterhook.doctor.rules.no_effect import returned_nothing, returned_what_it_was_given
 from tenterhook.doctor.rules.registry import SilentSites, Subject, found, plural, quoting
 from tenterhook.doctor.rules.silent.never_fired import (
-    another_model_ran,
     gradient_was_none,
     never_called,
     not_due,
@@ -27,6 +26,7 @@ from tenterhook.doctor.rules.silent.never_fired import (
     used_without_a_call,
 )
 from tenterhook.doctor.rules.silent.not_installed import frozen_target, in_no_optimizer
+from tenterhook.doctor.rules.silent.replaced import another_model_ran
 from tenterhook.errors import ResolveError, TenterhookError
 from tenterhook.plan import POINTS, Action, Hook, Plan, When
 from tenterhook.resolve.dormancy import GONE

@@ -53,13 +53,9 @@ from tenterhook.doctor.rules.no_effect import (
     returned_what_it_was_given,
 )
 from tenterhook.doctor.rules.registry import Subject, found, has_successor
-from tenterhook.doctor.rules.silent.never_fired import (
-    module_replaced,
-    optimizer_replaced,
-    parameter_replaced,
-    used_without_a_call,
-)
+from tenterhook.doctor.rules.silent.never_fired import used_without_a_call
 from tenterhook.doctor.rules.silent.not_installed import handle_was_loaded, model_was_copied, nothing_hooked, selections
+from tenterhook.doctor.rules.silent.replaced import module_replaced, optimizer_replaced, parameter_replaced
 from tenterhook.doctor.rules.silent.silence import why_silent
 from tenterhook.doctor.rules.surroundings import (
     called_by_a_trace_only,
@@ -71,6 +67,7 @@ from tenterhook.doctor.rules.surroundings import (
     on_a_node,
     replaces_the_reduction,
     returns_early_while_compiling,
+    skipped_after_an_error,
     step_inside_a_step,
 )
 from tenterhook.doctor.rules.timing import (
@@ -348,6 +345,7 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(*(rule(hook) for rule in EVERY))
     yield from found(changes_the_layers_before(hook), no_state_dict(hook, seen))
     yield from found(inside_a_wrapper(hook, seen), stored_before_the_change(hook, seen))
+    yield from found(skipped_after_an_error(hook, seen))
     if hook.fired:
         yield from _of_a_fired_hook(hook, seen)
     yield from found(compiled_without_it(hook, seen), operation_left_out(hook, seen))

@@ -6,7 +6,7 @@ this cause (`codes`, empty if there is no such code, which counts as a miss) and
 
 The hidden half is for scoring only: its totals are printed, and nothing else. Two further sets have no repaired
 programs: `variants` were written from the pages of the codes, one for each code, and `threads` from public threads,
-without knowledge of the codes; their keys have no codes yet.
+without knowledge of the codes.
 """
 
 from __future__ import annotations

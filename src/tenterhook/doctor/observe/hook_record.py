@@ -307,6 +307,7 @@ class HookRecord:
     def ignores_prefix(self) -> bool:
         """Return True if the code of a state-dict hook does not read the prefix of the keys."""
         names = self.reading.arguments if self.reading is not None else ()
+        # A private hook before loading takes seven arguments, and an eighth, the module in front, only if asked.
         with_module = self.kind != private.STATE_REGISTRARS[1] or len(names) > 7
         return self.reads_argument(2 if with_module else 1) is False
 

@@ -132,6 +132,24 @@ def in_two_models(hook: HookRecord) -> Words | None:
     )
 
 
+@rule("TH235")
+def skipped_after_an_error(hook: HookRecord, seen: Recording) -> Words | None:
+    """Report a forward hook that fired less often than the pre-hook that was registered beside it."""
+    alive = hook.removed is None and hook.fired and not hook.traced and not hook.recomputed
+    if hook.kind != FORWARD[1] or not alive or seen.failure is not None or seen.lost:
+        return None
+    beside = (one for one in seen.hooks if one.kind == FORWARD[0] and one.owner.id == hook.owner.id)
+    before = next((one for one in beside if one.born == hook.born and one.removed is None), None)
+    if before is None or before.fired <= hook.fired or before.raised is not None:
+        return None
+    missing = before.fired - hook.fired
+    return Words(
+        f"{before.function!r}, the pre-hook of the same module, fired {plural(before.fired, 'time')}, and the forward "
+        f"hook {plural(hook.fired, 'time')}; in {plural(missing, 'call')}, the module raised an error in between",
+        "module.register_forward_hook(fn, always_call=True)  # runs also if the module raises an error",
+    )
+
+
 @rule("TH608")
 def not_observed(about: Subject, lost: bool, error: str | None) -> Words | None:
     if lost:

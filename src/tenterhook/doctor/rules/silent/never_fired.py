@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, STEP, TENSOR
+from tenterhook.doctor.observe.hook_kinds import FORWARD, MULTI, STEP, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
-from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.registry import SilentSites, Subject, Words, plural, quoting, rule
@@ -18,7 +17,8 @@ NO_GRADIENT_FOR_INPUT = "# in backward() of the custom Function, return a gradie
 CHECKPOINT = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
 
 
-def _ran(hook: HookRecord) -> str:
+def ran(hook: HookRecord) -> str:
+    """Return how often the backward pass ran without the hook."""
     return f"the backward pass ran {plural(len(hook.missed_backwards), 'time')}"
 
 
@@ -56,12 +56,12 @@ def not_on_the_way_to_the_loss(about: HookRecord | SilentSites) -> Words:
         )
     if owner.is_parameter:
         return Words(
-            f"{_ran(about)}; no loss depends on the parameter, because its module was not used or ran "
+            f"{ran(about)}; no loss depends on the parameter, because its module was not used or ran "
             "with gradients disabled",
             "h = self.encoder(x)  # in forward(): compute the loss from h, with grad enabled and without detach()",
         )
     return Words(
-        f"{_ran(about)}; no loss depends on the tensor" + (f" (created by {owner.made_by})" if owner.made_by else ""),
+        f"{ran(about)}; no loss depends on the tensor" + (f" (created by {owner.made_by})" if owner.made_by else ""),
         "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # compute the loss from y itself",
     )
 
@@ -71,7 +71,7 @@ def frozen(hook: HookRecord) -> Words | None:
     if not hook.missed_backwards[-1].frozen:
         return None
     return Words(
-        f"{_ran(hook)} while requires_grad was False",
+        f"{ran(hook)} while requires_grad was False",
         f'model.get_parameter("{_parameter_path(hook)}").requires_grad_(True)  # before the forward pass'
         if hook.owner.is_parameter
         else "x.requires_grad_(True)  # before the forward pass",
@@ -104,92 +104,6 @@ def without_grad(about: HookRecord | Subject) -> Words | None:
     return Words(
         f"the module was called {plural(calls.count, 'time')}, always under torch.no_grad()",
         "out = model(x)  # outside torch.no_grad() and inference_mode()",
-    )
-
-
-@rule("TH205")
-def parameter_replaced(hook: HookRecord, timeline: Timeline | None = None) -> Words | None:
-    """Report a hook on a parameter that was replaced; with a timeline, one that fired before that."""
-    name = hook.owner.name
-    if timeline is not None:
-        ran = timeline.backwards - hook.last.backwards if hook.last is not None else 0
-        there = hook.owner.now() is not None and hook.removed is None and hook.owner.group is None
-        if ran <= 0 or not there or not hook.owner.replaced:
-            return None
-        return Words(
-            f"{name!r} is now a different parameter object, which does not have the hook; the backward pass ran "
-            f"{plural(ran, 'time')} since the hook last fired",
-            f'th.hook(model, fn, on="{name}", at="grad")  # selects by name and follows replacements',
-        )
-    last = hook.missed_backwards[-1]
-    if last.sharded:
-        return Words(
-            f"{_ran(hook)}; fully_shard or parallelize_module replaced {name!r} with a DTensor, "
-            "which does not have the hook",
-            f'th.hook(model, fn, on="{name}", at="grad_final", optimizer=optimizer)  # selects by name\n'
-            "p.register_post_accumulate_grad_hook(fn)  # or register the hook after fully_shard(model)",
-        )
-    if last.replaced:
-        return Words(
-            f"{_ran(hook)}; {name!r} is now a different parameter object, which does not have the hook",
-            f'th.hook(model, fn, on="{name}", at="grad")  # selects by name and follows replacements',
-        )
-    return None
-
-
-@rule("TH227")
-def module_replaced(hook: HookRecord, timeline: Timeline) -> Words | None:
-    """Report a hook on a module that is no longer a part of its model, although the model has run since."""
-    place = hook.owner.place
-    root = place.root() if place is not None and hook.kind in (*FORWARD, *BACKWARD) else None
-    if place is None or root is None or hook.removed is not None or place.name == ".":
-        return None
-    last, now = hook.last or hook.born, timeline.now()
-    passes = max(now.passes - last.passes, now.backwards - last.backwards)
-    module = place.module()
-    # A wrapper such as DDP changes the names of modules, so the module itself is searched.
-    if not passes or (module is not None and any(one is module for one in root.modules())):
-        return None
-    present = dict(root.named_modules()).get(place.name)
-    fate = "is no longer there" if present is None else f"is now a different {type(present).__name__}, without the hook"
-    return Words(
-        f"{place.name!r} {fate}; the model ran {plural(passes, 'time')} since the hook last fired"
-        if hook.fired
-        else f"{place.name!r} {fate}; the model ran {plural(passes, 'time')}",
-        f'model.get_submodule("{place.name}").{hook.kind}(fn)  # register the hook again after the replacement',
-    )
-
-
-@rule("TH228")
-def optimizer_replaced(hook: HookRecord, seen: Recording) -> Words | None:
-    """Report a hook on an optimizer whose parameters are now stepped by another optimizer."""
-    uses = seen.events.optimizers
-    mine = uses.get(hook.owner.id)
-    if mine is None or hook.kind not in STEP or hook.removed is not None:
-        return None
-    hooked = {one.owner.id for one in seen.hooks if one.kind == hook.kind and one.code is hook.code}
-    others = [one for id, one in uses.items() if id not in hooked and one.parameters & mine.parameters]
-    later = [one for one in others if one.first > mine.last]
-    if not later:
-        return None
-    return Words(
-        f"the {hook.owner.kind} with the hook took {plural(mine.steps, 'step')}; then another {later[-1].kind}, which "
-        f"does not have the hook, took {plural(sum(one.steps for one in later), 'step')} with the same parameters",
-        f"optimizer.{hook.kind}(fn)  # on the new optimizer, too",
-    )
-
-
-@rule("TH206")
-def another_model_ran(about: HookRecord | SilentSites, model: str, steps: int = 0) -> Words:
-    if isinstance(about, SilentSites):
-        return Words(
-            f"{about.evidence}; this model ran no forward pass in {plural(steps, 'step')}",
-            "rig = th.attach(model, plan, optimizer=optimizer)  # attach to the model that is trained",
-        )
-    point = "grad" if about.kind in TENSOR else "output" if about.kind in FORWARD else "grad_output"
-    return Words(
-        f"the loss was computed by a different {model} object; the graph contained no parameter of the hooked model",
-        f'th.hook(model, fn, on="{about.owner.name}", at="{point}")  # hook the model that computes the loss',
     )
 
 
@@ -235,7 +149,7 @@ def used_without_a_call(about: HookRecord | SilentSites, around: Mapping[nn.Modu
     if about.fired or not about.missed_backwards or not about.missed_backwards[-1].used:
         return None
     return Words(
-        f"{_ran(about)} and reached the module's parameters, but the module was never called; "
+        f"{ran(about)} and reached the module's parameters, but the module was never called; "
         "the program calls .forward() or uses the weights directly",
         "out = module(x)  # not module.forward(x)\n"
         f'th.hook(model, fn, on="{about.below}", at="grad")  # or hook the parameters',
@@ -282,7 +196,7 @@ def not_in_this_backward(hook: HookRecord) -> Words | None:
         return None
     if hook.kind in TENSOR:
         return Words(
-            f"{_ran(hook)}, most recently through {last.backward}, which "
+            f"{ran(hook)}, most recently through {last.backward}, which "
             + ("does not set .grad" if accumulated else "did not include the tensor"),
             "loss.backward()" + ("" if accumulated else "  # without inputs=, or with this tensor in inputs="),
         )
@@ -392,7 +306,7 @@ def tensor_let_go(hook: HookRecord) -> Words | None:
     if hook.missed_backwards[0].alive:
         return None
     return Words(
-        f"{_ran(hook)}; the tensor had already been freed, and no loss depends on it",
+        f"{ran(hook)}; the tensor had already been freed, and no loss depends on it",
         "y = f(x)\ny.register_hook(fn)\nloss = g(y)  # compute the loss from this y",
     )
 
@@ -409,7 +323,7 @@ def called_functionally(hook: HookRecord, functional: set[int]) -> Words | None:
     if hook.owner.id not in functional:
         return None
     return Words(
-        f"{_ran(hook)}, but never with this parameter, because functional_call replaced it with another tensor",
+        f"{ran(hook)}, but never with this parameter, because functional_call replaced it with another tensor",
         "params[name].register_hook(fn)  # hook the tensors that you pass\n"
         "torch.func.functional_call(model, params, args)",
     )

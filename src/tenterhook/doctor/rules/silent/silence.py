@@ -17,7 +17,6 @@ from tenterhook.doctor.rules.distributed import not_synced, shard_is_not_in_the_
 from tenterhook.doctor.rules.registry import has_successor
 from tenterhook.doctor.rules.silent.never_fired import (
     OF_ONE_AMONG_MANY,
-    another_model_ran,
     called_functionally,
     checkpoint_without_gradient,
     compiled_before,
@@ -28,7 +27,6 @@ from tenterhook.doctor.rules.silent.never_fired import (
     not_in_this_backward,
     not_on_the_way_to_the_loss,
     output_without_tensors,
-    parameter_replaced,
     registered_too_late,
     removed_before_it_could_fire,
     step_skipped,
@@ -37,6 +35,7 @@ from tenterhook.doctor.rules.silent.never_fired import (
     without_grad,
 )
 from tenterhook.doctor.rules.silent.not_installed import frozen_target, model_was_copied
+from tenterhook.doctor.rules.silent.replaced import another_model_ran, parameter_replaced
 from tenterhook.doctor.rules.surroundings import ran_in_another_process
 
 Reasons = Iterator[Finding | None]

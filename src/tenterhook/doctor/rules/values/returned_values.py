@@ -115,7 +115,7 @@ def of_another_shape(hook: HookRecord) -> Words | None:
 @rule("TH533")
 def stored_before_the_change(hook: HookRecord, seen: Recording) -> Words | None:
     count = hook.returns.stored_before
-    if not count and hook.kind == FORWARD[1] and any(one.shared for one in hook.stored):
+    if not count and hook.kind == FORWARD[1] and any(one.shared or one.kind == "Tensor" for one in hook.stored):
         return _replaced_by_the_next(hook, seen)
     if not count:
         return None
@@ -129,10 +129,11 @@ def stored_before_the_change(hook: HookRecord, seen: Recording) -> Words | None:
 def _replaced_by_the_next(hook: HookRecord, seen: Recording) -> Words | None:
     """Report a value that a later hook of the same module replaced."""
     later = [one for one in seen.hooks[hook.number + 1 :] if one.owner.id == hook.owner.id and one.kind == hook.kind]
-    after = next((one for one in later if one.returned and one.last and hook.last and one.born < hook.last), None)
+    after = next((one for one in later if one.returned and one.last and hook.last and one.born <= hook.last), None)
     if after is None or after.foreign:
         return None
     return Words(
-        f"the hook stored the output; {after.function!r}, a later hook of the module, then replaced the output",
+        f"the hook stored a value of the output; then {after.function!r}, a later hook of the module, replaced the "
+        "output",
         f"module.{FORWARD[1]}(fn)  # register this hook after the one that changes the output",
     )
