@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: True if every case of each suite runs; `scripts/versions` sets the variable
+#: True if every case of each suite runs
 EVERY = bool(os.environ.get("EVERY_CASE"))
 
 

@@ -295,3 +295,16 @@ def test_a_tensor_that_compiled_code_gave_has_its_node():
     torch.compiler.reset()
     made = torch.compile(lambda x: x * 2, backend="aot_eager")(torch.ones(2, requires_grad=True))
     assert type(made.grad_fn).__name__ == COMPILED_NODE
+
+
+def test_wrapper_code_is_what_runs_when_a_compiled_model_is_called():
+    model = torch.compile(nn.Linear(1, 1), backend="eager")
+    code, called = dynamo.wrapper_code(), []
+    assert code is not None
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, value: called.append(frame.f_code) if event == "call" else None)
+    try:
+        model(torch.ones(1))
+    finally:
+        sys.setprofile(before)
+    assert code in called

@@ -53,10 +53,10 @@ from tenterhook.doctor.rules.no_effect import (
     returned_what_it_was_given,
 )
 from tenterhook.doctor.rules.registry import Subject, found, has_successor
-from tenterhook.doctor.rules.silent.never_fired import used_without_a_call
+from tenterhook.doctor.rules.silent.never_fired import compiled_before, not_in_this_backward, used_without_a_call
 from tenterhook.doctor.rules.silent.not_installed import handle_was_loaded, model_was_copied, nothing_hooked, selections
 from tenterhook.doctor.rules.silent.replaced import module_replaced, optimizer_replaced, parameter_replaced
-from tenterhook.doctor.rules.silent.silence import why_silent
+from tenterhook.doctor.rules.silent.silence import why_silent, why_stopped
 from tenterhook.doctor.rules.surroundings import (
     called_by_a_trace_only,
     in_two_models,
@@ -280,7 +280,6 @@ EVERY = (
     waits_for_the_device,
     legacy_hook,
     took_the_place_of_another,
-    taken_off,
 )
 
 
@@ -348,7 +347,7 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(skipped_after_an_error(hook, seen))
     if hook.fired:
         yield from _of_a_fired_hook(hook, seen)
-    yield from found(compiled_without_it(hook, seen), operation_left_out(hook, seen))
+    yield from found(taken_off(hook), compiled_without_it(hook, seen), operation_left_out(hook, seen))
     if seen.failure is None:
         rules = (compiled_by_itself, compiled_again_and_again, breaks_the_graph)
         yield from found(*(rule(hook, seen) for rule in rules))
@@ -356,7 +355,10 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
 
 def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(*(rule(hook) for rule in FIRED))
-    yield from found(no_optimizer_holds_it(hook, seen.events.timeline.steps))
+    events = seen.events
+    held = frozenset[int]().union(*(use.parameters for use in events.optimizers.values()))
+    yield from found(why_stopped(hook, seen), not_in_this_backward(hook, events.only_returned[hook.owner.id]))
+    yield from found(no_optimizer_holds_it(hook, events.timeline.steps, held), compiled_before(hook, seen))
     yield from found(limit_on_scaled_gradient(hook), returned_what_it_was_given(hook))
     yield from found(*(rule(hook) for rule in WRONG_MOMENT))
 

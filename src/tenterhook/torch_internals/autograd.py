@@ -152,7 +152,7 @@ DispatchMode: Any = find("torch.utils._python_dispatch.TorchDispatchMode", Capab
 
 #: Return the graph node whose backward pass runs, or None outside a backward pass. Tested with torch 2.13.
 current_node: Callable[[], torch.autograd.graph.Node | None] = find(
-    "torch._C._current_autograd_node", Capability.RERUN, otherwise=lambda: None
+    "torch._C._current_autograd_node", Capability.RERUN, Capability.DOCTOR, otherwise=lambda: None
 )
 
 

@@ -240,6 +240,13 @@ def dynamo_entries() -> tuple[tuple[Any, str], ...]:
     )
 
 
+def wrapper_code() -> CodeType | None:
+    """Return the code that runs when the result of `torch.compile(module)` is called. Tested with torch 2.13."""
+    compiler = _compiler()
+    wrapper = getattr(getattr(compiler, "eval_frame", None), "OptimizedModule", None)
+    return getattr(vars(wrapper).get("__call__"), "__code__", None) if wrapper is not None else None
+
+
 def inlined(args: tuple[Any, ...]) -> tuple[CodeType | None, nn.Module | None]:
     """Return the code that dynamo begins to inline, and the module that is its first argument, from the arguments.
 

@@ -14,7 +14,7 @@ from tenterhook.doctor.observe.distribution import DDP
 from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is_plain, quotients, same, summary
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, PREFIXED, STATE, TENSOR
 from tenterhook.doctor.observe.hook_record import SAMPLES, HeldGradient, HookRecord, users_of
-from tenterhook.doctor.observe.model_index import names_of
+from tenterhook.doctor.observe.model_index import is_of_a_trace, names_of
 from tenterhook.doctor.observe.observer import FailedCallError, Observer
 from tenterhook.doctor.observe.returned import Versions, beside_the_loss, is_data
 from tenterhook.doctor.observe.stored import (
@@ -290,7 +290,9 @@ def _look_at_model(hook: HookRecord) -> None:
     if present is not None and present is not module and any(one is module for one in present.modules()):
         hook.wrapped_by = type(present).__name__
     model = running.model() if running is not None else None
-    if isinstance(model, nn.Module) and not _is_inside(root, model) and not _is_inside(model, root):
+    if not isinstance(model, nn.Module) or is_of_a_trace(type(model)) or is_of_a_trace(type(root)):
+        return
+    if not _is_inside(root, model) and not _is_inside(model, root):
         hook.other_model = type(model).__name__
 
 

@@ -167,3 +167,8 @@ def names_of(root: nn.Module, part: nn.Module | Tensor) -> list[str]:
         owned = ((name, list(private.own_parameters(module).items())) for name, module in found)
         names = [parameter_name(name, key) for name, own in owned for key, one in own if one is part]
     return list(dict.fromkeys(names))
+
+
+def is_of_a_trace(model: type) -> bool:
+    """Return True for the class of a model that `torch.fx` made. It shares modules with another model."""
+    return any(one.__name__ == "GraphModule" for one in model.__mro__)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import update_wrapper, wraps
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tenterhook.doctor.observe.hook_kinds import FULL
+from tenterhook.doctor.observe.hook_kinds import FORWARD, FULL
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.model_index import Caller, caller
 from tenterhook.doctor.observe.observer import Observer
@@ -96,6 +97,8 @@ class Compiler:
         self.left_out: dict[int, list[str]] = {}
         #: by hook number, for hooks registered after a compilation: whether compiled code runs the hooked module
         self.late: dict[int, bool] = {}
+        #: by hook number, for these hooks: calls of the compiled model in which the hook did not fire
+        self.missed: dict[int, int] = {}
         #: by hook number: how many backward passes did not fire the hook before the hook was compiled
         self._before: dict[int, int] = {}
         #: number of graph breaks caused by backward hooks; dynamo does not report which modules have these hooks
@@ -132,6 +135,17 @@ class Compiler:
         module = hook.owner.now()
         if isinstance(module, nn.Module) and dynamo.may_compile() and dynamo.compilations():
             self.late[hook.number] = self.runs(module)
+
+    def calling(self, frame: FrameType) -> Observer:
+        """Observe a call of a compiled model, and count the hooks that were registered later and do not fire in it."""
+        model = frame.f_locals.get("self")
+        inside = set(map(id, model.modules())) if self.late and isinstance(model, nn.Module) else set()
+        late = [one for one in map(self._hooks.__getitem__, self.late) if one.owner.id in inside and one.alive]
+        before = [one.fired for one in late]
+        yield
+        for hook, fired in zip(late, before, strict=True):
+            if hook.kind in FORWARD and hook.fired == fired and hook.serial not in traced:
+                self.missed[hook.number] = self.missed.get(hook.number, 0) + 1
 
     def enter(self, hook: HookRecord) -> None:
         """Record that the compiler is tracing into this hook."""

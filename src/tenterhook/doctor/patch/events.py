@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,8 @@ class ProgramEvents:
         self.errors = ExamErrors()
         self.calls_of_code = code_calls(self.errors)
         self.module_calls = ModuleCalls(self.timeline, self.calls_of_code)
+        #: by id of a tensor: the number of gradients that `autograd.grad` returned and did not accumulate
+        self.only_returned: Counter[int] = Counter()
         #: hooks that were removed although a checkpoint may still recompute their forward pass
         self.missed: list[HookRecord] = []
         #: the first hooks of each line on tensors that are not leaves, by the key of the node, until a backward pass
@@ -128,6 +131,9 @@ class ProgramEvents:
         _, retain, create_graph, inputs = (*args, None, False, False, ())[:4]
         kept = kwargs.get("accumulate_grad", False)
         entry = "autograd.grad" if not kept else "backward(inputs=...)" if inputs else "backward"
+        if entry == "autograd.grad":
+            for one in inputs:
+                self.only_returned[id(one)] += 1
         self.timeline.running = RunningBackward(entry, bool(create_graph))
         self.timeline.backwards += 1
         if retain and not create_graph:
@@ -323,6 +329,9 @@ class ProgramEvents:
         self.module_calls.stop_counting()
         yield
         self.compiler.listen()
+        code = dynamo.wrapper_code()
+        if code is not None:
+            self.calls_of_code.add(code, self.compiler.calling)
 
     def compiles_or_runs(self, module: nn.Module) -> bool:
         """Return True if the program has called `torch.compile`, or a compiled model contains the module."""

@@ -49,6 +49,8 @@ from tenterhook.torch_internals.code_owner import is_users
 
 #: the file of the function that `torch.multiprocessing` gives to each process
 _SPAWN = inspect.getfile(torch.multiprocessing.spawn)  # type: ignore[attr-defined]
+#: the file of the function that a `DataLoader` gives to each of its processes
+_WORKER = inspect.getfile(torch.utils.data._utils.worker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +312,7 @@ class Recording:
                 self.events.children += 1
                 self.children.around(process, start, self._abandon)
             else:
+                self.events.children += file == _WORKER
                 start(process)
 
         return started

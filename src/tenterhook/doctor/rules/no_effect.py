@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
+from tenterhook.doctor.observe.stored import reachable
 from tenterhook.doctor.reading.bytecode import LIMITS, Reading
 from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 
@@ -221,7 +222,14 @@ def limit_on_scaled_gradient(hook: HookRecord) -> Words | None:
 
 
 @rule("TH310")
-def no_optimizer_holds_it(hook: HookRecord, steps: int) -> Words | None:
+def no_optimizer_holds_it(hook: HookRecord, steps: int, held: frozenset[int] = frozenset()) -> Words | None:
+    """Report a parameter that no optimizer steps. `held` contains the ids of the parameters of all optimizers."""
+    if steps and hook.kind in FORWARD and hook.returned and (name := _own_parameter(hook, held)):
+        return Words(
+            f"the hook uses {name}, which receives a gradient; {plural(steps, 'step')} ran, but only in optimizers "
+            "that do not contain it",
+            f'optimizer.add_param_group({{"params": [{name}]}})',
+        )
     if not hook.changed or not steps or not hook.outside or hook.reached or not hook.owner.is_parameter:
         return None
     return Words(
@@ -229,3 +237,15 @@ def no_optimizer_holds_it(hook: HookRecord, steps: int) -> Words | None:
         "optimizers that do not contain this parameter",
         'optimizer.add_param_group({"params": [p]})  # or create the optimizer from the model that you train',
     )
+
+
+def _own_parameter(hook: HookRecord, held: frozenset[int]) -> str | None:
+    """Return what the code of a hook calls a leaf that has a gradient and is in no optimizer, or None."""
+    fn = hook.fn()
+    for name, value in reachable(fn) if fn is not None else ():
+        inside = vars(value) if hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) else {}
+        for path, one in ((name, value), *((f"{name}.{key}", one) for key, one in inside.items())):
+            leaf = isinstance(one, Tensor) and one.is_leaf and one.requires_grad
+            if leaf and one.grad is not None and id(one) not in held:
+                return path
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenterhook.doctor.observe.hook_kinds import FORWARD, STATE, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
+from tenterhook.doctor.observe.model_index import is_of_a_trace
 from tenterhook.doctor.patch.compiler import traced
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.reading.bytecode import returns_after
@@ -122,8 +123,10 @@ def step_inside_a_step(hook: HookRecord) -> Words | None:
 @rule("TH417")
 def in_two_models(hook: HookRecord) -> Words | None:
     place = hook.owner.place
-    other = hook.other_model or (place.other.__name__ if place is not None and place.other is not None else None)
-    if other is None or place is None or hook.kind not in FORWARD or hook.removed is not None or hook.foreign:
+    if place is None or hook.kind not in FORWARD or hook.removed is not None or hook.foreign:
+        return None
+    other = hook.other_model or (place.other.__name__ if place.other is not None else None)
+    if other is None or is_of_a_trace(place.model) or (place.other is not None and is_of_a_trace(place.other)):
         return None
     return Words(
         f"the module is a part of {with_article(place.model.__name__)} and of another model, {with_article(other)}; "

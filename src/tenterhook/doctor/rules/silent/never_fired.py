@@ -172,8 +172,14 @@ def compiled_before(hook: HookRecord, seen: Recording) -> Words | None:
     module, compiler = hook.owner.now(), seen.events.compiler
     if not isinstance(module, nn.Module) or not compiler.runs(module) or hook.number not in compiler.late:
         return None
+    missed = compiler.missed.get(hook.number, 0)
+    if hook.fired and (not missed or hook.number in compiler.recompiled):  # a hook can be compiled by itself
+        return None
     return Words(
-        "the model runs compiled code that does not contain the hook",
+        f"in {plural(missed, 'call')}, the compiled model ran code that does not contain the hook; the hook fired only "
+        "in calls of the model that is not compiled"
+        if hook.fired
+        else "the model runs compiled code that does not contain the hook",
         compile_again(hook),
     )
 
@@ -190,7 +196,10 @@ def expression_of(hook: HookRecord) -> str:
 
 
 @rule("TH210")
-def not_in_this_backward(hook: HookRecord) -> Words | None:
+def not_in_this_backward(hook: HookRecord, without: int = 0) -> Words | None:
+    """Report a hook that `autograd.grad` does not run; for a hook that fired, `without` counts these calls."""
+    if hook.fired:
+        return without_accumulation(hook, without)
     last, accumulated = hook.missed_backwards[-1], hook.kind == TENSOR[1]
     if last.backward == "backward":
         return None
@@ -203,6 +212,18 @@ def not_in_this_backward(hook: HookRecord) -> Words | None:
     return Words(
         f"the program called {last.backward}, which runs only the part of the graph that leads to its inputs",
         "loss.backward()",
+    )
+
+
+def without_accumulation(hook: HookRecord, without: int) -> Words | None:
+    """Report the calls of `autograd.grad` for the parameter of a hook that fires in other backward passes."""
+    if not without or hook.kind != TENSOR[1]:
+        return None
+    return Words(
+        f"the hook fired {plural(hook.fired, 'time')}; in {plural(without, 'call')} of autograd.grad, which does not "
+        "set .grad, the gradient of this parameter was computed without the hook",
+        "p.register_hook(fn)  # also runs in autograd.grad",
+        as_note=True,
     )
 
 

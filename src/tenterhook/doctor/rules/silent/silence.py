@@ -14,7 +14,7 @@ from tenterhook.doctor.patch.compiler import COMPILED_NODE, traced
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rules.compiled import gradient_not_kept
 from tenterhook.doctor.rules.distributed import not_synced, shard_is_not_in_the_graph
-from tenterhook.doctor.rules.registry import has_successor
+from tenterhook.doctor.rules.registry import has_successor, plural
 from tenterhook.doctor.rules.silent.never_fired import (
     OF_ONE_AMONG_MANY,
     called_functionally,
@@ -163,12 +163,23 @@ def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:
     yield no_backward(hook)
 
 
-def _constant_output(hook: HookRecord) -> Finding | None:
-    if hook.calls is None or not hook.calls.constant or hook.calls.constant < hook.calls.count:
+def why_stopped(hook: HookRecord, seen: Recording) -> Finding | None:
+    """Return a finding that explains why a hook fired in some passes and not in others, or None."""
+    if hook.kind not in FULL or hook.removed is not None or hook.last is None:
+        return None
+    since = seen.events.timeline.backwards - hook.last.backwards
+    ran = f"the backward pass ran {plural(since, 'time')} since the hook last fired"
+    return _constant_output(hook, ran) if since > 0 else None
+
+
+def _constant_output(hook: HookRecord, ran: str = "") -> Finding | None:
+    calls = hook.calls
+    if calls is None or not calls.constant or (not ran and calls.constant < calls.count):
         return None
     return frozen_target.quote(
         hook,
-        "the output of the module does not require grad, because neither its input nor one of its parameters does",
+        (f"{ran}; " if ran else "")
+        + "the output of the module does not require grad, because neither its input nor one of its parameters does",
         "x.requires_grad_(True)  # the input of the model, so that a gradient flows through the frozen layers",
     )
 
