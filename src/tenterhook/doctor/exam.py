@@ -72,11 +72,14 @@ from tenterhook.doctor.rules.surroundings import (
 )
 from tenterhook.doctor.rules.timing import (
     acts_on_each_backward,
+    before_the_closure,
     changed_in_place_since,
     fires_after_its_removal,
     fires_in_a_recomputation,
     in_both_passes,
     no_input_gradient,
+    reads_before_accumulation,
+    removed_in_part,
     repeated,
     several_calls,
     steps_inside_the_backward,
@@ -236,6 +239,8 @@ FIRED = (
 )
 #: rules for a hook that fired too often or at the wrong time
 WRONG_MOMENT = (
+    reads_before_accumulation,
+    before_the_closure,
     in_both_passes,
     acts_on_each_backward,
     several_calls,
@@ -328,6 +333,7 @@ def _of_the_exam(seen: Recording) -> Iterator[Finding]:
 
 def _of_several_hooks(seen: Recording) -> Iterator[Finding]:
     yield from repeated(seen)
+    yield from removed_in_part(seen)
     yield from stored_together(seen)
     yield from in_order_of_the_backward_pass(seen)
     yield from leaks(seen)

@@ -12,15 +12,19 @@ without knowledge of the codes.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,13 +82,14 @@ class Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--half", choices=("open", "hidden", "variants", "threads"), default="open")
+    parser.add_argument("--half", choices=("open", "hidden", "variants", "threads", "fresh"), default="open")
     parser.add_argument("--show", action="store_true", help="print every miss (not of the hidden half)")
     parser.add_argument(
         "--only", default="", help="only the programs whose names begin with one of these letters or words"
     )
     parser.add_argument("--healthy", action="store_true", help="the healthy and the repaired programs")
     parser.add_argument("--bare", action="store_true", help="also run without the doctor, and compare")
+    parser.add_argument("--forked", action="store_true", help="import the libraries once, and fork for each program")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     show = args.show and args.half != "hidden"
@@ -92,8 +97,11 @@ def main() -> int:
         one for one in sorted((HERE / args.half).glob("*.py")) if one.stem.startswith(tuple(args.only.split(",")))
     ]
     programs = [one for one in programs if args.healthy != _is_faulty(one)]
-    with ThreadPoolExecutor(args.processes) as pool:
-        results = list(pool.map(lambda one: examine(one, bare=args.bare), programs))
+    start = run_forked if args.forked else run
+    if args.forked:
+        import_libraries()
+    with ThreadPoolExecutor(1 if args.forked else args.processes) as pool:
+        results = list(pool.map(lambda one: examine(one, start, bare=args.bare), programs))
     return tell_healthy(results, show=show) if args.healthy else tell_faulty(results, show=show)
 
 
@@ -101,12 +109,12 @@ def _is_faulty(program: Path) -> bool:
     return program.with_suffix(".json").exists()
 
 
-def examine(program: Path, *, bare: bool) -> Result:
+def examine(program: Path, start: Callable[[list[str], str], tuple[Outcome, float]], *, bare: bool) -> Result:
     """Run a program with the doctor."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "findings.json"
         command = [sys.executable, "-m", "tenterhook", "doctor", "--exit-code", "0", "--json", str(out), str(program)]
-        seen, seconds = run(command, folder)
+        seen, seconds = start(command, folder)
         try:
             findings = json.loads(out.read_text())["findings"]
         except (OSError, ValueError):
@@ -114,7 +122,7 @@ def examine(program: Path, *, bare: bool) -> Result:
     differences, ratio = [], None
     if bare:
         with tempfile.TemporaryDirectory() as folder:
-            alone, without = run([sys.executable, str(program)], folder)
+            alone, without = start([sys.executable, str(program)], folder)
         ratio = seconds / without
         pairs = zip(("output", "exit code", "exception"), vars(alone).values(), vars(seen).values(), strict=True)
         differences = [what for what, one, other in pairs if one != other]
@@ -140,6 +148,47 @@ def run(command: list[str], folder: str) -> tuple[Outcome, float]:
         lines = [line for line in err.read().splitlines() if line.strip()]
         last = lines[-1] if process.returncode and lines else ""
         return Outcome(out.read(), process.returncode, last), used.ru_utime + used.ru_stime
+
+
+def import_libraries() -> None:
+    """Import what most programs import."""
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+    os.environ |= {"HF_HUB_OFFLINE": "1"}
+    own = ("tenterhook.cli", "tenterhook.doctor", "tenterhook.program")
+    for name in ("torch", *own, "transformers", "lightning", "peft"):
+        with suppress(ImportError):
+            importlib.import_module(name)
+    importlib.import_module("torch").set_num_threads(1)
+
+
+def run_forked(command: list[str], folder: str) -> tuple[Outcome, float]:
+    """Run a command as `run` does, in a fork of this process."""
+    arguments = command[3:] if command[1] == "-m" else command[1:]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = os.fork()
+        if child == 0:
+            os.chdir(folder)
+            for one, number in ((os.open(os.devnull, os.O_RDONLY), 0), (out.fileno(), 1), (err.fileno(), 2)):
+                os.dup2(one, number)
+            signal.alarm(LIMIT)
+            code = 1
+            try:
+                if command[1] == "-m":
+                    code = importlib.import_module("tenterhook.cli").main(arguments)
+                else:
+                    code = importlib.import_module("tenterhook.program").run(arguments[0], [], nullcontext())
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 1
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        _, status, used = os.wait4(child, 0)
+        out.seek(0)
+        err.seek(0)
+        code = os.waitstatus_to_exitcode(status)
+        lines = [line for line in err.read().splitlines() if line.strip()]
+        return Outcome(out.read(), code, lines[-1] if code and lines else ""), used.ru_utime + used.ru_stime
 
 
 def _line(found: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.distribution import DDP
 from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is_plain, quotients, same, summary
-from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, PREFIXED, STATE, TENSOR
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, PREFIXED, SAVING, STATE, TENSOR
 from tenterhook.doctor.observe.hook_record import SAMPLES, HeldGradient, HookRecord, users_of
 from tenterhook.doctor.observe.model_index import is_of_a_trace, names_of
 from tenterhook.doctor.observe.observer import FailedCallError, Observer
@@ -22,6 +22,7 @@ from tenterhook.doctor.observe.stored import (
     Contents,
     Stored,
     memory_of,
+    reachable,
     snapshot,
     stored_since,
     summed_in_half,
@@ -123,6 +124,9 @@ def _on_other(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
         hook.nones += any(grad is None for grad in args[0])
     given = Versions.of(args)
     out = yield from _call(hook)
+    if hook.kind in SAVING and args and isinstance(args[0], nn.Module):
+        weights = memory_of([*args[0].parameters(), *args[0].buffers()])
+        hook.data_changed += bool(memory_of(given.changed()) & weights)
     if out is None:
         return
     hook.returned += 1
@@ -149,6 +153,10 @@ def _note_stored(hook: HookRecord, contents: list[Contents], args: tuple[Any, ..
     """Record the values that a hook stored in a call."""
     training = bool(getattr(args[0], "training", True)) if args else True
     new = list(stored_since(contents, args, training=training, within=hook.timeline.current_pass))
+    if any(one.slot.key is not None for one in new):
+        outside = [value for _, value in reachable(hook.fn()) if isinstance(value, int | str)]
+        for one in new:
+            one.late_key = one.slot.key in outside
     hook.stored += new
     hook.timeline.stored += new
     hook.adds_in = hook.adds_in or summed_in_half(contents)

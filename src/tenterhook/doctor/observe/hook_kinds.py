@@ -18,6 +18,8 @@ FULL = BACKWARD[:2]
 STEP = ("register_step_pre_hook", "register_step_post_hook")
 #: the hooks on state dicts that are passed a prefix as their third argument
 PREFIXED = ("register_state_dict_post_hook", "register_load_state_dict_pre_hook", *private.STATE_REGISTRARS)
+#: the hooks that are passed a state dict that was just made
+SAVING = ("register_state_dict_post_hook", private.STATE_REGISTRARS[0])
 #: hooks of several tensors, of which PyTorch ignores what they return
 MULTI = "register_multi_grad_hook"
 #: the hooks that run when a state dict is saved or loaded

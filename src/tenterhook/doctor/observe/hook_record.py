@@ -29,9 +29,11 @@ from tenterhook.doctor.reading.bytecode import (
     bare,
     first_item,
     holder_of,
+    loads_attribute,
     misfit,
     read,
     reads,
+    text_of,
     value_read,
 )
 from tenterhook.plan import callable_name
@@ -88,7 +90,7 @@ class HookRecord:
     owner: Owner
     born: Moment
     reading: Reading | None
-    #: the id of the function and the id of its code object
+    #: the id of the function, and a number that equal code has; a cell of a notebook is compiled each time it runs
     identity: tuple[int, int]
     #: the ids of the cells and defaults of the function; functions with the same code and cells do the same
     cells: tuple[int, ...]
@@ -182,6 +184,8 @@ class HookRecord:
     consumers: int = 0
     #: the names of the hooked parameter in its model
     names: tuple[str, ...] = ()
+    #: steps with a closure, for a hook before the step
+    before_closure: int = 0
     #: firings of a step hook in a call of `step` inside another one of the same optimizer
     nested_steps: int = 0
     #: the class of the module that took the name of the hooked module and contains it, or None
@@ -288,6 +292,11 @@ class HookRecord:
         names = self.reading.arguments if self.reading is not None else ()
         return reads(self.code, names[index]) if self.code is not None and len(names) > index else None
 
+    @property
+    def reads_gradients(self) -> bool:
+        """Return True if the code reads the attribute `grad` of an object."""
+        return self.code is not None and loads_attribute(self.code, "grad")
+
     def calls_method(self, name: str) -> bool:
         """Return True if the code uses a function or an attribute of this name."""
         return self.code is not None and name in self.code.co_names
@@ -370,7 +379,7 @@ def new_record(
         owner=owner,
         born=timeline.now(),
         reading=read(fn),
-        identity=(id(fn), id(code) if code else 0),
+        identity=(id(fn), text_of(code) if code else 0),
         cells=(*map(id, getattr(fn, "__closure__", None) or ()), *map(id, getattr(fn, "__defaults__", None) or ())),
         timeline=timeline,
         firings=firings,

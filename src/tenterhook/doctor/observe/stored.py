@@ -78,6 +78,8 @@ class Stored:
     bound_to: str | None = None
     #: True for a number that is not finite
     infinite: bool = False
+    #: True if the key is the value of a variable outside the function, which may have changed since the registration
+    late_key: bool = False
     #: the name of the thread in which the value was stored; PyTorch has other threads for the backward pass
     thread: str = field(default_factory=lambda: threading.current_thread().name)
     #: True if the tensor was changed in place later

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import is_plain
-from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, STEP, TENSOR
 from tenterhook.doctor.observe.hook_owner import is_dtensor
 from tenterhook.doctor.observe.hook_record import SAMPLES, FiringLog, HookRecord
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
@@ -238,6 +238,8 @@ class ProgramEvents:
             use.first = use.last
             use.parameters = frozenset(id(p) for group in optimizer.param_groups for p in group["params"])
         if kwargs.get("closure") or any(map(callable, args[1:])):
+            for hook in self.hooks:
+                hook.before_closure += hook.kind == STEP[0] and hook.owner.id == id(optimizer)
             return  # the closure computes the gradients inside the step
         if private.graph_task_id() != -1:
             self.steps_inside += 1

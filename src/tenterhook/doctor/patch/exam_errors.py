@@ -33,7 +33,7 @@ class Contained:
 
 
 class ExamErrors:
-    """The errors of an exam itself."""
+    """Records the errors of an exam itself."""
 
     def __init__(self) -> None:
         #: the first error, with its place

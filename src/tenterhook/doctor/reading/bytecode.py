@@ -178,6 +178,19 @@ def reads(code: CodeType, name: str) -> bool:
     return any(one.argval == name and one.opname.startswith("LOAD") for one in dis.get_instructions(code))
 
 
+def text_of(code: CodeType) -> int:
+    """Return a number that is the same for code that was compiled from the same text."""
+    constants = tuple(text_of(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts)
+    return hash((code.co_name, code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants))
+
+
+def loads_attribute(code: CodeType, name: str) -> bool:
+    """Return True if code reads an attribute of this name, also in the functions that it defines."""
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    loads = (one.opname.startswith("LOAD") and one.argval == name for one in dis.get_instructions(code))
+    return (name in code.co_names and any(loads)) or any(loads_attribute(one, name) for one in inner)
+
+
 def first_item(code: CodeType, name: str) -> str | None:
     """Return `name[0]` if the code reads the first item of a variable and does not ask for its class, or None."""
     if {"isinstance", "type", "is_tensor"} & set(code.co_names):

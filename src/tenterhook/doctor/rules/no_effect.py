@@ -240,7 +240,7 @@ def no_optimizer_holds_it(hook: HookRecord, steps: int, held: frozenset[int] = f
 
 
 def _own_parameter(hook: HookRecord, held: frozenset[int]) -> str | None:
-    """Return what the code of a hook calls a leaf that has a gradient and is in no optimizer, or None."""
+    """Return the name of a leaf of the hook that has a gradient and that the optimizers do not contain, or None."""
     fn = hook.fn()
     for name, value in reachable(fn) if fn is not None else ():
         inside = vars(value) if hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) else {}

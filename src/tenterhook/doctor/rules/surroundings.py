@@ -25,13 +25,14 @@ def inside_a_wrapper(hook: HookRecord, seen: Recording) -> Words | None:
 
 @rule("TH230")
 def called_by_a_trace_only(hook: HookRecord) -> Words | None:
-    if hook.traced_by is None or hook.removed is not None or hook.fired > hook.fired_before_trace:
+    if hook.traced_by is None or hook.fired > hook.fired_before_trace:
         return None
     times = plural(hook.traced, "time")
     return Words(
         f"the hook was called {times} while {hook.traced_by} traced the model, and never afterwards; the traced model "
         "contains its tensor operations, but not its Python code",
         "features, out = traced(x)  # let the model return the value instead of storing it in a hook",
+        as_note=hook.removed is not None,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_kinds import BACKWARD
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.model_index import names_of
 from tenterhook.doctor.patch.recording import Recording
@@ -19,6 +19,12 @@ def acts_on_each_backward(hook: HookRecord) -> Words | None:
     """Find a hook that limits the gradient of each backward pass, but not the accumulated gradient of the step."""
     if hook.outside and not hook.reached:
         return None  # no optimizer uses the gradient
+    if hook.kind == TENSOR[1] and hook.changed > hook.reached and hook.fired > hook.reached > 0 and limits(hook):
+        return Words(
+            f"the hook fired {plural(hook.fired, 'time')} in {plural(hook.reached, 'step')}; it limits the sum of the "
+            "gradients after each backward pass, not only before the step",
+            f'th.hook(model, th.clip_norm(1.0), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
+        )
     used = hook.summed if hook.reached else hook.accumulating
     if used and hook.owner.leaf and hook.stored and not hook.changed and hook.reached:
         return Words(
@@ -34,6 +40,29 @@ def acts_on_each_backward(hook: HookRecord) -> Words | None:
         f"in {hook.accumulating} of {hook.fired} firings, the gradient was added to an existing .grad; the hook "
         f"returned at most {peak:.4g}, but the sum can be larger",
         f'th.hook(model, th.clip_value({peak:.4g}), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
+    )
+
+
+@rule("TH418")
+def reads_before_accumulation(hook: HookRecord) -> Words | None:
+    if hook.kind != TENSOR[0] or not hook.owner.leaf or not hook.fired or not hook.reads_gradients:
+        return None
+    return Words(
+        "the hook reads .grad; PyTorch adds the gradient of this backward pass to .grad after the hook, so the hook "
+        "sees the sum of the passes before, or None",
+        "p.register_post_accumulate_grad_hook(fn)  # runs after the gradient was added; fn receives p",
+    )
+
+
+@rule("TH419")
+def before_the_closure(hook: HookRecord) -> Words | None:
+    if not hook.before_closure or not (hook.reads_gradients or hook.calls_method("clip_grad_norm_")):
+        return None
+    return Words(
+        f"in {plural(hook.before_closure, 'step')}, the hook used the gradients, and step() then called the closure, "
+        "which computed them again",
+        "def closure():\n    optimizer.zero_grad()\n    loss = criterion(model(x), y)\n    loss.backward()\n"
+        "    fn()  # in the closure, after the backward pass\n    return loss",
     )
 
 
@@ -137,6 +166,29 @@ def steps_inside_the_backward(about: Subject, steps: int, clips: int) -> Words:
         "loss.backward()            # or clip and step after the backward pass\n"
         "clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
     )
+
+
+@rule("TH420")
+def partly_removed(hook: HookRecord, removed: int, left: int) -> Words:
+    return Words(
+        f"{removed} of {plural(removed + left, 'hook')} that this line registered were removed; the others fired "
+        "afterwards",
+        "for handle in handles:\n    handle.remove()  # do not change the list in this loop\nhandles.clear()",
+    )
+
+
+def removed_in_part(seen: Recording) -> Iterator[Finding]:
+    """Find lines that registered several hooks of which some were removed and others not."""
+    lines: dict[tuple[str, str], list[HookRecord]] = {}
+    for hook in seen.hooks:
+        if not hook.foreign:
+            lines.setdefault((hook.caller.place, hook.kind), []).append(hook)
+    for hooks in lines.values():
+        ends = [one.removed for one in hooks if one.removed is not None]
+        stay = [one for one in hooks if one.removed is None and one.alive]
+        left = [one for one in stay if one.last is not None and ends and one.last > max(ends)]
+        if len(ends) > 1 and left:
+            yield from found(partly_removed(left[0], len(ends), len(left)))
 
 
 def _registered(hook: HookRecord, times: int) -> str:

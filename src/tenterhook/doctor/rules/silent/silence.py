@@ -110,6 +110,8 @@ def _forward(hook: HookRecord, seen: Recording) -> Reasons:
         now = timeline.now()
         if (now.sequence, now.passes) != (hook.removed.sequence, hook.removed.passes):
             yield removed_before_it_could_fire(hook, timeline.backwards)
+        if hook.removed.passes > hook.born.passes:
+            yield never_called(hook)
         return
     last = hook.missed_backwards[-1] if hook.missed_backwards else None
     if last is not None and last.other is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenterhook.doctor.observe.hook_kinds import FORWARD, TENSOR
+from tenterhook.doctor.observe.hook_kinds import FORWARD, SAVING, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.rules.registry import Words, plural, rule
 
@@ -53,6 +53,12 @@ def changes_the_data(hook: HookRecord) -> Words | None:
         )
     if not hook.data_changed:
         return None
+    if hook.kind in SAVING:
+        return Words(
+            f"in {plural(hook.data_changed, 'firing')}, the hook changed tensors of the state dict in place; they "
+            "share their memory with the weights of the model",
+            "state_dict[key] = value.clone()  # change the copy",
+        )
     return Words(
         f"in {plural(hook.data_changed, 'firing')}, the hook changed its input in place; the input is a part of a "
         "larger tensor, which the program still uses",

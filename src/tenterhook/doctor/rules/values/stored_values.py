@@ -210,7 +210,7 @@ def stored_together(seen: Recording) -> Iterator[Finding]:
                 )
     told: set[tuple[int, object]] = set()
     for (container, key, _), stored in slots.items():
-        plain = all(one.kind in ("int", "float", "str", "bool") for _, one in stored)
+        plain = all(one.kind in ("int", "float", "str", "bool") and not one.late_key for _, one in stored)
         if (container, key) in told or (plain and key is not None):
             continue
         hooks = list(dict.fromkeys(hook for hook, _ in stored))
