@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,12 +20,29 @@ LONG = ("ranks", "pages", "programs", "compiled")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the fast tests, and run the long ones first: one that started last would keep all but one worker waiting."""
+    if os.environ.get("CI_SLICE"):
+        left_out = outside_the_slice(items)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     fast = [item for item in items if not any(item.get_closest_marker(mark) for mark in LONG)]
     for item in fast:
         item.add_marker("fast")
     items.sort(key=lambda item: item.get_closest_marker("fast") is not None)
+
+
+def outside_the_slice(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests that `.ci/run` leaves out: of those with the mark `slice(n)`, all but each n-th of a file."""
+    seen: Counter[Path] = Counter()
+    left_out = set()
+    for item in items:
+        mark = item.get_closest_marker("slice")
+        if mark is not None:
+            if seen[item.path] % mark.args[0]:
+                left_out.add(item)
+            seen[item.path] += 1
+    return left_out
 
 
 @pytest.fixture(autouse=True)

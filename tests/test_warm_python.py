@@ -53,6 +53,7 @@ def outcome(python: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS)
 @pytest.mark.parametrize("how", ["file", "-c", "-m"])
 def test_a_program_behaves_the_same(how: str, text: str, tmp_path: Path) -> None:

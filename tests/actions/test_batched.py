@@ -80,6 +80,7 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batched, "COMPILE_FROM", 0)
 
 
+@pytest.mark.slice(3)
 @pytest.mark.programs
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_compiled_kernel_gives_the_same(compiling: None, dtype: torch.dtype):

@@ -26,6 +26,7 @@ def run(trainer: str, out: Path, *options: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("trainer", ["lightning", "transformers", "accelerate"])
 def test_it_ends_as_if_it_had_never_been_killed(trainer: str, tmp_path: Path):
     straight = run(trainer, tmp_path / "straight")

@@ -25,6 +25,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("script", [s for s in SCRIPTS if s.stem in FEW], ids=lambda s: s.stem)
 def test_a_script_is_watched_and_its_losses_are_the_same(script: Path, tmp_path: Path):
     outcome = compare(script, tmp_path, sys.executable if script.stem == "resume" else warm_python())

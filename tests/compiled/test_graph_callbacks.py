@@ -36,6 +36,7 @@ def steps(run: Any, model: nn.Module, count: int, optimizer: torch.optim.Optimiz
         optimizer.step()
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_function_with_side_effects_is_called_each_time_in_one_graph(backend: str):
     def train(how: str) -> list[Tensor]:
@@ -87,6 +88,7 @@ def test_an_action_gets_call_leaf_step_and_value_and_keeps_state():
     assert all(map(torch.equal, eager[3], compiled[3]))
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("at", ["output", "grad_output"])
 def test_an_action_that_raises_is_named(at: str, backend: str):
@@ -152,6 +154,7 @@ class Nest(nn.Module):
         return out.first + again.roll(1) + chosen[:, None] * 0.1 + x
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("at", ["input", "output", "grad_output"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nested_values_are_taken_leaf_by_leaf(at: str, backend: str):
@@ -198,6 +201,7 @@ def test_a_call_without_tensors_is_counted_as_skipped(at: str, do: Any):
     assert rig.ledger["h"].skipped == {"no tensor was found in the output (type: str)": 1}
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_value_that_is_changed_in_place_afterwards(backend: str):
     class InPlace(nn.Module):
@@ -225,6 +229,7 @@ def test_a_value_that_is_changed_in_place_afterwards(backend: str):
     torch.testing.assert_close(eager[1], compiled[1])
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_two_forwards_before_their_backwards_and_evaluation_between(backend: str):
     def train(how: str) -> Any:
@@ -323,6 +328,7 @@ def test_rigs_fire_in_the_order_they_were_attached():
     assert graphs() == 2, "blocks of one class share a graph; the input of the first block does not require grad"
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_unused_value_is_observed(backend: str):
     class Spare(Stack):

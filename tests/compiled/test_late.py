@@ -58,6 +58,7 @@ def train(model: Stack, run: Any, steps: int) -> tuple[list[Any], th.Rig, dict[i
     return seen, rig, made
 
 
+@pytest.mark.slice(3)
 @pytest.mark.parametrize("how", ["whole", "by block", "function"])
 def test_added_removed_and_muted_as_in_eager(how: str):
     eager, _, _ = train(*build("eager"), 40)

@@ -111,6 +111,7 @@ def compiled(make: Callable[..., list[nn.Module]], hook: Callable[[], Any], full
     return [error, *((one.compile_id, one.co_filename, one.co_name, one.graph_op_count, one.fail_type) for one in new)]
 
 
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("fullgraph", [False, True])
 @pytest.mark.parametrize("make", [inside, on_each, backward_inside])
 @pytest.mark.parametrize("name", HOOKS)

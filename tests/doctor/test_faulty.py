@@ -13,6 +13,7 @@ from tests.support.doctor.programs import Program, programs, run, same
 FAULTY = programs("faulty")
 
 
+@pytest.mark.slice(3)
 @pytest.mark.programs
 @pytest.mark.parametrize("program", FAULTY, ids=str)
 def test_the_fault_is_reported_first(program: Program):

@@ -18,6 +18,7 @@ COMPILED = tuple(str(p) for p in HEALTHY if "compiled_" in str(p))
 SLICE = [p for i, p in enumerate(HEALTHY) if i % 6 == 0 or str(p) in (*LIBRARIES, *COMPILED)]
 
 
+@pytest.mark.slice(2)
 @pytest.mark.programs
 @pytest.mark.parametrize("program", SLICE, ids=str)
 def test_nothing_is_wrong(program: Program):

@@ -10,6 +10,7 @@ from tests.support.ranks.table import cells, row
 TWO = ("DDP, bucket views, no_sync", "FSDP2, attached before")
 
 
+@pytest.mark.slice(2)
 @pytest.mark.ranks
 @pytest.mark.parametrize("regimes", [TWO, ("FSDP2 x TP",)], ids=["two", "four"])
 def test_the_page_says_what_ran(regimes: tuple[str, ...]):

@@ -24,6 +24,7 @@ def flown(model: nn.Module, path: Path) -> tuple[th.Rig, torch.optim.Optimizer, 
     return rig, optimizer, rig._recorder.flights[0]
 
 
+@pytest.mark.slice(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_verdict_names_the_producer(case: Case, tmp_path: Path):
@@ -50,6 +51,7 @@ def detailed(model: nn.Module) -> list[th.Hook]:
     return [*hooks, th.Hook("nonfinite", on="**", at="grad_final", do=th.watch_nonfinite())]
 
 
+@pytest.mark.slice(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_without_a_verdict_the_producer_is_the_first_suspect(case: Case, tmp_path: Path):
@@ -69,6 +71,7 @@ def test_without_a_verdict_the_producer_is_the_first_suspect(case: Case, tmp_pat
     assert curve.steps == list(range(WHEN + 1))
 
 
+@pytest.mark.slice(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_find_nonfinite_names_the_producer(case: Case):
@@ -80,6 +83,7 @@ def test_find_nonfinite_names_the_producer(case: Case):
     assert caught.value.target == case.producer
 
 
+@pytest.mark.slice(3)
 @pytest.mark.filterwarnings("ignore:tenterhook muted:RuntimeWarning")  # one of the models changes an output in place
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_run_does_not_trip(name: str, tmp_path: Path):

@@ -17,6 +17,7 @@ def on_page(point: str, regime: str) -> str:
     return row.strip("| ").split(" | ")[1 + list(POINTS).index(point)]
 
 
+@pytest.mark.slice(2)
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("point", POINTS)
 def test_cell(point: str, regime: str) -> None:

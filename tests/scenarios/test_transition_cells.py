@@ -21,6 +21,7 @@ def on_page(transition: str, via: str) -> list[str]:
     return row.strip("| ").split(" | ")[1:]
 
 
+@pytest.mark.slice(4)
 @pytest.mark.parametrize("via", WAYS)
 @pytest.mark.parametrize("transition", EAGER)
 def test_cells(transition: str, via: str) -> None:

@@ -18,7 +18,7 @@ from tests.support.slices import EVERY
 
 ROOT = Path(__file__).parents[2]
 #: `scripts/versions` tries every accessor
-STEP = 1 if EVERY or os.environ.get("EVERY_ACCESSOR") else 12
+STEP = 1 if EVERY or os.environ.get("EVERY_ACCESSOR") else 20
 #: by name of a capability: the capabilities that cannot exist without it
 IMPLIED = {
     "BACKWARD": {"MODULE_GRADS", "GRAD_INPUT", "GATHERED"},

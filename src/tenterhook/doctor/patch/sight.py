@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from enum import Enum, auto
@@ -40,6 +41,8 @@ class HookSight:
 
     def __init__(self, events: ProgramEvents) -> None:
         self.status = Status.CLOSED
+        #: several threads may register the first hook at the same time
+        self._opening = threading.Lock()
         self._events = events
         self._attribution = Attribution()
         #: the functions of PyTorch inside which hooks are called, each with its observer
@@ -70,7 +73,9 @@ class HookSight:
         """Return the code of a hook whose calls can be observed, otherwise None."""
         called = called_code(hook)
         if called is not None and self.status is Status.CLOSED:
-            self._open()
+            with self._opening:
+                if self.status is Status.CLOSED:
+                    self._open()
         return called if self.status is Status.OPEN else None
 
     def _open(self) -> None:

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import ast
+import threading
 from functools import lru_cache
 from pathlib import Path
+
+#: Python 3.11 counts the depth of the trees that all threads build in one number, and fails if it does not fit
+_PARSING = threading.Lock()
+
+
+def syntax_tree(path: str) -> ast.Module | None:
+    """Return the syntax tree of a file, or None if the file cannot be read."""
+    try:
+        with _PARSING:
+            return ast.parse(Path(path).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError, SystemError):
+        return None  # SystemError: the program parses something in another thread
 
 
 @lru_cache(maxsize=64)
@@ -19,9 +32,8 @@ def reverses(path: str) -> bool:
 
 def node_hooks(path: str) -> list[int]:
     """List the lines of a file that register a hook on a node of the graph, such as `y.grad_fn.register_hook(fn)`."""
-    try:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+    tree = syntax_tree(path)
+    if tree is None:
         return []
     nodes = {"grad_fn", "next_functions"}
     named = {
@@ -48,9 +60,8 @@ _ON_NODES = ("register_hook", "register_prehook")
 
 def missing_calls(path: str) -> list[int]:
     """List the lines of a file that consist of `handle.remove`, without parentheses."""
-    try:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+    tree = syntax_tree(path)
+    if tree is None:
         return []
     return [
         node.lineno
@@ -61,9 +72,8 @@ def missing_calls(path: str) -> list[int]:
 
 def evaluations(path: str) -> list[int]:
     """List the lines of a file that call `eval` or `exec` with a first argument that is not a constant."""
-    try:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+    tree = syntax_tree(path)
+    if tree is None:
         return []
     return [
         node.lineno

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+
+from tenterhook.doctor.reading.program_text import syntax_tree
 
 _LISTED = frozenset(["modules", "named_modules", "children", "named_children", "parameters", "named_parameters"])
 
@@ -37,9 +38,8 @@ class RegistrationLoop:
 
 def registration_loops(path: str) -> list[RegistrationLoop]:
     """List the loops of a file, except those in functions that the file does not call."""
-    try:
-        tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+    tree = syntax_tree(path)
+    if tree is None:
         return []
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
