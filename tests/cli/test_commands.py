@@ -16,7 +16,7 @@ from tests.support.warm_python import warm_python
 
 FLAGS = {
     "run": {"--plan", "--actions", "--alert", "--json", "--out", "--quiet", "-m", "script", "arguments"},
-    "doctor": {"--json", "--hooks", "--ignore", "--fail-on", "--exit-code", "-m", "script", "arguments"},
+    "doctor": {"--json", "--patch", "--hooks", "--ignore", "--fail-on", "--exit-code", "-m", "script", "arguments"},
     "report": {"--out", "run"},
     "check": {"--model", "--actions", "--json", "--ignore", "--fail-on", "--exit-code", "plan"},
     "points": {"--json"},

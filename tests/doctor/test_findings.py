@@ -90,7 +90,7 @@ def test_json():
             {
                 "code": "TH501", "title": "the hook changes the gradient in place", "severity": "error",
                 "evidence": "1 of 1 firings", "remedy": "return x\nreturn y", "hook": "h", "target": "w",
-                "point": None, "by": "register_hook", "place": "a.py:3",
+                "point": None, "by": "register_hook", "place": "a.py:3", "patch": None,
             }
         ],
     }  # fmt: skip

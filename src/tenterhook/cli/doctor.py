@@ -19,6 +19,7 @@ def add_parser(commands: Any) -> None:
         "warning.",
     )
     parser.add_argument("--json", metavar="FILE", help="write the findings to FILE as JSON, and print nothing")
+    parser.add_argument("--patch", metavar="FILE", help="write corrections of the script to FILE, for git apply -p0")
     parser.add_argument("--hooks", action="store_true", help="also list every hook and whether it fired")
     add_finding_arguments(parser)
     add_script_arguments(parser)
@@ -39,12 +40,16 @@ def execute(args: argparse.Namespace) -> int:
     code = run(args.script, args.arguments, exam, module=args.module)
     sys.stdout.flush()
     exam.findings = select(exam.findings, args)
-    if args.json:
+    for option, file, content in (
+        ("--json", args.json, exam.findings.to_json()),
+        ("--patch", args.patch, exam.findings.patch),
+    ):
         try:
-            write_file(args.json, exam.findings.to_json().encode())
+            if file:
+                write_file(file, content.encode())
         except OSError as error:
-            print(f"tenterhook doctor: --json {args.json} cannot be written: {error.strerror}", file=sys.stderr)
+            print(f"tenterhook doctor: {option} {file} cannot be written: {error.strerror}", file=sys.stderr)
             return code or 2
-    else:
+    if not args.json:
         print(exam if args.hooks else exam.findings, file=sys.stderr)
     return code or exit_code(exam.findings, args)

@@ -195,6 +195,7 @@ class Finding:
         by: PyTorch function that registered a raw hook, such as `"register_hook"`.
         place: `file:line` of the registration, or of the call that failed.
         severity: `"error"`, `"warning"` or `"note"`.
+        patch: Change of the program that corrects the problem, as a unified diff for `git apply -p0`, or None.
 
     Example:
         >>> import tenterhook as th
@@ -214,6 +215,7 @@ class Finding:
     by: str | None = None
     place: str | None = None
     severity: Severity = "note"
+    patch: str | None = None
 
     @property
     def title(self) -> str:
@@ -225,15 +227,15 @@ class Finding:
         where += [f"at {self.point}"] if self.point else []
         where += [f"by {self.by}"] if self.by else []
         where += [f"on {self.target!r}"] if self.target else []
-        where += [f"({_from_here(self.place)})"] if self.place else []
+        where += [f"({from_here(self.place)})"] if self.place else []
         lines = [f"{self.code} {self.severity}: {self.title}"]
         lines += [f"  where:    {' '.join(where)}"] if where else []
         lines += _laid_out("evidence:", textwrap.wrap(self.evidence, 100, break_long_words=False))
         return "\n".join([*lines, *_laid_out("remedy:", self.remedy.split("\n"))])
 
 
-def _from_here(place: str) -> str:
-    """Return a place. If its file is inside the working directory, make the path relative."""
+def from_here(place: str) -> str:
+    """Return a place or a path. If its file is inside the working directory, make the path relative."""
     try:
         return os.path.relpath(place) if place.startswith(os.getcwd() + os.sep) else place
     except OSError:  # the working directory no longer exists
@@ -262,6 +264,7 @@ def finding(
     by: str | None = None,
     place: str | None = None,
     as_note: bool = False,
+    patch: str | None = None,
 ) -> Finding:
     """Create a finding with the severity of its code, or with the severity `"note"` if `as_note` is true."""
     return Finding(
@@ -274,6 +277,7 @@ def finding(
         by=by,
         place=place,
         severity="note" if as_note else CODES[code].severity,
+        patch=patch,
     )
 
 
@@ -320,6 +324,11 @@ class Findings(Sequence[Finding]):
     def grave(self) -> list[Finding]:
         """Return the errors and warnings, without the notes."""
         return [f for f in self._found if f.severity != "note"]
+
+    @property
+    def patch(self) -> str:
+        """Return the patches of the findings, each once, as one text for `git apply -p0`."""
+        return "".join(dict.fromkeys(f.patch for f in self._found if f.patch))
 
     @property
     def exit_code(self) -> int:

@@ -89,6 +89,7 @@ def main() -> int:
     )
     parser.add_argument("--healthy", action="store_true", help="the healthy and the repaired programs")
     parser.add_argument("--bare", action="store_true", help="also run without the doctor, and compare")
+    parser.add_argument("--patches", action="store_true", help="apply each patch, and look for the symptom again")
     parser.add_argument("--forked", action="store_true", help="import the libraries once, and fork for each program")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
@@ -102,6 +103,8 @@ def main() -> int:
         import_libraries()
     with ThreadPoolExecutor(1 if args.forked else args.processes) as pool:
         results = list(pool.map(lambda one: examine(one, start, bare=args.bare), programs))
+    if args.patches:
+        return tell_patches(results, start, show=show)
     return tell_healthy(results, show=show) if args.healthy else tell_faulty(results, show=show)
 
 
@@ -210,6 +213,35 @@ def tell_faulty(results: list[Result], *, show: bool) -> int:
         print(f"cause named {name}: {number} ({100 * number / count:.1f} %)")
     tell_comparison(results)
     return 0
+
+
+def tell_patches(results: list[Result], start: Callable[[list[str], str], tuple[Outcome, float]], *, show: bool) -> int:
+    """Apply each patch alone, and count the programs that no longer show their symptom and do not fail."""
+    patched = [
+        (one, found, is_repaired(one, found["patch"], start))
+        for one in results
+        for found in one.findings
+        if found.get("patch") and one.key is not None and one.key.get("symptom")
+    ]
+    right = [one for one in patched if one[1]["code"] in (one[0].key or {}).get("codes", ())]
+    for name, group in (("findings with a patch", patched), ("of these, findings that name the cause", right)):
+        repaired = sum(repaired for *_, repaired in group)
+        print(f"{name}: {len(group)}; repaired {repaired} ({100 * repaired / max(len(group), 1):.1f} %)")
+    for one, found, repaired in patched if show else ():
+        if not repaired:
+            print(f"{one.program.stem}: {found['code']} {found['evidence']}\n{found['patch']}")
+    return 0
+
+
+def is_repaired(one: Result, patch: str, start: Callable[[list[str], str], tuple[Outcome, float]]) -> bool:
+    """Apply a patch to a copy of a program, run it, and return True if it ends well and without its symptom."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / one.program.name
+        copy.write_text(one.program.read_text())
+        applied = subprocess.run(["patch", "-s", copy], input=patch, text=True, capture_output=True)
+        out, _ = start([sys.executable, str(copy)], folder)
+    assert one.key is not None
+    return applied.returncode == 0 and out.code == 0 and not re.search(one.key["symptom"], out.out)
 
 
 def tell_healthy(results: list[Result], *, show: bool) -> int:

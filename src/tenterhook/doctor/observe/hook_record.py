@@ -313,12 +313,17 @@ class HookRecord:
         return self.code is not None and adds(self.code)
 
     @property
-    def ignores_prefix(self) -> bool:
-        """Return True if the code of a state-dict hook does not read the prefix of the keys."""
+    def prefix_index(self) -> int:
+        """Return which argument of a state-dict hook is the prefix. The state dict is the one before."""
         names = self.reading.arguments if self.reading is not None else ()
         # A private hook before loading takes seven arguments, and an eighth, the module in front, only if asked.
         with_module = self.kind != private.STATE_REGISTRARS[1] or len(names) > 7
-        return self.reads_argument(2 if with_module else 1) is False
+        return 2 if with_module else 1
+
+    @property
+    def ignores_prefix(self) -> bool:
+        """Return True if the code of a state-dict hook does not read the prefix of the keys."""
+        return self.reads_argument(self.prefix_index) is False
 
     @property
     def first_item(self) -> str | None:

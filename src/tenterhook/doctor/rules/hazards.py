@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
+from tenterhook.doctor.edits import hook_functions as edits
+from tenterhook.doctor.edits.program_lines import call_it
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
@@ -27,6 +30,7 @@ def changes_in_place(hook: HookRecord) -> Words | None:
         f"{hook.in_place} of {hook.fired} firings changed the gradient in place; another part of the graph may use the "
         "same memory",
         f"return {given} * 2  # a new tensor instead of {given}.mul_(2)",
+        edit=partial(edits.change_a_copy, name=given) if hook.kind == TENSOR[0] else None,
     )
 
 
@@ -44,6 +48,7 @@ def keeps_graphs(hook: HookRecord, kept: int, shown: int) -> Words:
     return Words(
         f"{kept} of {shown} values that the hook received are still alive, together with their graphs",
         "kept.append(value.detach())",
+        edit=partial(edits.store_a_copy, method="detach"),
     )
 
 
@@ -153,7 +158,11 @@ def taken_off(hook: HookRecord) -> Words | None:
 
 @rule("TH607")
 def remove_is_not_called(about: Subject) -> Words:
-    return Words("the line names the method remove without calling it, so the hook stays registered", "handle.remove()")
+    return Words(
+        "the line names the method remove without calling it, so the hook stays registered",
+        "handle.remove()",
+        edit=call_it,
+    )
 
 
 @rule("TH606")

@@ -6,6 +6,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.stored import reachable
@@ -63,6 +64,7 @@ def returned_nothing(
     return Words(
         f"the hook fired {plural(about.fired, 'time')} and returned None each time; {named} is discarded",
         f"def {about.function.rpartition('.')[2]}({', '.join(reading.arguments)}):\n    ...\n    return {shown}",
+        edit=partial(edits.return_the_value, name=reading.lost, as_tuple=about.kind in BACKWARD),
     )
 
 

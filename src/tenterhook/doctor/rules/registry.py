@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
+from tenterhook.doctor.edits.hook_functions import HookText
+from tenterhook.doctor.edits.source import Change, LineText, Source
 from tenterhook.doctor.findings import CODES, Finding, finding
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
@@ -51,6 +53,9 @@ class SilentSites(NamedTuple):
 About = HookRecord | SilentSites | Subject
 
 
+Edit = Callable[[Any], Iterable[Change]]
+
+
 class Words(NamedTuple):
     """The evidence and the remedy that one finding reports."""
 
@@ -58,6 +63,8 @@ class Words(NamedTuple):
     #: an instruction, or code to copy; a multi-line remedy is always Python code
     remedy: str
     as_note: bool = False
+    #: edits the text of the program, so that the finding carries a patch
+    edit: Edit | None = None
 
 
 #: the rule for each code
@@ -87,7 +94,9 @@ class Rule(Generic[P]):
         """Return a finding whose evidence is the text of an error that PyTorch or tenterhook raised."""
         return self._finding(about, evidence, remedy)
 
-    def _finding(self, about: About, evidence: str, remedy: str, as_note: bool = False) -> Finding:
+    def _finding(
+        self, about: About, evidence: str, remedy: str, as_note: bool = False, edit: Edit | None = None
+    ) -> Finding:
         hook, target, point, by, place, minor = subject_of(about)
         return finding(
             self.code,
@@ -99,6 +108,7 @@ class Rule(Generic[P]):
             by=by,
             place=place,
             as_note=as_note or minor,
+            patch=None if edit is None else _patch(about, edit),
         )
 
 
@@ -130,6 +140,23 @@ def subject_of(about: About) -> Subject:
     if isinstance(about, SilentSites):
         return Subject(about.first.hook, about.first.name, about.first.point)
     return about
+
+
+def _patch(about: About, edit: Edit) -> str | None:
+    """Return a change of the program as a unified diff, or None if the text does not have the expected form."""
+    file, _, line = (subject_of(about).place or "").rpartition(":")
+    text: LineText | None = None
+    if isinstance(about, HookRecord):
+        source = Source.of(about.code.co_filename) if about.code is not None else None
+        function = source.function(about.code) if source is not None and about.code is not None else None
+        if source is not None and function is not None and about.reading is not None:
+            registered = int(line) if file == source.path else 0
+            text = HookText(source, registered, function, about.reading.arguments, about.kind)
+    else:
+        source = Source.of(file)
+        text = LineText(source, int(line)) if source is not None else None
+    changes = list(edit(text)) if text is not None else []
+    return text.source.diff(changes) or None if text is not None and changes else None
 
 
 def found(*findings: Finding | None) -> Iterator[Finding]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tenterhook.doctor.edits import hook_functions as edits
+from tenterhook.doctor.edits.program_lines import loop_over_a_copy
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
@@ -51,6 +53,7 @@ def reads_before_accumulation(hook: HookRecord) -> Words | None:
         "the hook reads .grad; PyTorch adds the gradient of this backward pass to .grad after the hook, so the hook "
         "sees the sum of the passes before, or None",
         "p.register_post_accumulate_grad_hook(fn)  # runs after the gradient was added; fn receives p",
+        edit=edits.after_accumulation,
     )
 
 
@@ -174,6 +177,7 @@ def partly_removed(hook: HookRecord, removed: int, left: int) -> Words:
         f"{removed} of {plural(removed + left, 'hook')} that this line registered were removed; the others fired "
         "afterwards",
         "for handle in handles:\n    handle.remove()  # do not change the list in this loop\nhandles.clear()",
+        edit=loop_over_a_copy,
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from torch import nn
 
+from tenterhook.doctor.edits.program_lines import call_the_module
 from tenterhook.doctor.observe.hook_kinds import FORWARD, MULTI, STEP, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.usage import Calls
@@ -138,6 +140,7 @@ def used_without_a_call(about: HookRecord | SilentSites, around: Mapping[nn.Modu
             f"the program called {method}() of the module itself, rather than the module; then the hook does not run",
             f"out = module(x)  # not module.{method}(x)",
             as_note=about.fired > 0,
+            edit=partial(call_the_module, name=about.owner.name.rpartition(".")[2]) if method == "forward" else None,
         )
     if not about.fired and around is not None and (calls := _calls_of_parent(about, around)):
         name, kind, count = calls

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import partial
+
+from torch import nn
+
+from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.observe.hook_kinds import FORWARD, SAVING, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.rules.registry import Words, plural, rule
@@ -18,7 +24,15 @@ def without_keyword_arguments(hook: HookRecord) -> Words | None:
         f"the module was called with keyword arguments only ({names}); the hook reads its second argument, which is "
         "then empty",
         f"{register}  # PyTorch then calls {signature}",
+        edit=partial(edits.read_keyword_arguments, names=_names_by_index(hook)),
     )
+
+
+def _names_by_index(hook: HookRecord) -> dict[int, str]:
+    """Return the names of the module's arguments that it was called with by keyword."""
+    module = hook.owner.now()
+    parameters = inspect.signature(module.forward).parameters if isinstance(module, nn.Module) else {}
+    return {index: name for index, name in enumerate(parameters) if name in hook.lacks_kwargs}
 
 
 @rule("TH525")
@@ -28,6 +42,7 @@ def parameter_for_its_gradient(hook: HookRecord) -> Words | None:
     return Words(
         f"the hook reads {hook.reads_parameter}; PyTorch passes the parameter, and its gradient is in .grad",
         f"{hook.reads_parameter.partition('.')[0]}.grad{hook.reads_parameter[hook.reads_parameter.index('.') :]}",
+        edit=edits.read_the_gradient,
     )
 
 
@@ -39,6 +54,7 @@ def ignores_the_prefix(hook: HookRecord) -> Words | None:
         f"the module is inside another one, so its keys begin with {hook.prefix!r}; the hook does not read the prefix "
         "that PyTorch passes",
         'state_dict[prefix + "new"] = state_dict.pop(prefix + "old")',
+        edit=partial(edits.read_the_prefix, index=hook.prefix_index),
     )
 
 
@@ -50,6 +66,7 @@ def changes_the_data(hook: HookRecord) -> Words | None:
             "the input of the module, as in Identity, or in Dropout in evaluation mode; other users of the input see "
             "the change",
             "return output + vector  # a new tensor instead of output.add_(vector)",
+            edit=partial(edits.change_a_copy, name=hook.reading.arguments[-1]) if hook.reading is not None else None,
         )
     if not hook.data_changed:
         return None
@@ -74,6 +91,7 @@ def first_sample(hook: HookRecord) -> Words | None:
     return Words(
         f"the output of the module is a tensor, so {hook.first_item} is its first sample, not its first element",
         "hidden = output[0] if isinstance(output, tuple) else output",
+        edit=edits.take_the_whole_output,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
@@ -75,6 +76,7 @@ def replaced_output(hook: HookRecord) -> Words | None:
     return Words(
         f"the hook returned {hook.returns.odd}, which replaced the output of the module",
         "return None  # or return a value like the output",
+        edit=edits.return_none,
     )
 
 
@@ -87,6 +89,7 @@ def fewer_arguments(hook: HookRecord) -> Words | None:
         f"the module was called with {plural(given, 'positional argument')}, and the pre-hook returned {returned}; "
         "PyTorch passes only what the hook returns",
         "return (changed, *args[1:])  # every argument, the changed ones and the others",
+        edit=edits.return_every_argument,
     )
 
 

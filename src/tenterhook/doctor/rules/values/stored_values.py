@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_kinds import FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
@@ -23,7 +24,9 @@ def kept_values_changed(hook: HookRecord) -> Words | None:
     over = [ref for ref, version in hook.aliased if (grad := ref()) is not None and private.version(grad) != version]
     if over:
         return Words(
-            f"the hook kept {plural(len(over), 'gradient')} that changed later", "kept.append(p.grad.detach().clone())"
+            f"the hook kept {plural(len(over), 'gradient')} that changed later",
+            "kept.append(p.grad.detach().clone())",
+            edit=edits.store_a_copy,
         )
     for one in hook.stored:
         one.look()
@@ -38,6 +41,7 @@ def kept_values_changed(hook: HookRecord) -> Words | None:
         if changed[0].slot.key is not None
         else f"{changed[0].slot.name}.append(output.detach().clone())",
         as_note=live,
+        edit=edits.store_a_copy,
     )
 
 
@@ -47,6 +51,7 @@ def one_key_for_several_modules(hook: HookRecord, slot: Slot, names: list[str], 
         f"in {_PASSES.get(within, 'one forward pass')}, the hooks on {_listed(names)} stored their values in "
         f"{_place(slot)}; only the last value is left",
         f"module.{hook.kind}(functools.partial(fn, name))  # {slot.name}[name] = ... in fn",
+        edit=edits.bind_now,
     )
 
 
@@ -98,6 +103,7 @@ def in_backward_order(hook: HookRecord, slot: Slot, names: list[str]) -> Words:
         f"in one backward pass, the hooks on {_listed(names)} appended their values to {slot.name}; the last layer "
         "comes first",
         f"{slot.name}[name] = {value}.detach()  # store each value under its name",
+        edit=edits.insert_at_the_front,
     )
 
 
@@ -165,6 +171,7 @@ def overflowed(hook: HookRecord) -> Words | None:
         f"in {plural(hook.overflowed, 'firing')}, the hook computed a number that is not finite from finite values, "
         "for example a norm in 16-bit precision",
         "kept.append(output.detach().float().norm())",
+        edit=edits.compute_in_32_bits,
     )
 
 
