@@ -82,7 +82,7 @@ class Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--half", choices=("open", "hidden", "variants", "threads", "fresh"), default="open")
+    parser.add_argument("--half", choices=("open", "hidden", "variants", "threads", "fresh", "recent"), default="open")
     parser.add_argument("--show", action="store_true", help="print every miss (not of the hidden half)")
     parser.add_argument(
         "--only", default="", help="only the programs whose names begin with one of these letters or words"

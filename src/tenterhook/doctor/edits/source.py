@@ -17,7 +17,7 @@ Function = ast.FunctionDef | ast.Lambda
 
 
 class Change(NamedTuple):
-    """Put `text` in the place of the characters from `begin` to `end`."""
+    """Replace the characters from `begin` to `end` with `text`."""
 
     begin: int
     end: int
@@ -26,7 +26,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a file and its syntax tree."""
+    """Holds the text of a file and its syntax tree."""
 
     path: str
     text: str
@@ -104,7 +104,7 @@ class Source:
 
 @dataclass(frozen=True)
 class LineText:
-    """A line of a program, or 0 for no line."""
+    """Names a line of a program, or 0 for no line."""
 
     source: Source
     line: int
