@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 
@@ -17,7 +17,9 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
 
     If the program ends with an error, the context manager `around` receives the exception.
     """
-    argv, path, code = sys.argv[:], sys.path[:], 0
+    argv, path, code, main = sys.argv[:], sys.path[:], 0, sys.modules.get("__mp_main__")
+    if main is not None:
+        sys.modules["__mp_main__"] = _MainAlias("__mp_main__")
     sys.argv = [program, *arguments]
     sys.path[0:0] = [os.getcwd()] if module else [str(Path(program).resolve().parent)]
     try:
@@ -41,7 +43,19 @@ def run(program: str, arguments: Sequence[str], around: AbstractContextManager[A
         code = 1
     finally:
         sys.argv, sys.path[:] = argv, path
+        if main is not None:
+            sys.modules["__mp_main__"] = main
     return code
+
+
+class _MainAlias(ModuleType):
+    """The second name that `multiprocessing` gives to the main module.
+
+    A spawned process writes this name into the objects that it pickles.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules["__main__"], name)
 
 
 def _program_frames(trace: TracebackType | None) -> TracebackType | None:

@@ -77,11 +77,14 @@ from tenterhook.doctor.rules.timing import (
     fires_after_its_removal,
     fires_in_a_recomputation,
     in_both_passes,
+    in_parts,
     no_input_gradient,
     reads_before_accumulation,
     removed_in_part,
     repeated,
+    schedules_another_optimizer,
     several_calls,
+    steps_for_another_loss,
     steps_inside_the_backward,
 )
 from tenterhook.doctor.rules.values.received_values import (
@@ -112,6 +115,7 @@ from tenterhook.doctor.rules.values.stored_values import (
     kept_values_changed,
     of_several_threads,
     overflowed,
+    packed_in_another_thread,
     stored_none,
     stored_together,
     without_graph_in_a_checkpoint,
@@ -242,6 +246,7 @@ WRONG_MOMENT = (
     reads_before_accumulation,
     before_the_closure,
     in_both_passes,
+    steps_for_another_loss,
     acts_on_each_backward,
     several_calls,
     fires_in_a_recomputation,
@@ -258,6 +263,7 @@ EVERY = (
     kept_values_changed,
     without_keyword_arguments,
     stored_none,
+    without_graph_in_a_checkpoint,
     both_phases,
     parameter_for_its_gradient,
     replaced_output,
@@ -271,13 +277,11 @@ EVERY = (
     after_the_loss,
     without_graph,
     of_every_use,
-    called_by_a_trace_only,
     returns_early_while_compiling,
     step_inside_a_step,
     in_two_models,
     replaces_the_derivative,
     bound_to_its_context,
-    without_graph_in_a_checkpoint,
     adds_in_half_precision,
     overflowed,
     of_several_threads,
@@ -350,7 +354,7 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(*(rule(hook) for rule in EVERY))
     yield from found(changes_the_layers_before(hook), no_state_dict(hook, seen))
     yield from found(inside_a_wrapper(hook, seen), stored_before_the_change(hook, seen))
-    yield from found(skipped_after_an_error(hook, seen))
+    yield from found(skipped_after_an_error(hook, seen), called_by_a_trace_only(hook, seen))
     if hook.fired:
         yield from _of_a_fired_hook(hook, seen)
     yield from found(taken_off(hook), compiled_without_it(hook, seen), operation_left_out(hook, seen))
@@ -366,7 +370,7 @@ def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(why_stopped(hook, seen), not_in_this_backward(hook, events.only_returned[hook.owner.id]))
     yield from found(no_optimizer_holds_it(hook, events.timeline.steps, held), compiled_before(hook, seen))
     yield from found(limit_on_scaled_gradient(hook), returned_what_it_was_given(hook))
-    yield from found(*(rule(hook) for rule in WRONG_MOMENT))
+    yield from found(in_parts(hook, seen), *(rule(hook) for rule in WRONG_MOMENT))
 
 
 def _of_the_program(seen: Recording) -> Iterator[Finding]:
@@ -380,7 +384,12 @@ def _of_the_program(seen: Recording) -> Iterator[Finding]:
     if events.steps_inside and events.empty_clips:
         about = Subject(place=events.empty_clips[0])
         yield from found(steps_inside_the_backward(about, events.steps_inside, len(events.empty_clips)))
+    for number, place in events.schedulers.items() if events.steps_inside else ():
+        use = events.optimizers.get(number)
+        if use is None or not use.with_gradients:
+            yield from found(schedules_another_optimizer(Subject(place=place), events.steps_inside))
     for one in seen.saved_tensors.hooks:
+        yield from found(packed_in_another_thread(Subject(place=one.caller.place), one, events.backward_threads))
         yield from found(another_tensor_unpacked(Subject(place=one.caller.place), one))
     for name, by in seen.process.communication:
         yield from found(replaces_the_reduction(Subject(hook=name, by="register_comm_hook", place=by.place)))

@@ -67,7 +67,9 @@ def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
         changed = shown.changed()
         hook.output_changed += bool(changed)
         hook.input_changed += bool(memory_of(changed) & memory_of(args[1:2]))
-    hook.weights_changed += any(not same(was, now.detach()) for now, was in weights)
+    if any(not same(was, now.detach()) for now, was in weights):
+        hook.weights_changed += 1
+        hook.weights_changed_after.add(hook.timeline.steps)
     after = beside_the_loss(out if isinstance(out, Mapping) else output) if loss else {}
     hook.after_loss = hook.after_loss or next((name for name, was in after.items() if loss.get(name) != was), None)
     hook.data_changed += any(is_data(tensor) for tensor in given.changed())
@@ -96,6 +98,7 @@ def _on_backward(hook: HookRecord, args: tuple[Any, ...], looking: bool) -> Obse
     given = args[1] if len(args) > 1 else None
     if hook.kind == BACKWARD[1] and isinstance(given, tuple):
         hook.without_input += bool(given) and all(g is None for g in given)
+        hook.empty_inputs += not given
     if out is None:
         return
     hook.returned += 1
@@ -123,6 +126,8 @@ def _on_other(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
     if hook.kind == MULTI and args and isinstance(args[0], list | tuple):
         hook.nones += any(grad is None for grad in args[0])
     given = Versions.of(args)
+    keys = next((list(one) for one in args if isinstance(one, dict)), [])
+    hook.names_keys |= any(text in key for text in hook.texts for key in keys if isinstance(key, str))
     out = yield from _call(hook)
     if hook.kind in SAVING and args and isinstance(args[0], nn.Module):
         weights = memory_of([*args[0].parameters(), *args[0].buffers()])
@@ -185,7 +190,13 @@ def _on_replica(
 
 
 def _see_checkpoint(hook: HookRecord, out: Any) -> None:
-    if private.graph_task_id() != -1:
+    recomputes = private.graph_task_id() != -1
+    if isinstance(out, Tensor) and is_plain(out) and hook.fired <= 4 * SAMPLES:
+        total = float(out.detach().double().sum())
+        if recomputes:
+            hook.recomputed_differently.append(total not in hook.sums)
+        hook.sums.add(total)
+    if recomputes:
         hook.recomputed += 1
         return
     made = next(tensors((out,)), None)
@@ -271,6 +282,8 @@ def _call(hook: HookRecord) -> Observer:
     if hook.kind in (*FORWARD, *BACKWARD) and hook.fired & (hook.fired - 1) == 0:
         _look_at_model(hook)
     hook.scaled_by = timeline.scale
+    if hook.owner.place is not None:
+        hook.others_then = timeline.others[hook.owner.place.model]
     running = timeline.running  # read once: another thread may end its backward pass meanwhile
     if running is not None:
         number, count = hook.in_backward
@@ -278,6 +291,8 @@ def _call(hook: HookRecord) -> Observer:
         hook.in_backward = (timeline.backwards, count)
         hook.most_in_backward = max(hook.most_in_backward, count)
         hook.graphs.add(running.create_graph)
+        if len(hook.backward_places) < SAMPLES:
+            hook.backward_places.add(running.place)
     return out
 
 

@@ -33,6 +33,7 @@ from tenterhook.doctor.reading.bytecode import (
     misfit,
     read,
     reads,
+    reads_what_it_stores,
     text_of,
     value_read,
 )
@@ -139,6 +140,10 @@ class HookRecord:
     samples: list[FiringSample] = field(default_factory=list)
     #: firings while a checkpoint recomputed the forward pass
     recomputed: int = 0
+    #: sums of the first outputs that a forward hook returned
+    sums: set[float] = field(default_factory=set)
+    #: for the first recomputations: True if the hook returned another output than before
+    recomputed_differently: list[bool] = field(default_factory=list)
     #: firings in which the gradient was not finite and the hook returned None
     unguarded: int = 0
     #: the loss scale in the last firing
@@ -147,6 +152,8 @@ class HookRecord:
     nones: int = 0
     #: firings in which the gradients of all inputs were None
     without_input: int = 0
+    #: firings in which a backward hook received no gradient of an input, because all inputs were keyword arguments
+    empty_inputs: int = 0
     #: firings in which the leaf already had a nonzero .grad, so the new gradient was added to it
     accumulating: int = 0
     #: accumulating firings since .grad was last zero or None, and accumulating firings included in a step
@@ -159,6 +166,10 @@ class HookRecord:
     #: firings on a copy of the owner
     copies_fired: int = 0
     most_in_backward: int = 0
+    #: the places in the code that started these backward passes
+    backward_places: set[str] = field(default_factory=set)
+    #: the number of calls of other models of this class, without hooks, before the last firing
+    others_then: int = 0
     #: the values of create_graph in the backward passes in which the hook fired
     graphs: set[bool] = field(default_factory=set)
     #: True if the tensor was modified in place between the registration and a firing
@@ -176,6 +187,8 @@ class HookRecord:
     returns: Returned = field(default_factory=Returned)
     #: the prefix of the keys that a state-dict hook was given
     prefix: str = ""
+    #: True if a key of the state dict contains a text in the code of the hook
+    names_keys: bool = False
     #: what a forward hook changed in an output that already contained the loss
     after_loss: str | None = None
     #: firings in which a forward hook changed a part of a larger tensor of the program in place
@@ -208,6 +221,8 @@ class HookRecord:
     input_changed: int = 0
     #: firings in which a forward pre-hook changed parameters of its module
     weights_changed: int = 0
+    #: the numbers of steps after which it did
+    weights_changed_after: set[int] = field(default_factory=set)
     #: firings in which a hook stored a number that is not finite, although the values that it received are finite
     overflowed: int = 0
     #: the type of a 16-bit number to which the hook adds, or None
@@ -305,7 +320,8 @@ class HookRecord:
     def combines(self) -> bool:
         """Return True if the code combines a new value with the one that it stored before."""
         names = set(self.code.co_names) if self.code is not None else set()
-        return self.adds or bool(names & {"get", "setdefault", "maximum", "minimum", "cat"})
+        known = self.code is not None and reads_what_it_stores(self.code)
+        return self.adds or known or bool(names & {"get", "setdefault", "maximum", "minimum", "cat"})
 
     @property
     def adds(self) -> bool:
@@ -319,6 +335,12 @@ class HookRecord:
         # A private hook before loading takes seven arguments, and an eighth, the module in front, only if asked.
         with_module = self.kind != private.STATE_REGISTRARS[1] or len(names) > 7
         return 2 if with_module else 1
+
+    @property
+    def texts(self) -> list[str]:
+        """List the texts in the code."""
+        constants = self.code.co_consts[1:] if self.code is not None else ()
+        return [one for one in constants if isinstance(one, str) and len(one) > 1]
 
     @property
     def ignores_prefix(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tenterhook import torch_internals as private
@@ -31,6 +32,8 @@ class RunningBackward:
     #: how the program started the backward pass: `backward`, `backward(inputs=...)` or `autograd.grad`
     entry: str
     create_graph: bool
+    #: the place in the code that started it
+    place: str = ""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,8 @@ class Timeline:
     within: Pass | None = None
     #: the number of outermost calls of a model so far
     passes: int = 0
+    #: by class: the number of calls of models without hooks
+    others: Counter[type] = field(default_factory=Counter)
     #: values that hooks stored and that may still be changed in place
     stored: list[Stored] = field(default_factory=list)
 

@@ -42,6 +42,8 @@ class OptimizerUse:
     #: the number of steps of all optimizers before the first and before the last step of this one
     first: int = -1
     last: int = -1
+    #: for an optimizer with a scheduler: True if it took a step with a gradient
+    with_gradients: bool = False
     #: the ids of the parameters that it steps
     parameters: frozenset[int] = frozenset()
 

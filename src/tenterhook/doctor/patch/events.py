@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -106,6 +107,14 @@ class ProgramEvents:
         self.missed: list[HookRecord] = []
         #: the first hooks of each line on tensors that are not leaves, by the key of the node, until a backward pass
         self.branching: dict[Any, HookRecord] = {}
+        #: hooked tensors that are not leaves, each with an alias that shows changes in place, until a backward pass
+        self.hooked: list[tuple[HookRecord, Tensor]] = []
+        #: the classes of the models that `torch.fx` has traced
+        self.fx_roots: set[type] = set()
+        #: the threads that have run a backward pass
+        self.backward_threads: set[int] = set()
+        #: by id of an optimizer: the place in the code that created a scheduler for it
+        self.schedulers: dict[int, str] = {}
         #: the number of processes that the program has started with `multiprocessing`
         self.children = 0
         #: True if the program has called `torch.compile` since the exam began
@@ -134,7 +143,8 @@ class ProgramEvents:
         if entry == "autograd.grad":
             for one in inputs:
                 self.only_returned[id(one)] += 1
-        self.timeline.running = RunningBackward(entry, bool(create_graph))
+        self.timeline.running = RunningBackward(entry, bool(create_graph), caller().place)
+        self.backward_threads.add(threading.get_ident())
         self.timeline.backwards += 1
         if retain and not create_graph:
             self.retained += 1
@@ -144,6 +154,9 @@ class ProgramEvents:
         else:
             self.module_calls.stop_counting()
         self._count_consumers(outputs)
+        for hook, alias in self.hooked:
+            hook.rebased |= private.version(alias) != hook.owner.version
+        self.hooked.clear()
         waited = self.compiler.waiting_in(lambda: walk(outputs).nodes)
         try:
             yield
@@ -237,6 +250,8 @@ class ProgramEvents:
         if use.steps == 1:
             use.first = use.last
             use.parameters = frozenset(id(p) for group in optimizer.param_groups for p in group["params"])
+        if not use.with_gradients and id(optimizer) in self.schedulers:
+            use.with_gradients = any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
         if kwargs.get("closure") or any(map(callable, args[1:])):
             for hook in self.hooks:
                 hook.before_closure += hook.kind == STEP[0] and hook.owner.id == id(optimizer)
@@ -301,6 +316,11 @@ class ProgramEvents:
             alike = having <= mine.keys() and len(factors) == 1 and None not in factors
             hook.clipped.append((factor, alike))
 
+    def scheduling(self, scheduler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Observer:
+        """Observe the creation of a learning-rate scheduler."""
+        self.schedulers.setdefault(id(optimizer), caller().place)
+        yield
+
     def scaling(self, scaler: Any, outputs: Any) -> Observer:
         """Observe how a gradient scaler multiplies a loss."""
         yield
@@ -321,6 +341,12 @@ class ProgramEvents:
         tensors = [i for i in inputs if isinstance(i, Tensor)] if isinstance(inputs, Sequence) else []
         if tensors and not any(t.requires_grad for t in tensors):
             self.blind_checkpoints.append(caller().place)
+
+    def tracing(self, tracer: Any, root: Any, *args: Any, **kwargs: Any) -> Observer:
+        """Observe how `torch.fx` traces a model."""
+        if isinstance(root, nn.Module):
+            self.fx_roots.add(type(root))
+        yield
 
     def compiling(self, model: Any = None, **options: Any) -> Observer:
         """Observe a call of `torch.compile`."""

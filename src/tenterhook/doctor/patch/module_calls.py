@@ -98,6 +98,7 @@ class ModuleCalls:
     def _pass(self, frame: FrameType) -> Observer:
         model = next(iter(arguments(frame)[0]), None)
         if not isinstance(model, nn.Module) or model not in self._watched:
+            self._timeline.others[type(model)] += 1
             yield
             return
         self.around[model] = self.around.get(model, 0) + 1

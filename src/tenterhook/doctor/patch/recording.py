@@ -22,12 +22,14 @@ from multiprocessing.process import BaseProcess
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+import torch.fx
 import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.child_exam import ChildExams
+from tenterhook.doctor.observe.firing_sample import is_plain
 from tenterhook.doctor.observe.hook_kinds import FORWARD, FULL, MULTI, TENSOR, WATCHED
 from tenterhook.doctor.observe.hook_owner import Owner
 from tenterhook.doctor.observe.hook_record import SAMPLES, HookRecord, count_passed, new_record
@@ -157,6 +159,8 @@ class Recording:
                 ((nn.Module, "__init__"), self.places.making),
                 ((nn.Module, "__setstate__"), self.places.making),
                 ((Rig, "__init__"), self._attaching),
+                ((torch.optim.lr_scheduler.LRScheduler, "__init__"), events.scheduling),
+                ((torch.fx.Tracer, "trace"), events.tracing),
                 ((nn.parallel.DistributedDataParallel, "__init__"), events.spread.wrapping),
             )
             for (where, name), observe in observed:
@@ -352,6 +356,8 @@ class Recording:
             alike = sum(one.caller.place == record.caller.place for one in self.hooks[-SAMPLES - 1 :])
             if alike <= SAMPLES:
                 self.events.branching[record.owner.node] = record
+                if isinstance(tensor := record.owner.now(), Tensor) and is_plain(tensor):
+                    self.events.hooked.append((record, tensor.detach()))
         place = record.owner.place
         module = place.module() if place is not None else None
         root = place.root() if place is not None else None

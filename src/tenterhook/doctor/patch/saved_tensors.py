@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
@@ -29,6 +30,9 @@ class SavedTensorsHooks:
     caller: Caller
     #: what the pack hook returned and copies of the tensors that it was given, by the id of what it returned
     packed: dict[int, list[tuple[Any, Tensor]]] = field(default_factory=dict)
+    #: calls of the pack hook, and the thread that created the hooks
+    calls: int = 0
+    thread: int = field(default_factory=threading.get_ident)
     unpacked: int = 0
     #: unpacked tensors that differ from the packed ones, and a description of the first difference
     wrong: int = 0
@@ -37,8 +41,10 @@ class SavedTensorsHooks:
     def pack(self, frame: FrameType) -> Observer:
         tensor = arguments(frame)[0][-1:]
         out = yield
+        self.calls += 1
         small = tensor and isinstance(tensor[0], Tensor) and tensor[0].numel() <= ELEMENTS
-        if small and not isinstance(out, Tensor) and len(self.packed) < MOST:
+        exact = small and not tensor[0].is_floating_point()
+        if small and (exact or not isinstance(out, Tensor)) and len(self.packed) < MOST:
             self.packed.setdefault(id(out), []).append((out, tensor[0].detach().clone()))
 
     def unpack(self, frame: FrameType) -> Observer:
@@ -56,6 +62,8 @@ class SavedTensorsHooks:
                 far = float((out.detach().double() - before.double()).norm()), float(before.double().norm())
                 if far[0] > FAR * far[1]:
                     self._note("other values")
+            elif comparable(before, out) and not torch.equal(before, out):
+                self._note("other integers, such as indices")
 
     def _note(self, difference: str) -> None:
         self.wrong += 1

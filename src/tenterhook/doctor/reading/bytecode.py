@@ -218,6 +218,14 @@ def adds(code: CodeType) -> bool:
     return any(step.value == "+=" or step.value in ("add_", "index_add_", "scatter_add_") for step in _steps(code))
 
 
+def reads_what_it_stores(code: CodeType) -> bool:
+    """Return True if the code computes the new value of an attribute from the old one, as in `a.b = a.b + c`."""
+    steps = _steps(code)
+    stored = {step.value for step in steps if step.op == "STORE_ATTR"}
+    read = {step.value for step in steps if step.op == "LOAD_ATTR"}
+    return bool(stored & read) and any(step.op == "BINARY_OP" for step in steps)
+
+
 def value_read(code: CodeType, name: str) -> str | None:
     """Return the first expression, such as `p.norm()`, that uses the values of a tensor, or None.
 

@@ -17,6 +17,8 @@ from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 SCALE_FREE = frozenset(
     ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "Rprop", "SparseAdam", "Muon"]
 )
+#: functions that make noise
+_NOISE = ("randn_like", "randn", "normal", "normal_", "rand_like", "rand")
 NOT_REACHED = "# nothing to fix if no gradient was expected to exceed the limit"
 
 
@@ -207,6 +209,13 @@ def limit_on_scaled_gradient(hook: HookRecord) -> Words | None:
     scaled = [look for look in hook.samples if look.scale != 1.0 and not look.equal and limits(hook)]
     if hook.calls_method("get_scale"):
         return None
+    noisy = [look for look in hook.samples if look.scale != 1.0 and not look.equal and look.factor is None]
+    if noisy and not scaled and any(map(hook.calls_method, _NOISE)):
+        return Words(
+            f"the loss was multiplied by {noisy[-1].scale:g}; the hook adds noise to the scaled gradient, and the "
+            "noise is then divided by the scale",
+            "scaler.unscale_(optimizer)  # then add the noise to p.grad\nscaler.step(optimizer)",
+        )
     if not scaled and hook.scaled_by != 1.0 and hook.stored and not hook.changed:
         return Words(
             f"the loss was multiplied by {hook.scaled_by:g}, so the gradients that the hook stored are larger by this "

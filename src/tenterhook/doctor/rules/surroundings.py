@@ -24,10 +24,26 @@ def inside_a_wrapper(hook: HookRecord, seen: Recording) -> Words | None:
 
 
 @rule("TH230")
-def called_by_a_trace_only(hook: HookRecord) -> Words | None:
+def called_by_a_trace_only(hook: HookRecord, seen: Recording) -> Words | None:
+    place = hook.owner.place
+    if hook.kind in FORWARD and place is not None and place.name == "." and place.model in seen.events.fx_roots:
+        return Words(
+            "torch.fx traced forward() of the model itself, so the traced model does not contain the hook, which is on "
+            "the model as a whole",
+            "outer = nn.Sequential(model)  # the model is then a part, and its hook is traced, too\n"
+            "traced = torch.fx.symbolic_trace(outer)",
+            as_note=True,
+        )
+    times = plural(hook.traced, "time")
+    if hook.traced_by is not None and hook.fired > hook.fired_before_trace and hook.changed and hook.removed is None:
+        return Words(
+            f"the hook was called {times} while {hook.traced_by} traced the model; the traced model contains what the "
+            "hook computed then, with the values that its Python variables had at that time",
+            "traced = torch.jit.trace(model, x)  # after the values that the hook uses have been set",
+            as_note=True,
+        )
     if hook.traced_by is None or hook.fired > hook.fired_before_trace:
         return None
-    times = plural(hook.traced, "time")
     return Words(
         f"the hook was called {times} while {hook.traced_by} traced the model, and never afterwards; the traced model "
         "contains its tensor operations, but not its Python code",

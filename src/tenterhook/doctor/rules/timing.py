@@ -8,7 +8,7 @@ from itertools import pairwise
 from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.edits.program_lines import loop_over_a_copy
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_kinds import BACKWARD, TENSOR
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, MULTI, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.model_index import names_of
 from tenterhook.doctor.patch.recording import Recording
@@ -19,8 +19,8 @@ from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 @rule("TH401")
 def acts_on_each_backward(hook: HookRecord) -> Words | None:
     """Find a hook that limits the gradient of each backward pass, but not the accumulated gradient of the step."""
-    if hook.outside and not hook.reached:
-        return None  # no optimizer uses the gradient
+    if (hook.outside and not hook.reached) or hook.most_in_backward > 1:
+        return None  # no optimizer uses the gradient, or it comes in parts
     if hook.kind == TENSOR[1] and hook.changed > hook.reached and hook.fired > hook.reached > 0 and limits(hook):
         return Words(
             f"the hook fired {plural(hook.fired, 'time')} in {plural(hook.reached, 'step')}; it limits the sum of the "
@@ -47,12 +47,21 @@ def acts_on_each_backward(hook: HookRecord) -> Words | None:
 
 @rule("TH418")
 def reads_before_accumulation(hook: HookRecord) -> Words | None:
-    if hook.kind != TENSOR[0] or not hook.owner.leaf or not hook.fired or not hook.reads_gradients:
+    if not hook.owner.leaf or not hook.fired or not hook.reads_gradients:
+        return None
+    if hook.kind == MULTI:
+        return Words(
+            "the hook reads .grad when the last gradient has been computed; PyTorch adds this gradient to .grad after "
+            "the hook, so it is missing in one of the parameters",
+            "norm = torch.nn.utils.get_total_norm([g for g in grads if g is not None])  # use what the hook receives",
+        )
+    if hook.kind != TENSOR[0]:
         return None
     return Words(
         "the hook reads .grad; PyTorch adds the gradient of this backward pass to .grad after the hook, so the hook "
         "sees the sum of the passes before, or None",
         "p.register_post_accumulate_grad_hook(fn)  # runs after the gradient was added; fn receives p",
+        as_note=True,
         edit=edits.after_accumulation,
     )
 
@@ -66,6 +75,41 @@ def before_the_closure(hook: HookRecord) -> Words | None:
         "which computed them again",
         "def closure():\n    optimizer.zero_grad()\n    loss = criterion(model(x), y)\n    loss.backward()\n"
         "    fn()  # in the closure, after the backward pass\n    return loss",
+    )
+
+
+@rule("TH421")
+def steps_for_another_loss(hook: HookRecord) -> Words | None:
+    if hook.kind != TENSOR[1] or len(hook.backward_places) < 2 or not hook.calls_method("step"):
+        return None
+    places = " and ".join(sorted(place.rpartition("/")[2] for place in hook.backward_places))
+    return Words(
+        f"the hook steps an optimizer, and fires in the backward passes that start at {places}, so both losses change "
+        "the parameter",
+        "for p in discriminator.parameters():\n    p.requires_grad_(False)  # while the other loss runs backward",
+    )
+
+
+@rule("TH422")
+def in_parts(hook: HookRecord, seen: Recording) -> Words | None:
+    if hook.kind not in TENSOR or not hook.owner.leaf or hook.most_in_backward <= 1 or seen.places.several_threads:
+        return None
+    if not hook.stored and not (hook.changed and limits(hook)):
+        return None
+    return Words(
+        f"the hook fired up to {plural(hook.most_in_backward, 'time')} in one backward pass, because each reentrant "
+        "checkpoint that uses the parameter runs a backward pass of its own; the hook sees each part, not the sum",
+        "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+        as_note=not hook.changed,
+    )
+
+
+@rule("TH423")
+def schedules_another_optimizer(about: Subject, inside: int) -> Words:
+    return Words(
+        f"{plural(inside, 'step')} ran inside a backward pass, in hooks; the optimizer of this scheduler took no step "
+        "with gradients, so its learning rate has no effect",
+        "scheduler = torch.optim.lr_scheduler.LambdaLR(hook_optimizer, fn)  # one for each optimizer that steps",
     )
 
 
@@ -89,11 +133,20 @@ def registered_twice(hook: HookRecord, times: int) -> Words:
 
 @rule("TH404")
 def fires_in_a_recomputation(hook: HookRecord) -> Words | None:
+    if hook.recomputed_differently and all(hook.recomputed_differently):
+        times = plural(len(hook.recomputed_differently), "recomputation")
+        return Words(
+            f"in {times} of a checkpoint, the hook returned another value than in the forward pass, so the gradients "
+            "belong to values that were not used",
+            "noise = torch.randn_like(output)  # PyTorch restores its own generator, and no other state, before it\n"
+            "                                  # runs the pass again",
+        )
     if not hook.recomputed or hook.returned:
         return None
     return Words(
         f"{hook.recomputed} of {hook.fired} firings occurred while a checkpoint recomputed the forward pass",
         f'th.hook(model, th.stats(), on="{hook.owner.name}", at="output")  # observes each call once',
+        as_note=True,
     )
 
 

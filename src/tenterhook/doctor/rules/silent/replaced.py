@@ -6,7 +6,7 @@ from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, STEP, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.patch.recording import Recording
-from tenterhook.doctor.rules.registry import SilentSites, Words, plural, rule
+from tenterhook.doctor.rules.registry import SilentSites, Words, plural, rule, with_article
 from tenterhook.doctor.rules.silent.never_fired import ran
 
 
@@ -25,6 +25,13 @@ def parameter_replaced(hook: HookRecord, timeline: Timeline | None = None) -> Wo
             f'th.hook(model, fn, on="{name}", at="grad")  # selects by name and follows replacements',
         )
     last = hook.missed_backwards[-1]
+    if last.frozen and (wrapper := _wrapper_of(hook)):
+        module = name.rpartition(".")[0]
+        return Words(
+            f"{ran(hook)}; {module!r} is now {with_article(wrapper)}, which keeps the hooked parameter frozen and "
+            "trains another one",
+            f'th.hook(model, fn, on="{module}.**", at="grad")  # hooks the parameters that are trained',
+        )
     if last.sharded:
         return Words(
             f"{ran(hook)}; fully_shard or parallelize_module replaced {name!r} with a DTensor, "
@@ -40,12 +47,31 @@ def parameter_replaced(hook: HookRecord, timeline: Timeline | None = None) -> Wo
     return None
 
 
+def _wrapper_of(hook: HookRecord) -> str | None:
+    """Return the class of the module that took the name of the hooked parameter's module and contains it, or None."""
+    place = hook.owner.place
+    root, module = (place.root(), place.module()) if place is not None else (None, None)
+    if place is None or root is None or module is None:
+        return None
+    present = dict(root.named_modules()).get(place.name.rpartition(".")[0])
+    inside = present is not None and present is not module and any(one is module for one in present.modules())
+    return type(present).__name__ if inside else None
+
+
 @rule("TH206")
-def another_model_ran(about: HookRecord | SilentSites, model: str, steps: int = 0) -> Words:
+def another_model_ran(about: HookRecord | SilentSites, model: str, steps: int = 0, calls: int = 0) -> Words:
+    """Report another model object. `calls` counts its calls since the hook last fired."""
     if isinstance(about, SilentSites):
         return Words(
             f"{about.evidence}; this model ran no forward pass in {plural(steps, 'step')}",
             "rig = th.attach(model, plan, optimizer=optimizer)  # attach to the model that is trained",
+        )
+    if calls:
+        return Words(
+            f"after the hook last fired, a different {model} object, such as a copy, ran {plural(calls, 'time')}, and "
+            "the hooked model did not run",
+            f"model.{about.kind}(fn)  # register the hook on the model that runs",
+            as_note=True,
         )
     point = "grad" if about.kind in TENSOR else "output" if about.kind in FORWARD else "grad_output"
     return Words(

@@ -79,6 +79,8 @@ def _tensor(hook: HookRecord, seen: Recording) -> Reasons:
     if not hook.missed_backwards:
         return
     owner, events, last = hook.owner, seen.events, hook.missed_backwards[-1]
+    if last.frozen:
+        yield parameter_replaced(hook)
     yield frozen(hook)
     if owner.group is not None and not last.replaced:
         yield shard_is_not_in_the_graph(hook)
@@ -167,6 +169,13 @@ def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:
 
 def why_stopped(hook: HookRecord, seen: Recording) -> Finding | None:
     """Return a finding that explains why a hook fired in some passes and not in others, or None."""
+    place = hook.owner.place
+    if hook.kind in FORWARD and place is not None and hook.removed is None and hook.last is not None:
+        after = seen.events.timeline.others[place.model] - hook.others_then
+        root = place.root()
+        still = root is not None and seen.events.module_calls.around.get(root, 0) == hook.fired
+        if after > 1 and still and not hook.copies_fired and not has_successor(hook, seen):
+            return another_model_ran(hook, place.model.__name__, calls=after)
     if hook.kind not in FULL or hook.removed is not None or hook.last is None:
         return None
     since = seen.events.timeline.backwards - hook.last.backwards

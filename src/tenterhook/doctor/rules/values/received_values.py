@@ -15,6 +15,13 @@ from tenterhook.doctor.rules.registry import Words, plural, rule
 
 @rule("TH524")
 def without_keyword_arguments(hook: HookRecord) -> Words | None:
+    if hook.empty_inputs and (hook.returned or hook.reads_argument(1)):
+        return Words(
+            f"in {plural(hook.empty_inputs, 'firing')}, grad_input was empty, because the module was called with "
+            "keyword arguments only; a backward hook sees positional inputs, and PyTorch ignores what it returns then",
+            "def fn(module, args, kwargs):\n    kwargs['hidden_states'].register_hook(lambda grad: grad * 0)\n\n"
+            f"{FORWARD[0]}(fn, with_kwargs=True)  # hook the input itself",
+        )
     if not hook.lacks_kwargs or hook.reading is None or not hook.reads_argument(1):
         return None
     names = ", ".join(sorted(hook.lacks_kwargs))
@@ -50,6 +57,12 @@ def parameter_for_its_gradient(hook: HookRecord) -> Words | None:
 def ignores_the_prefix(hook: HookRecord) -> Words | None:
     if not hook.prefix or not hook.ignores_prefix:
         return None
+    if "load" in hook.kind and hook.texts and not hook.names_keys:
+        return Words(
+            f"the module is inside another one, so the hook receives only the keys that begin with {hook.prefix!r}; "
+            "none of them contains a text that the hook looks for",
+            f"model.{hook.kind}(fn)  # on the model whose load_state_dict() is called",
+        )
     return Words(
         f"the module is inside another one, so its keys begin with {hook.prefix!r}; the hook does not read the prefix "
         "that PyTorch passes",
@@ -98,6 +111,12 @@ def first_sample(hook: HookRecord) -> Words | None:
 @rule("TH536")
 def changes_weights_before_each_pass(hook: HookRecord) -> Words | None:
     last = hook.last
+    if len(hook.weights_changed_after) > 2:
+        return Words(
+            f"the pre-hook changed the parameters again after each of {len(hook.weights_changed_after)} steps, so what "
+            "the steps changed is replaced, for example rounded away",
+            "torch.nn.utils.parametrize.register_parametrization(module, 'weight', Quantize())  # keeps the weight",
+        )
     if not hook.weights_changed or last is None or last.steps == hook.timeline.steps:
         return None
     return Words(

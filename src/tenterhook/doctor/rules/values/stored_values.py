@@ -126,7 +126,11 @@ def bound_to_its_context(hook: HookRecord) -> Words | None:
 
 @rule("TH535")
 def without_graph_in_a_checkpoint(hook: HookRecord) -> Words | None:
-    bare = sum(one.training and one.shared and not one.grad_enabled for one in hook.stored)
+    detaches = any(map(hook.calls_method, ("detach", "item", "no_grad", "tolist", "cpu")))
+    bare = sum(
+        one.training and (one.shared or (one.kind == "Tensor" and not detaches)) and not one.grad_enabled
+        for one in hook.stored
+    )
     if not bare or not hook.recomputed:
         return None
     return Words(
@@ -172,6 +176,17 @@ def overflowed(hook: HookRecord) -> Words | None:
         "for example a norm in 16-bit precision",
         "kept.append(output.detach().float().norm())",
         edit=edits.compute_in_32_bits,
+    )
+
+
+@rule("TH236")
+def packed_in_another_thread(about: Subject, hooks: SavedTensorsHooks, threads: set[int]) -> Words | None:
+    if hooks.calls or not threads or hooks.thread in threads:
+        return None
+    return Words(
+        "the hooks were never called: they apply only to the thread that enters the context, and all backward passes "
+        f"ran in {plural(len(threads), 'other thread')}",
+        "def work():\n    with saved_tensors_hooks(pack, unpack):  # in each thread\n        train()",
     )
 
 
