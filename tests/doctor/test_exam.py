@@ -36,21 +36,28 @@ PATCHED: list[tuple[Any, str]] = [
     (torch.utils.checkpoint, "check_backward_validity"), (RemovableHandle, "remove"),
     (RemovableHandle, "__setstate__"), (warnings, "showwarning"), (th.Rig, "__init__"),
     (nn.Module, "__init__"), (nn.Module, "__setstate__"),
+    (torch.optim.lr_scheduler.LRScheduler, "__init__"), (torch.fx.Tracer, "trace"),
 ]  # fmt: skip
 
 
 def surroundings() -> list[Any]:
     """List everything in PyTorch that an exam changes."""
+    return [vars(owner).get(name) for owner, name in PATCHED]
+
+
+def global_hooks() -> set[int]:
+    """Return the ids of all hooks that apply to every module or optimizer."""
     hooks = [optimizer_module._global_optimizer_pre_hooks, optimizer_module._global_optimizer_post_hooks,
              module_module._global_forward_hooks, module_module._global_forward_pre_hooks]  # fmt: skip
-    return [vars(owner).get(name) for owner, name in PATCHED] + [dict(h) for h in hooks]
+    return {number for one in hooks for number in one}
 
 
 @pytest.fixture
 def untouched() -> Any:
-    before = surroundings()
+    before, hooks = surroundings(), global_hooks()
     yield
     assert [a is b or a == b for a, b in zip(surroundings(), before, strict=True)] == [True] * len(before)
+    assert global_hooks() <= hooks  # a rig of an earlier test may be freed meanwhile
 
 
 def halve(grad: Tensor) -> Tensor:
