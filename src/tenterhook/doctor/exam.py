@@ -241,6 +241,8 @@ FIRED = (
     divided_out_by_clipping,
     divided_out_by_the_optimizer,
 )
+#: findings about an object that was replaced; they do not apply if the hook was registered again
+REPLACED = tuple(one.code for one in (parameter_replaced, module_replaced, optimizer_replaced))
 #: rules for a hook that fired too often or at the wrong time
 WRONG_MOMENT = (
     reads_before_accumulation,
@@ -310,7 +312,11 @@ def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], togethe
     diff, timeline = compared(seen), seen.events.timeline
     yield from each(across_ranks(seen, diff))
     for hook in seen.hooks:
-        yield from earlier[hook] if hook in earlier else each(_of_a_hook(hook, seen))
+        if hook in earlier:
+            again = has_successor(hook, seen)
+            yield from (one for one in earlier[hook] if not again or one.code not in REPLACED)
+        else:
+            yield from each(_of_a_hook(hook, seen))
         yield from each(before_reduction(hook, seen, diff))
     yield from each(_of_the_program(seen))
     for rig, place in seen.rigs:

@@ -126,7 +126,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH420", "some of the hooks that a line registered were removed, and the others still fire", "note"),
     ("TH421", "the hook steps an optimizer in the backward pass of another loss, too", "warning"),
     ("TH422", "the gradient of the parameter reaches the hook in parts", "warning"),
-    ("TH423", "the scheduler belongs to an optimizer that takes no step with gradients", "warning"),
+    ("TH423", "the scheduler belongs to an optimizer that takes no step with gradients", "note"),
     ("TH501", "the hook changes the gradient in place", "error"),
     ("TH502", "the hook holds a reference to its own tensor, so neither is ever freed", "warning"),
     ("TH503", "the hook keeps values and their graphs alive", "warning"),

@@ -48,8 +48,14 @@ def called_by_a_trace_only(hook: HookRecord, seen: Recording) -> Words | None:
         f"the hook was called {times} while {hook.traced_by} traced the model, and never afterwards; the traced model "
         "contains its tensor operations, but not its Python code",
         "features, out = traced(x)  # let the model return the value instead of storing it in a hook",
-        as_note=hook.removed is not None,
+        as_note=hook.removed is not None or _only_returns(hook),
     )
+
+
+def _only_returns(hook: HookRecord) -> bool:
+    """Return True if the code returns a value and stores nothing. The trace then contains all that it does."""
+    stores = any(map(hook.calls_method, ("append", "update", "extend", "setdefault", "__setitem__")))
+    return hook.reading is not None and hook.reading.returns and not stores
 
 
 @rule("TH231")
@@ -117,6 +123,7 @@ def of_every_use(hook: HookRecord) -> Words | None:
             f"the parameter is used as {', '.join(map(repr, hook.names))}; the hook changes the sum of the gradients "
             "of these uses",
             "model.head.weight = nn.Parameter(model.head.weight.detach().clone())  # if the uses are to differ",
+            as_note=True,
         )
     if hook.consumers < 2 or not any(look.factor is not None and look.factor < 0 for look in hook.samples):
         return None

@@ -26,6 +26,7 @@ def acts_on_each_backward(hook: HookRecord) -> Words | None:
             f"the hook fired {plural(hook.fired, 'time')} in {plural(hook.reached, 'step')}; it limits the sum of the "
             "gradients after each backward pass, not only before the step",
             f'th.hook(model, th.clip_norm(1.0), on="{hook.owner.name}", at="grad_final", optimizer=optimizer)',
+            as_note=True,  # the last of these limits holds for the whole sum
         )
     used = hook.summed if hook.reached else hook.accumulating
     if used and hook.owner.leaf and hook.stored and not hook.changed and hook.reached:
@@ -167,7 +168,14 @@ def in_both_passes(hook: HookRecord) -> Words | None:
         f"the hook {done}, in backward passes with and without create_graph=True",
         "handle = w.register_hook(fn)\n(g,) = torch.autograd.grad(loss, w, create_graph=True)\n"
         "handle.remove()\ng.sum().backward()",
-        as_note=not hook.changed or not hook.owner.leaf,
+        as_note=not hook.changed or not hook.owner.leaf or _is_mask(hook),
+    )
+
+
+def _is_mask(hook: HookRecord) -> bool:
+    """Return True if the hook only sets elements to zero, which has the same effect in every pass."""
+    return (
+        bool(hook.samples) and all(look.zeroed is not None or look.equal for look in hook.samples) and not limits(hook)
     )
 
 
@@ -189,9 +197,11 @@ def no_input_gradient(hook: HookRecord) -> Words | None:
 def changed_in_place_since(hook: HookRecord) -> Words | None:
     if not hook.rebased:
         return None
+    gone = hook.owner.now() is None  # only the new value was used, so the program may want the old one here
     return Words(
         "the hook received the gradient with respect to the tensor's value before the in-place operation",
         "y = y * 2            # instead of y.mul_(2)\ny.register_hook(fn)  # register the hook after the operation",
+        as_note=gone,
     )
 
 
