@@ -1,12 +1,18 @@
-"""Record how the program uses the object of a hook: backward passes, optimizers and calls."""
+"""Record how the program uses the object of a hook: backward passes, their graphs, optimizers and calls."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from tenterhook import torch_internals as private
+
+#: the maximum number of graph nodes to visit when determining what a loss depends on
+MOST_NODES = 200_000
 
 
 @dataclass(slots=True)
@@ -70,3 +76,42 @@ class Calls:
         else:
             shown = out if isinstance(out, tuple) else (out,)
             self.constant += not any(isinstance(one, Tensor) and one.requires_grad for one in shown)
+
+
+@dataclass(slots=True)
+class Graph:
+    """The part of an autograd graph that was visited from the outputs of a backward pass."""
+
+    nodes: set[Any]
+    #: by leaf id: the sequence number of the last node that uses the leaf
+    leaves: dict[int, int]
+    #: the highest sequence number in the graph
+    latest: int = -1
+    #: False if the graph is too large to visit every node
+    whole: bool = True
+
+
+def walk(outputs: Iterable[Any]) -> Graph:
+    """Visit the autograd graph of the tensors from which a backward pass starts."""
+    waiting = [n for n in (getattr(o, "grad_fn", None) or getattr(o, "node", None) for o in outputs) if n is not None]
+    graph = Graph(set(waiting), {})
+    for output in outputs:
+        if isinstance(output, Tensor) and output.is_leaf:
+            graph.leaves[id(output)] = -1
+    while waiting:
+        node = waiting.pop()
+        number = private.node_number(node)
+        graph.latest = max(graph.latest, number)
+        for child, _ in node.next_functions:
+            if child is None:
+                continue
+            leaf = private.accumulated_into(child)
+            if leaf is not None:
+                graph.leaves[id(leaf)] = max(graph.leaves.get(id(leaf), -1), number)
+            elif child not in graph.nodes:
+                graph.nodes.add(child)
+                waiting.append(child)
+        if len(graph.nodes) > MOST_NODES:
+            graph.whole = False
+            break
+    return graph

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,54 +20,12 @@ from tenterhook.doctor.observe.hook_record import SAMPLES, FiringLog, HookRecord
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
-from tenterhook.doctor.observe.usage import MissedBackward, OptimizerUse
+from tenterhook.doctor.observe.usage import Graph, MissedBackward, OptimizerUse, walk
 from tenterhook.doctor.patch.code_calls import code_calls
 from tenterhook.doctor.patch.compiler import Compiler
 from tenterhook.doctor.patch.exam_errors import ExamErrors
 from tenterhook.doctor.patch.module_calls import ModuleCalls
 from tenterhook.torch_internals import compiler as dynamo
-
-#: the maximum number of graph nodes to visit when determining what a loss depends on
-MOST_NODES = 200_000
-
-
-@dataclass(slots=True)
-class Graph:
-    """The part of an autograd graph that was visited from the outputs of a backward pass."""
-
-    nodes: set[Any]
-    #: by leaf id: the sequence number of the last node that uses the leaf
-    leaves: dict[int, int]
-    #: the highest sequence number in the graph
-    latest: int = -1
-    #: False if the graph is too large to visit every node
-    whole: bool = True
-
-
-def walk(outputs: Iterable[Any]) -> Graph:
-    """Visit the autograd graph of the tensors from which a backward pass starts."""
-    waiting = [n for n in (getattr(o, "grad_fn", None) or getattr(o, "node", None) for o in outputs) if n is not None]
-    graph = Graph(set(waiting), {})
-    for output in outputs:
-        if isinstance(output, Tensor) and output.is_leaf:
-            graph.leaves[id(output)] = -1
-    while waiting:
-        node = waiting.pop()
-        number = private.node_number(node)
-        graph.latest = max(graph.latest, number)
-        for child, _ in node.next_functions:
-            if child is None:
-                continue
-            leaf = private.accumulated_into(child)
-            if leaf is not None:
-                graph.leaves[id(leaf)] = max(graph.leaves.get(id(leaf), -1), number)
-            elif child not in graph.nodes:
-                graph.nodes.add(child)
-                waiting.append(child)
-        if len(graph.nodes) > MOST_NODES:
-            graph.whole = False
-            break
-    return graph
 
 
 class ProgramEvents:
