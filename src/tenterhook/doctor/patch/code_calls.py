@@ -6,7 +6,6 @@ profile function, which ignores the calls of other code.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 import threading
@@ -17,7 +16,6 @@ from typing import Any, Protocol
 
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.patch.exam_errors import ExamErrors, text_of
-from tenterhook.doctor.reading.program_text import mentions
 from tenterhook.torch_internals import compiler as dynamo
 
 #: a function that begins to observe a call, or returns None for a call that is not of interest
@@ -133,9 +131,6 @@ class ProfiledCalls:
     def start(self) -> bool:
         if sys.getprofile() not in (None, _profile):
             return False
-        if mentions(getattr(sys.modules["__main__"], "__file__", None) or "", ("optim", "Trainer", "compile(")):
-            # The first optimizer imports the compiler. With a profile function, an import takes twice as long.
-            importlib.import_module("torch._dynamo")
         self._thread = threading.get_ident()
         _profiling.append(self)
         _watched.update(self.calls.codes)

@@ -21,18 +21,13 @@ def syntax_tree(path: str) -> ast.Module | None:
 
 
 @lru_cache(maxsize=64)
-def mentions(path: str, words: tuple[str, ...]) -> bool:
-    """Return True if the text of a file contains one of these words."""
+def reverses(path: str) -> bool:
+    """Return True if a file contains code that reverses a list."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False
-    return any(word in text for word in words)
-
-
-def reverses(path: str) -> bool:
-    """Return True if a file contains code that reverses a list."""
-    return mentions(path, ("[::-1]", "reversed(", ".reverse()", "insert(0,", "appendleft"))
+    return any(word in text for word in ("[::-1]", "reversed(", ".reverse()", "insert(0,", "appendleft"))
 
 
 def node_hooks(path: str) -> list[int]:
