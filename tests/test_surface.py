@@ -15,8 +15,8 @@ ERRORS = {
     "ResolveError", "ReturnError", "StateError", "StoreError", "TenterhookError", "UnknownHookError",
 }  # fmt: skip
 ACTIONS = {
-    "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore", "histogram", "mask", "nan_to_num", "noise",
-    "ratio", "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite",
+    "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore", "digest", "histogram", "mask", "nan_to_num",
+    "noise", "ratio", "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite", "weight_digest",
 }  # fmt: skip
 DATA = {"Action", "Hook", "Plan", "When"}
 RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch"}

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tenterhook.actions import clip_norm as clip_norm
     from tenterhook.actions import clip_value as clip_value
     from tenterhook.actions import clip_zscore as clip_zscore
+    from tenterhook.actions import digest as digest
     from tenterhook.actions import histogram as histogram
     from tenterhook.actions import mask as mask
     from tenterhook.actions import nan_to_num as nan_to_num
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from tenterhook.actions import stats as stats
     from tenterhook.actions import steer as steer
     from tenterhook.actions import watch_nonfinite as watch_nonfinite
+    from tenterhook.actions import weight_digest as weight_digest
     from tenterhook.doctor import Exam as Exam
     from tenterhook.doctor import Finding as Finding
     from tenterhook.doctor import Findings as Findings
@@ -92,6 +94,7 @@ _ACTIONS = (
     "clip_norm",
     "clip_value",
     "clip_zscore",
+    "digest",
     "histogram",
     "mask",
     "nan_to_num",
@@ -103,6 +106,7 @@ _ACTIONS = (
     "stats",
     "steer",
     "watch_nonfinite",
+    "weight_digest",
 )
 _RIG = ("Handle", "Rig", "attach", "detach", "find_nonfinite", "hook", "inventory", "tap", "watch")
 _KEEP = ("DcpState", "restore")

@@ -10,6 +10,8 @@ from tenterhook.actions.context import Context as Context
 from tenterhook.actions.definition import Definition as Definition
 from tenterhook.actions.definition import Partial as Partial
 from tenterhook.actions.definition import plain_definition as plain_definition
+from tenterhook.actions.digest import digest as digest
+from tenterhook.actions.digest import weight_digest as weight_digest
 from tenterhook.actions.modify import clip_adaptive as clip_adaptive
 from tenterhook.actions.modify import clip_norm as clip_norm
 from tenterhook.actions.modify import clip_value as clip_value
