@@ -25,7 +25,7 @@ def test_there_are_at_least_500_cases_with_unique_names() -> None:
 
 
 def test_a_slice_of_the_folders_is_refused_or_read() -> None:
-    for package in ("duckdb", "numpy", "pandas", "plotly"):
+    for package in ("duckdb", "numpy", "pandas", "starlette"):
         needs(package)
     every = len(cases()) // 12
     command = [sys.executable, SCRIPT, "--every", str(every), "--without", "size: "]  # large folders take seconds

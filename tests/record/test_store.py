@@ -87,7 +87,7 @@ def test_other_readers_see_the_same(tmp_path: Path):
 def test_small_parts_are_merged_at_close(tmp_path: Path):
     train(tmp_path / "run", 6, linger=0.0)
     files = sorted(os.listdir(tmp_path / "run"))
-    assert files[:1] + files[2:] == ["ledger.json", "plan.json"] and files[1].endswith(".parquet")
+    assert files[:2] + files[3:] == ["ledger.json", "model.json", "plan.json"] and files[2].endswith(".parquet")
 
 
 def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path: Path):
@@ -345,8 +345,9 @@ def test_a_folder_that_cannot_be_written_to_is_reported_and_the_rig_works(tmp_pa
     with pytest.warns(RuntimeWarning) as told:
         rig.detach()
     assert "writing ledger.json into the run folder failed" in str(told[0].message)
-    assert "wrote 0 of 12 rows; 12 were dropped because the sink raised" in str(told[1].message)
-    assert th.check(rig).codes == ["TH519"] * 3
+    assert "writing model.json into the run folder failed" in str(told[1].message)
+    assert "wrote 0 of 12 rows; 12 were dropped because the sink raised" in str(told[2].message)
+    assert th.check(rig).codes == ["TH519"] * 4
 
 
 def test_attach_refuses_a_folder_that_cannot_be_written_to(tmp_path: Path):

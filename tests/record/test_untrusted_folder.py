@@ -21,7 +21,7 @@ from tenterhook.record.run_folder import folder
 from tenterhook.record.run_folder.folder import Folder
 from tenterhook.record.run_folder.footer import read_footer
 from tenterhook.record.run_folder.part import Part, read_part
-from tenterhook.view.series import read_contents
+from tenterhook.view.data.contents import Contents
 from tests.support.record import forged_parquet as fake
 
 PART = Part.file_name(1, 0, 1)
@@ -125,7 +125,7 @@ def test_the_limits_themselves_are_allowed(run: Path):
     )  # fmt: skip
     opened = th.open_run(run, limits=exact)
     assert opened.plan is not None and opened.verify() == 100
-    assert read_contents(opened).targets == 1
+    assert len(contents_of(run, exact).targets) == 1
 
 
 def test_a_larger_part_may_have_more_rows(run: Path):
@@ -135,8 +135,26 @@ def test_a_larger_part_may_have_more_rows(run: Path):
 def test_a_run_of_too_many_curves_has_no_report(tmp_path: Path):
     rows = [Row(0, 0, "h", f"t{i}", "n", 1.0) for i in range(50)]
     th.Store(tmp_path).write([Batch(0, 0, {}, rows)])
-    with pytest.raises(th.StoreError, match="different curves; the limit is 10"):
-        read_contents(th.open_run(tmp_path, limits=th.ReadLimits(series=10)))
+    with pytest.raises(th.StoreError, match="50 different curves; the limit is 10"):
+        contents_of(tmp_path, th.ReadLimits(series=10))
+
+
+def contents_of(path: Path, limits: th.ReadLimits) -> Contents:
+    """Return what a viewer lists of a run."""
+    contents = Contents(folder.Folder(path, limits), [])
+    contents.list_parts()
+    contents.read_ends()
+    return contents
+
+
+def test_names_that_would_fill_a_page_are_refused(tmp_path: Path):
+    rows = [Row(0, 0, "h", "t" * (1000 + i), "n", 1.0) for i in range(50)]
+    th.Store(tmp_path).write([Batch(0, 0, {}, rows)])
+    with pytest.raises(
+        th.StoreError, match=r"the names in part-0001-0-000001\.parquet have 51,227 characters; the limit"
+    ):
+        contents_of(tmp_path, th.ReadLimits(table_bytes=51_226))
+    assert len(contents_of(tmp_path, th.ReadLimits(table_bytes=51_227)).targets) == 50
 
 
 @pytest.mark.parametrize(
@@ -159,7 +177,7 @@ def test_names_and_lists_that_would_fill_a_table_are_refused(
     (tmp_path / PART).write_bytes(folder.encode_part(table))
     limit = int(message.split()[-1].replace(",", ""))
     strict, exact = (th.open_run(tmp_path, limits=th.ReadLimits(table_bytes=one)) for one in (limit, limit + 1))
-    for read in (strict.frame, strict.table, lambda: read_contents(strict)):
+    for read in (strict.frame, strict.table):
         with pytest.raises(th.StoreError, match=message) as error:
             read()
     assert error.value.remedy.startswith("read fewer rows, or if you trust the folder, pass limits=th.ReadLimits(tabl")
@@ -381,8 +399,8 @@ def test_rows_without_names_have_no_report(run: Path, column: str):
     table = pq.read_table(run / PART)
     place = table.schema.get_field_index(column)
     forged(run, table.set_column(place, column, pa.nulls(len(table), table.schema.field(place).type)))
-    with pytest.raises(th.StoreError, match="some rows of the run have no hook, target, name or step"):
-        read_contents(th.open_run(run))
+    with pytest.raises(th.StoreError, match=r"some rows of part-0001-0-000001\.parquet have no hook, target or name"):
+        contents_of(run, th.ReadLimits())
 
 
 @pytest.mark.parametrize("name", ["ledger", "findings"])

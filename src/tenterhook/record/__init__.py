@@ -16,11 +16,15 @@ from tenterhook.record.run import open_run as open_run
 from tenterhook.record.run_folder.atomic_file import write_file as write_file
 from tenterhook.record.run_folder.folder import FINDINGS as FINDINGS
 from tenterhook.record.run_folder.folder import LEDGER as LEDGER
+from tenterhook.record.run_folder.folder import MODEL as MODEL
 from tenterhook.record.run_folder.folder import PLAN as PLAN
+from tenterhook.record.run_folder.folder import VERDICTS as VERDICTS
 from tenterhook.record.run_folder.folder import Folder as Folder
 from tenterhook.record.run_folder.folder import last_step as last_step
 from tenterhook.record.run_folder.part import ReadLimits as ReadLimits
 from tenterhook.record.run_folder.sidecars import FlightFile as FlightFile
+from tenterhook.record.run_folder.sidecars import Layer as Layer
+from tenterhook.record.run_folder.sidecars import Setup as Setup
 from tenterhook.record.run_folder.sidecars import VerdictsFile as VerdictsFile
 from tenterhook.record.run_folder.sidecars import read_json as read_json
 from tenterhook.record.sink_worker import Sink as Sink

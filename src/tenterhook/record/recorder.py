@@ -173,11 +173,15 @@ class Recorder:
         for worker in self.workers:
             self.errors.contain("writing the rows of a sink", worker.flush)
 
+    @property
+    def stores(self) -> list[Store]:
+        """Return the sinks that write run folders."""
+        return [worker.sink for worker in self.workers if isinstance(worker.sink, Store)]
+
     def write_sidecar(self, name: str, text: Callable[[], str]) -> None:
         """Write a text file into the run folder of each Store."""
-        for worker in self.workers:
-            if isinstance(worker.sink, Store):
-                self.errors.contain(f"writing {name} into the run folder", worker.sink.keep, name, text())
+        for store in self.stores:
+            self.errors.contain(f"writing {name} into the run folder", store.keep, name, text())
 
     def catch_up(self, timeout: float) -> bool:
         """Wait until all rows and flight reports are written. Return False if the timeout expires first."""

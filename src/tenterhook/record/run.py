@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenterhook.errors import StoreError, nearest
-from tenterhook.record.run_folder.folder import FINDINGS, LEDGER, PLAN, VERDICTS, Folder, merge_parts
+from tenterhook.record.run_folder.folder import FINDINGS, LEDGER, MODEL, PLAN, VERDICTS, Folder, merge_parts
 from tenterhook.record.run_folder.part import DEFAULT_LIMITS, ReadLimits, superseded_from
-from tenterhook.record.run_folder.sidecars import FindingsFile, LedgerFile, VerdictsFile, read_json
+from tenterhook.record.run_folder.sidecars import (
+    FindingsFile,
+    Layer,
+    LedgerFile,
+    ModelFile,
+    Setup,
+    VerdictsFile,
+    read_json,
+)
 from tenterhook.record.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -63,24 +71,29 @@ class Run:
                 "reading a run needs duckdb, which is not installed", remedy="run pip install 'tenterhook[record]'"
             ) from error
         self.limits = limits
-        self._folders = [Folder(path, limits) for path in paths]
+        #: the run folders
+        self.folders = [Folder(path, limits) for path in paths]
         self._connection = duckdb.connect()
         #: the parts that DuckDB reads through Arrow
         self._remote: list[Any] = []
         self._confine()
-        self._refresh()
+        self.refresh()
 
     def _confine(self) -> None:
         """Let queries read the run folders only, and load no extensions."""
-        local = [folder.full("") for folder in self._folders if folder.local]
+        local = [folder.full("") for folder in self.folders if folder.local]
         self._connection.execute("set autoinstall_known_extensions = false")
         self._connection.execute("set autoload_known_extensions = false")
         self._connection.execute("set allowed_directories = ?", [local])
         self._connection.execute("set enable_external_access = false")
         self._connection.execute("set lock_configuration = true")
 
-    def _refresh(self) -> None:
-        """List the parts again."""
+    def refresh(self) -> None:
+        """List the parts again, so that the next query reads the rows that were written in the meantime.
+
+        Raises:
+            StoreError: The folder contains no recorded run any more, or a file in it cannot be read.
+        """
         self._retry(lambda: self._connection.execute(f"create or replace view rows as {self._rows_query()}"))
 
     def fetch(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -97,7 +110,7 @@ class Run:
             StoreError: The parts cannot be read.
         """
         found: list[tuple[Any, ...]] = self._retry(
-            lambda: self._connection.execute(query, parameters).fetchall(), before=self._refresh
+            lambda: self._connection.execute(query, parameters).fetchall(), before=self.refresh
         )
         return found
 
@@ -114,7 +127,7 @@ class Run:
         Raises:
             StoreError: The parts cannot be read.
         """
-        return self._retry(lambda: self.sql(query, *parameters).to_arrow_table(), before=self._refresh)
+        return self._retry(lambda: self.sql(query, *parameters).to_arrow_table(), before=self.refresh)
 
     @staticmethod
     def _retry(act: Callable[[], Any], before: Callable[[], None] | None = None) -> Any:
@@ -140,7 +153,7 @@ class Run:
     def _rows_query(self) -> str:
         """Return the query for the rows of all runs, except the rows that a later attempt recorded again."""
         selects = []
-        for folder in self._folders:
+        for folder in self.folders:
             parts = folder.parts()
             if not parts:
                 inner = sorted(str(plan.parent) for plan in Path(str(folder.path)).glob(f"*/{PLAN}"))
@@ -305,8 +318,30 @@ class Run:
         text = self._sidecar(VERDICTS)
         return read_json(VERDICTS, text, VerdictsFile).verdicts if text else []
 
+    @property
+    def layers(self) -> list[Layer]:
+        """Return the modules of the model of the first run, in the order in which they ran if that is known.
+
+        The list is empty if the run was recorded with an earlier version.
+        """
+        model = self._model()
+        return model.layers if model else []
+
+    @property
+    def setup(self) -> Setup | None:
+        """Return where and how the model of the first run was trained.
+
+        It is None if the run was recorded with an earlier version.
+        """
+        model = self._model()
+        return model.setup if model else None
+
+    def _model(self) -> ModelFile | None:
+        text = self._sidecar(MODEL)
+        return read_json(MODEL, text, ModelFile) if text else None
+
     def _sidecar(self, name: str) -> bytes | None:
-        folder = self._folders[0]
+        folder = self.folders[0]
         return folder.read(name) if name in folder.names() else None
 
     def verify(self) -> int:
@@ -319,15 +354,15 @@ class Run:
             StoreError: A part is damaged.
         """
         count = 0
-        for folder in self._folders:
+        for folder in self.folders:
             count += sum(folder.count(part.name) for part in folder.parts())
         return count
 
     def merge(self) -> None:
         """Merge the parts into one part for each attempt and rank."""
-        for folder in self._folders:
+        for folder in self.folders:
             merge_parts(folder)
-        self._refresh()
+        self.refresh()
 
     def _check_recorded(self, asked: dict[str, str]) -> None:
         """Raise an error for the first name that no row has."""

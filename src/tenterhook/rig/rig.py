@@ -25,12 +25,12 @@ from tenterhook.resolve.model_view import ModelView, sharing
 from tenterhook.resolve.resolution import Resolution, resolve
 from tenterhook.rig.audited_ledger import AuditedLedger
 from tenterhook.rig.display import last_values, last_vectors, rig_html, rig_tables, rig_text, warn_of_nothing
+from tenterhook.rig.files import RunFiles, model_snapshot
 from tenterhook.rig.installer import Installer, gc_paused
 from tenterhook.rig.ledger import Ledger
 from tenterhook.rig.model_calls import ModelCalls
 from tenterhook.rig.registrations import Registrations
 from tenterhook.rig.root_hooks import RootEvents, roots_on
-from tenterhook.rig.run_files import model_snapshot, write_ledger, write_plan
 from tenterhook.rig.runtime.attached_hook import AttachedHook
 from tenterhook.rig.runtime.environment import Environment
 from tenterhook.rig.runtime.step_clock import StepClock
@@ -131,6 +131,7 @@ class Rig:
         )
         self._calls = ModelCalls(self, model, self._installer, events, self._apply_schedule, found, fsdp=view.fsdp2)
         self._finalizer.after_step = self._after_step
+        self._files = RunFiles(self._installer, self._recorder)
         clocks = sharing(optimizers, clock)
         ledger = AuditedLedger(self._installer, self._calls.taps)
         self._auditor = Auditor(model, ledger, environment.model.optimizers, clocks, found)
@@ -148,7 +149,7 @@ class Rig:
             self._auditor.begin()
             self._calls.listen()
             undo.pop_all()
-        write_plan(self._recorder, plan)
+        self._files.begin(plan)
         for flight in self._recorder.flights:
             flight.begin(partial(model_snapshot, weakref.ref(self._installer)))
 
@@ -541,7 +542,7 @@ class Rig:
             self._auditor.forget(id)
         self.plan = plan
         self._agreement.set_plan(plan)
-        write_plan(self._recorder, plan)
+        self._files.write_plan(plan)
         self._apply_schedule()
 
     def detach(self) -> None:
@@ -578,7 +579,7 @@ class Rig:
                 step.silence()
         else:
             self._leave()
-        write_ledger(self._recorder, self.ledger)
+        self._files.close(self.ledger)
         self._recorder.errors.contain("closing the sinks", self._recorder.close)
 
     def flush(self, timeout: float = 2.0) -> bool:
@@ -762,6 +763,7 @@ class Rig:
     def _after_step(self) -> None:
         if self.attached:
             self._calls.end_step()
+            self._files.end_step()
         if not self._steps:
             self._auditor.end_step()
 
@@ -777,11 +779,11 @@ class Rig:
         if self._status is RigStatus.LEAVING:
             self.detach()
 
-    def _begin_at(self, step: int) -> None:
-        """Set the current step to `step`, because the rig was attached during an optimizer step of a running script."""
+    def _begin_at(self, step: int, *, forward_is_over: bool) -> None:
+        """Set the current step to `step`, because the rig was attached during a step of a running script."""
         self._clock.step = step
         for hook in self._installer.hooks.values():
-            if hook.hook.point.side != "step":
+            if forward_is_over and hook.hook.point.side != "step":
                 hook.counted = step  # the forward and backward passes are over, so the hook is not due in this step
         self._apply_schedule()
 

@@ -33,7 +33,7 @@ from typing import Any
 import duckdb  # noqa: F401 - imported once, before the processes are forked
 import numpy  # noqa: F401
 import pandas  # noqa: F401
-import plotly.offline  # noqa: F401
+import starlette.applications  # noqa: F401
 import torch
 
 import tenterhook as th
@@ -43,6 +43,7 @@ from tenterhook.record.rows import Row as StoredRow
 from tests.support.record.hostile_folders import cases
 from tests.support.record.hostile_page import judge_page
 from tests.support.record.hostile_parts import SECRET, Case, plant
+from tests.support.view.asking import ask_everything
 
 #: the limits of a call, in seconds and bytes
 SECONDS, MEMORY = 5.0, 256 << 20
@@ -112,6 +113,11 @@ class Reader:
         if listing(self.folder) != before:
             self.fail("open_run: changed the folder")
         self._report()
+        for status, where in self.call("view", lambda: ask_everything(self.folder)) or ():
+            if status >= 500:
+                self.fail(f"view: status {status} for {where}")
+            if status != 200 and self.innocent:
+                self.fail(f"view: status {status} for {where} of an innocent folder")
         if run is not None:
             self.call("merge", run.merge)
             self._check_rows("fetch after merge", run)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 
-import plotly.offline
-
-import tenterhook.view
+from tenterhook.view.app_files import app_file
+from tenterhook.view.report import page_of
 from tests.support.record.hostile_parts import SECRET, Case
 
 
@@ -35,18 +35,13 @@ class Page(HTMLParser):
         self.texts[self._inside] = self.texts.get(self._inside, "") + data
 
 
-def asset(name: str) -> str:
-    """Return a file from which a report is made."""
-    return (Path(tenterhook.view.__file__).parent / name).read_text(encoding="utf-8")
-
-
 def judge_page(page: str, case: Case) -> Iterator[str]:
-    """Yield everything in a report that comes from a name, except as text or as JSON."""
-    for known in (asset("report.js"), asset("report.css"), plotly.offline.get_plotlyjs()):
-        page = page.replace(known.replace("\r\n", "\n").replace("\r", "\n"), "", 1)
+    """Yield everything in a report that comes from a name, except as text or as data."""
+    for known in ("app.js", "app.css"):
+        page = page.replace(app_file(known).decode().replace("</script", "<\\/script"), "", 1)
     found, made = Page(), Page()
     found.feed(page)
-    made.feed(asset("report.html"))
+    made.feed(page_of("", b""))
     if found.elements != made.elements:
         more = [one for one in found.elements if one not in made.elements]
         yield f"the elements are not those of the page; others are {more[:3]}"
@@ -54,15 +49,16 @@ def judge_page(page: str, case: Case) -> Iterator[str]:
         if place not in ("data", "title") and text.strip():  # this includes every address that a name contains
             yield f"the {place or 'page'} element has a text that is not a part of the page: {text.strip()!r:.60}"
     try:
-        data = json.loads(found.texts.get("data", ""))
-    except ValueError as error:
+        text = gzip.decompress(base64.b64decode(found.texts.get("data", ""), validate=True)).decode()
+        runs = json.loads(text)["runs"]
+    except (ValueError, OSError) as error:
         yield f"the data of the page is not JSON: {str(error)[:80]}"
         return
-    if found.texts.get("title", "").split() != ", ".join(run["title"] for run in data).split():
+    if found.texts.get("title", "").split() != ", ".join(run["title"] for run in runs).split():
         yield f"the title is {found.texts.get('title', '')!r:.60}"
-    if SECRET in found.texts["data"] and not case.shared:
+    if SECRET in text and not case.shared:
         yield "the page shows a file outside the folder"
-    shown = {target for run in data for matrix in run["matrices"] for target in matrix["targets"]}
+    shown = {target for run in runs for target in run["targets"]}
     single = {r[3] for r in case.rows or () if r[5] is not None and r[2] != "tenterhook"}
     if not single <= shown:
         yield f"targets are missing: {sorted(map(str, single - shown))[:2]!r:.100}"

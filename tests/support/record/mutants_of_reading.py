@@ -6,7 +6,8 @@ from tests.support.record.mutant import Mutant
 
 FILES, PLAN, SELECT = "plan/files.py", "plan/plan.py", "plan/select.py"
 DCP, RESTORE, FORMAT = "keep/dcp.py", "keep/restore.py", "rig/saved/format.py"
-REPORT, SERIES = "view/report.py", "view/series.py"
+REPORT, CONTENTS, FIND_RUNS = "view/report.py", "view/data/contents.py", "record/run_folder/find_runs.py"
+RUN_DATA = "view/data/run_data.py"
 
 PLANS, SELECTORS, HOOKS = "tests/plan/test_files.py", "tests/plan/test_select.py", "tests/plan/test_hook.py"
 NOT_A_PLAN = (f"{PLANS}::test_what_is_not_a_plan_says_so",)
@@ -118,35 +119,33 @@ OF_STATES = [
 ]  # fmt: skip
 
 OF_REPORTS = [
-    Mutant("title-not-escaped", REPORT, '"title": html.escape(title)', '"title": title',
+    Mutant("title-not-escaped", REPORT, "{html.escape(title)}", "{title}",
            (f"{PAGES}::test_the_name_of_a_folder_cannot_add_elements_to_the_page",),
            "the name of a folder adds elements to the page"),
-    Mutant("data-not-escaped", REPORT, '.replace("<", "\\\\u003c")', "",
-           (f"{PAGES}::test_names_from_a_run_cannot_end_the_script",), "a label of a run ends the script"),
     Mutant("policy-allows-the-network", REPORT, "default-src 'none'", "default-src *",
-           (f"{PAGES}::test_the_policy_allows_only_the_scripts_of_the_page",), "the page may use the network"),
-    Mutant("policy-allows-scripts", REPORT, "{_digest(script)} {_digest(plotly)}", "'unsafe-inline'",
-           (f"{PAGES}::test_the_policy_allows_only_the_scripts_of_the_page",), "the page runs any script"),
-    Mutant("policy-of-other-scripts", REPORT, "hashlib.sha256(script.encode())", "hashlib.sha256(script[1:].encode())",
-           (f"{PAGES}::test_the_policy_allows_only_the_scripts_of_the_page",), "the page does not run its own script"),
-    Mutant("report-follows-links", REPORT, "one.is_dir(follow_symlinks=False)", "one.is_dir()",
+           (f"{PAGES}::test_the_policy_allows_only_the_parts_of_the_page",), "the page may use the network"),
+    Mutant("policy-allows-scripts", REPORT, "{_digest(script)}", "'unsafe-inline'",
+           (f"{PAGES}::test_the_policy_allows_only_the_parts_of_the_page",), "the page runs any script"),
+    Mutant("policy-of-other-scripts", REPORT, "hashlib.sha256(text.encode())", "hashlib.sha256(text[1:].encode())",
+           (f"{PAGES}::test_the_policy_allows_only_the_parts_of_the_page",), "the page does not run its own script"),
+    Mutant("report-follows-links", FIND_RUNS, "one.is_dir(follow_symlinks=False)", "one.is_dir()",
            (f"{PAGES}::test_links_to_other_folders_are_not_followed",), "a link adds a run from elsewhere"),
-    Mutant("report-follows-flights", REPORT, 'if not (folder / "flights").is_symlink() else ()',
+    Mutant("report-follows-flights", RUN_DATA, 'if not (folder / "flights").is_symlink() else ()',
            "if True else ()", (f"{PAGES}::test_links_to_other_folders_are_not_followed",),
            "a link adds flight reports from elsewhere"),
-    Mutant("limit-series", SERIES, "if different > 1.1 * run.limits.series:", "if False:",
+    Mutant("limit-series", CONTENTS, "if self.size > self._folder.limits.series:", "if False:",
            (f"{HOSTILE}::test_a_run_of_too_many_curves_has_no_report",), "a report may have any number of curves"),
-    Mutant("limit-names-of-reports", SERIES, "    run.check_size()\n", "",
-           (f"{HOSTILE}::test_names_and_lists_that_would_fill_a_table_are_refused",), "a report may have any names"),
-    Mutant("limit-flights", REPORT, "if size > inside.limits.text_bytes:", "if False:",
+    Mutant("limit-names-of-reports", CONTENTS, "if size > self._folder.limits.table_bytes:", "if False:",
+           (f"{HOSTILE}::test_names_that_would_fill_a_page_are_refused",), "a report may have any names"),
+    Mutant("limit-flights", RUN_DATA, "if size > inside.limits.text_bytes:", "if False:",
            (f"{PAGES}::test_flight_reports_have_a_limit",), "a report may have flight reports of any size"),
-    Mutant("nameless-rows", SERIES, "if any(None in row[:5] for row in found):", "if False:",
+    Mutant("nameless-rows", CONTENTS, "if any(table[column].null_count for column in table.column_names):", "if False:",
            (f"{HOSTILE}::test_rows_without_names_have_no_report",), "rows without names end in a TypeError"),
-    Mutant("nonfinite-hidden", SERIES, "cells[cell] = torch.where(bad, NONFINITE, code).int()",
-           "cells[cell] = code.int()", (f"{PAGES}::test_steps_are_grouped_if_there_are_too_many_cells",),
-           "a NaN is drawn as a zero"),
-    Mutant("histogram-of-one-block", "view/histograms.py", '        for key in {name, "all"}:',
-           "        for key in {name}:", (f"{PAGES}::test_the_page_holds_the_numbers_of_the_run",),
+    Mutant("nonfinite-hidden", "view/file_data.py", "code[np.isinf(values)] = NONFINITE",
+           "code[np.isinf(values)] = ZERO",
+           (f"{PAGES}::test_steps_are_grouped_if_there_are_too_many_cells",), "a NaN is drawn as a zero"),
+    Mutant("histogram-of-one-block", "view/file_data.py", "[(0, len(targets)), *blocks_of(targets, MAX_BLOCKS)]",
+           "blocks_of(targets, MAX_BLOCKS)", (f"{PAGES}::test_the_page_holds_the_numbers_of_the_run",),
            "the sum of all histograms is missing"),
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -29,6 +29,7 @@ from tenterhook.record.run_folder.part import (
     read_groups,
     read_part,
 )
+from tenterhook.record.run_folder.pyramid import KEY, PyramidBuilder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,8 @@ PLAN = "plan.json"
 LEDGER = "ledger.json"
 FINDINGS = "findings.json"
 VERDICTS = "verdicts.json"
-_SIDECARS = frozenset((PLAN, LEDGER, FINDINGS, VERDICTS))
+MODEL = "model.json"
+_SIDECARS = frozenset((PLAN, LEDGER, FINDINGS, VERDICTS, MODEL))
 
 
 class Folder:
@@ -149,11 +151,14 @@ class Folder:
             )
         return text
 
-    def table(self, name: str) -> pa.Table:
-        """Return the rows of a part, and verify its checksums."""
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of a part with some columns or all of them, and verify their checksums."""
         import pyarrow as pa
 
-        return self._opened(name, lambda *opened: pa.concat_tables(read_groups(*opened)).unify_dictionaries())
+        def read(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> pa.Table:
+            return pa.concat_tables(read_groups(name, file, size, limits, columns)).unify_dictionaries()
+
+        return self._opened(name, read)
 
     def dataset(self, files: list[str]) -> Any:
         """Return the rows of some files as an Arrow dataset."""
@@ -263,12 +268,13 @@ def encode_part(table: pa.Table, replaces: Iterable[str] = ()) -> bytes:
 def _encode(tables: Iterable[pa.Table], steps: tuple[int, int], replaces: Iterable[str]) -> bytes:
     """Return the content of a part, from tables of sorted rows. Only one table at a time must be in memory.
 
-    The metadata of the part contains the format, the first and last steps and the replaced parts.
+    The metadata of the part contains the format, the first and last steps, the replaced parts and a summary.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+    summary = PyramidBuilder(steps)
     sink, columns = pa.BufferOutputStream(), schema().with_metadata(describe(steps, replaces))
     with pq.ParquetWriter(
         sink,
@@ -280,9 +286,13 @@ def _encode(tables: Iterable[pa.Table], steps: tuple[int, int], replaces: Iterab
         column_encoding={"value": "BYTE_STREAM_SPLIT", "step": "DELTA_BINARY_PACKED"},
     ) as writer:
         for table in tables:
+            summary.add(table)
             longest = pc.max(pc.list_value_length(table["values"])).as_py() or 1
             size = max(1, min(GROUP_ROWS, GROUP_NUMBERS // longest))
             writer.write_table(table.replace_schema_metadata(columns.metadata), row_group_size=size)
+        text = summary.text()
+        if text is not None:
+            writer.add_key_value_metadata({KEY: text})
     content: bytes = sink.getvalue().to_pybytes()
     return content
 

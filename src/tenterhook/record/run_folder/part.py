@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tenterhook.errors import StoreError
 from tenterhook.record.arrow_tables import schema
 from tenterhook.record.run_folder.footer import Footer, read_footer
+from tenterhook.record.run_folder.pyramid import KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,6 +82,8 @@ class Part:
     last: int
     replaces: tuple[str, ...]
     rows: int
+    #: the summary of the rows, which `read_pyramid` decodes, or nothing
+    pyramid: bytes = b""
 
     @staticmethod
     def file_name(attempt: int, rank: int, number: int, last_number: int | None = None) -> str:
@@ -113,19 +116,40 @@ def read_part(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Part:
             raise ValueError("its description has no first and last step")
         if not isinstance(replaces, list) or not all(isinstance(one, str) for one in replaces):
             raise ValueError("its description does not list the parts that it replaces")
-    return Part(name, attempt, rank, number, int(found[4] or found[3]), first, last, tuple(replaces), rows)
+    return Part(
+        name,
+        attempt,
+        rank,
+        number,
+        int(found[4] or found[3]),
+        first,
+        last,
+        tuple(replaces),
+        rows,
+        footer.texts.get(KEY.encode(), b""),
+    )
 
 
-def read_groups(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Iterator[pa.Table]:
-    """Yield the rows of a part with the columns that a store writes, and verify their checksums.
+def read_groups(
+    name: str, file: BinaryIO, size: int, limits: ReadLimits, columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of a part with the columns that a store writes, or some of them, and verify their checksums.
 
     A table has the rows of one row group, or of several small ones.
     """
-    columns = schema()
-    yield columns.empty_table()
+    kinds = schema() if columns is None else _some(columns)
+    yield kinds.empty_table()
     with _typed(name):
-        for table in _tables(name, file, size, limits):
-            yield table.select(columns.names).cast(columns)
+        for table in _tables(name, file, size, limits, kinds.names):
+            yield table.select(kinds.names).cast(kinds)
+
+
+def _some(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of some columns of a part."""
+    import pyarrow as pa
+
+    every = schema()
+    return pa.schema([every.field(column) for column in columns])
 
 
 def count_rows(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> int:
@@ -134,7 +158,9 @@ def count_rows(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> int:
         return sum(map(len, _tables(name, file, size, limits)))
 
 
-def _tables(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Iterator[pa.Table]:
+def _tables(
+    name: str, file: BinaryIO, size: int, limits: ReadLimits, columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
     """Yield the rows of a part as they are stored."""
     groups = _checked(name, file, size, limits).groups
     part = _opened(file)
@@ -144,7 +170,7 @@ def _tables(name: str, file: BinaryIO, size: int, limits: ReadLimits) -> Iterato
         waiting.append(number)
         large += group.largest
         if number + 1 == len(groups) or large > COLUMN_BYTES:
-            yield part.read_row_groups(waiting)
+            yield part.read_row_groups(waiting, columns)
             waiting, large = [], 0
 
 

@@ -42,6 +42,33 @@ class VerdictsFile(msgspec.Struct):
     verdicts: list[Verdict]
 
 
+class Layer(msgspec.Struct, array_like=True):
+    """Holds the name of a module, the name of its class, and the names of its own parameters."""
+
+    name: str
+    type: str
+    parameters: list[str] = []
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """Holds where and how a model is trained. Runs with an equal setup compute equal bits."""
+
+    torch: str
+    device: str
+    ranks: int
+    sharded: bool
+    compiled: bool
+    #: the dtype of the parameters that has the fewest bits
+    dtype: str
+
+
+class ModelFile(msgspec.Struct):
+    """Holds the modules of the model, in the order in which they ran if that is known, otherwise as defined."""
+
+    layers: list[Layer]
+    setup: Setup
+
+
 def read_json(name: str, text: bytes, kind: type[T]) -> T:
     """Decode a JSON file. Raise a StoreError if it has another shape."""
     try:

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -19,6 +20,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+#: a process on another host counts as alive for so many seconds after it wrote a file
+RECENT = 60.0
 #: descriptors of the locks that this process holds, and how many stores use each of them
 _held: dict[str, tuple[int, int]] = {}
 
@@ -45,6 +48,44 @@ def release(path: str) -> None:
         with suppress(OSError):
             os.unlink(path)  # before the lock is given up: `_locked` notices that the file is gone
         os.close(descriptor)
+
+
+def is_held(folder: str) -> bool:
+    """Return True if a live process has the lock of any rank on a local run folder.
+
+    The lock is not tried, because this could keep a writer out. For a process on another host, the age of the newest
+    file decides.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            locks = [one for one in entries if one.name.startswith(".writer-") and one.is_file(follow_symlinks=False)]
+        return any(_is_alive(lock.path, lock.stat(follow_symlinks=False)) for lock in locks)
+    except OSError:
+        return False
+
+
+def _is_alive(path: str, about: os.stat_result) -> bool:
+    """Return True if the process that wrote a lock file is alive."""
+    # Opening and closing the file would give up a lock that this process holds.
+    if any(os.path.samestat(about, os.fstat(held)) for held, _ in _held.values() if held >= 0):
+        return True
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        holder = json.loads(os.read(descriptor, 500))
+        host, process = holder["host"], int(holder["process"])
+    except (ValueError, KeyError, TypeError):
+        return False
+    finally:
+        os.close(descriptor)
+    if host != os.uname().nodename:
+        return time.time() - os.stat(os.path.dirname(path)).st_mtime < RECENT
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return process > 0
 
 
 def _locked(path: str) -> int:

@@ -14,6 +14,7 @@ from tenterhook.errors import TenterhookError
 from tenterhook.plan import Plan
 from tenterhook.record import LEDGER, PLAN, ModelSnapshot, Recorder
 from tenterhook.resolve.targets import targets_of
+from tenterhook.rig.files.model_file import ModelWriter
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.ledger import Ledger
 
@@ -39,14 +40,31 @@ def model_snapshot(ref: weakref.ref[Installer]) -> ModelSnapshot | None:
     )
 
 
-def write_plan(recorder: Recorder, plan: Plan) -> None:
-    """Write the plan into the run folders."""
-    recorder.errors.contain("writing the plan", recorder.write_sidecar, PLAN, partial(plan_json, plan))
+class RunFiles:
+    """Writes the plan, the ledger and the layers of the model into the run folders."""
 
+    def __init__(self, installer: Installer, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._model = ModelWriter(installer, recorder)
 
-def write_ledger(recorder: Recorder, ledger: Ledger) -> None:
-    """Write the ledger into the run folders."""
-    recorder.errors.contain("writing the ledger", recorder.write_sidecar, LEDGER, partial(ledger_json, ledger))
+    def begin(self, plan: Plan) -> None:
+        """Write the plan and the layers."""
+        self.write_plan(plan)
+        self._model.begin()
+
+    def write_plan(self, plan: Plan) -> None:
+        """Write the plan, which may have changed."""
+        self._recorder.errors.contain("writing the plan", self._recorder.write_sidecar, PLAN, partial(plan_json, plan))
+
+    def end_step(self) -> None:
+        """Write the layers again if their order has become known."""
+        self._model.end_step()
+
+    def close(self, ledger: Ledger) -> None:
+        """Write the ledger, and the layers as they are at the end."""
+        errors = self._recorder.errors
+        errors.contain("writing the ledger", self._recorder.write_sidecar, LEDGER, partial(ledger_json, ledger))
+        self._model.close()
 
 
 def ledger_json(ledger: Ledger) -> str:
