@@ -22,11 +22,12 @@ FILES = sorted(
 
 #: every top-level package that any file imports, at the top or inside a function
 IMPORTS = {
-    "__future__", "argparse", "atexit", "base64", "bisect", "collections", "contextlib", "copy", "dataclasses",
-    "datetime", "difflib", "duckdb", "enum", "errno", "fcntl", "functools", "gc", "hashlib", "html", "inspect",
-    "itertools", "json", "math", "mlflow", "msgspec", "os", "pathlib", "plotly", "pyarrow", "re", "secrets", "signal",
-    "stat", "statistics", "sys", "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types",
-    "typing", "warnings", "weakref",
+    "__future__", "argparse", "asyncio", "atexit", "base64", "binascii", "bisect", "collections", "concurrent",
+    "contextlib", "copy", "dataclasses", "datetime", "difflib", "duckdb", "enum", "errno", "fcntl", "functools",
+    "gc", "gzip", "hashlib", "html", "inspect", "itertools", "json", "math", "mlflow", "msgspec", "numpy", "os",
+    "pathlib", "pyarrow", "re", "secrets", "signal", "socket", "starlette", "stat", "statistics", "sys",
+    "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing", "uvicorn", "warnings",
+    "weakref", "webbrowser", "zlib",
 }  # fmt: skip
 
 #: builtins that compile text to code or look objects up by name; they must not even be passed as arguments
@@ -45,6 +46,7 @@ NAMES = {
 
 #: forbidden functions of modules, by the real name of the module, even if it is imported under another name
 PATHS = {
+    "numpy.load", "numpy.fromfile", "numpy.memmap", "numpy.save",
     "torch.load", "torch.save", "torch.hub", "torch.jit", "torch.package", "torch.serialization", "torch.from_file",
     "torch.classes", "torch.export.load", "torch.distributed.checkpoint.load", "torch.distributed.checkpoint.save",
     "torch.utils.cpp_extension", "msgspec.yaml", "sys.modules", "sys.path", "sys.meta_path", "types.FunctionType",
@@ -203,7 +205,9 @@ def test_attributes_are_looked_up_by_name_only_where_the_names_are_the_sources_o
 VIOLATIONS = r"""
 eval(x) | exec(x) | compile(x, "f", "exec") | __import__(x) | f = eval | run(exec) | globals()[x] | locals()[x]
 __builtins__["eval"] | breakpoint() | [f(x) for f in (eval,)] | from tenterhook.plan import *
-import torch; torch.load(x) | import torch as t; t.load(x) | from torch import load | import torch; f = torch.load
+import numpy as np; np.load(x)
+import numpy as np; np.load(x) | import torch; torch.load(x)
+import torch as t; t.load(x) | from torch import load | import torch; f = torch.load
 from torch import load as read | import torch; torch.hub.load(x) | from torch.hub import load | import torch.jit
 import torch; torch.save(x, y) | import torch; torch.jit.load(x) | from torch import serialization
 from torch.utils.cpp_extension import load | import torch.utils.cpp_extension as c; c.load(x)
@@ -221,7 +225,7 @@ functools.reduce(getattr, x.split("."), y) | f = getattr | map(setattr, x, y, z)
 
 FOREIGN = (
     "pickle", "cloudpickle", "dill", "marshal", "shelve", "importlib", "yaml", "subprocess", "operator", "ctypes",
-    "socket", "builtins", "code", "runpy", "pkgutil", "joblib", "numpy", "tempfile", "shutil", "urllib", "requests",
+    "builtins", "code", "runpy", "pkgutil", "joblib", "tempfile", "shutil", "urllib", "requests",
     "string", "_pickle", "copyreg", "multiprocessing",
 )  # fmt: skip
 

@@ -15,8 +15,22 @@ from tenterhook.cli import main, make_parser
 from tests.support.warm_python import warm_python
 
 FLAGS = {
-    "run": {"--plan", "--actions", "--alert", "--json", "--out", "--quiet", "-m", "script", "arguments"},
+    "run": {
+        "--plan",
+        "--actions",
+        "--alert",
+        "--json",
+        "--out",
+        "--for-diff",
+        "--perturb",
+        "--quiet",
+        "-m",
+        "script",
+        "arguments",
+    },
     "doctor": {"--json", "--patch", "--hooks", "--ignore", "--fail-on", "--exit-code", "-m", "script", "arguments"},
+    "view": {"--port", "--no-browser", "runs"},
+    "diff": {"--tolerance", "--perturbed", "--json", "one", "other"},
     "report": {"--out", "run"},
     "check": {"--model", "--actions", "--json", "--ignore", "--fail-on", "--exit-code", "plan"},
     "points": {"--json"},

@@ -16,7 +16,8 @@ from torch.optim import Optimizer
 
 from tenterhook import ranks
 from tenterhook.actions import histogram
-from tenterhook.adapters.discover import Discovery
+from tenterhook.adapters.discover import Discovery, Moment
+from tenterhook.diff import DiffRun, diff_plan, perturb
 from tenterhook.doctor import Findings, check
 from tenterhook.errors import PlanError, TenterhookError
 from tenterhook.plan import Hook, Plan, When
@@ -80,9 +81,23 @@ class AutoAttach:
 
     If the user provides a plan, either all of its hooks are attached or none. If the default plan is used, hooks that
     cannot be attached are left out and reported.
+
+    Args:
+        out: Folder for the run folders.
+        plan: The hooks, or None for the default plan.
+        alert: Function that is called with each new verdict.
+        for_diff: If given, record what a comparison of two runs needs, from the first forward pass on. Otherwise, a
+            model is known when its optimizer takes its first step.
     """
 
-    def __init__(self, out: str | os.PathLike[str], *, plan: Plan | None = None, alert: Alert | None = None) -> None:
+    def __init__(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        plan: Plan | None = None,
+        alert: Alert | None = None,
+        for_diff: DiffRun | None = None,
+    ) -> None:
         override = os.environ.get(PLAN_VARIABLE)
         try:
             self.plan = Plan.load(override) if override else plan
@@ -94,7 +109,8 @@ class AutoAttach:
         self._alert = alert if ranks.launch_ranks()[0] == 0 else None
         self.models: list[ModelRun] = []
         self._known: weakref.WeakKeyDictionary[nn.Module, ModelRun] = weakref.WeakKeyDictionary()
-        self._discovery = Discovery(self._on_model)
+        self._discovery = Discovery(self._on_model, at_first_forward=for_diff is not None)
+        self._for_diff = for_diff
 
     def __enter__(self) -> AutoAttach:
         # If the script creates a new optimizer, we attach to it, so the warning about the old optimizer is not needed.
@@ -111,14 +127,14 @@ class AutoAttach:
             for model in self.models:
                 model.verdicts = [one for one in model.verdicts if one.code != "TH815"]
 
-    def _on_model(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
+    def _on_model(self, model: nn.Module, optimizers: list[Optimizer], moment: Moment) -> None:
         """Attach to a model when an optimizer steps. Report an error as a warning, so that the script continues."""
         try:
-            self._follow(model, optimizers)
+            self._follow(model, optimizers, moment)
         except Exception as error:
             ranks.warn_once(f"tenterhook run could not attach to {type(model).__name__}: {error}")
 
-    def _follow(self, model: nn.Module, optimizers: list[Optimizer]) -> None:
+    def _follow(self, model: nn.Module, optimizers: list[Optimizer], moment: Moment) -> None:
         """Attach to a model, or reattach if the model has a new optimizer. The new rig continues the step count."""
         run = self._known.get(model) or self._run_named(class_name(type(unwrapped(model))))
         self._known[model] = run
@@ -137,14 +153,16 @@ class AutoAttach:
                 other.end(None, None, None)
         run.rig = self._attach(model, optimizers, run)
         if run.rig is not None:
+            if self._for_diff is not None and self._for_diff.perturbed and before is None:
+                perturb(model)
             watch_training(run.rig, optimizers, first=step, alert=self._alert)
-            run.rig._begin_at(step)
+            run.rig._begin_at(step, forward_is_over=moment == "step")
             if state is not None:
                 run.rig.load_state_dict(state, strict=False)
 
     def _attach(self, model: nn.Module, optimizers: list[Optimizer], run: ModelRun) -> Rig | None:
         """Attach the given plan. If there is none, attach the hooks of the default plan that can be attached."""
-        plan = self.plan or default_plan()
+        plan = self.plan or (diff_plan(self._for_diff.steps) if self._for_diff else default_plan())
         optimizer = optimizers if len(optimizers) > 1 else optimizers[0]
         while len(plan):
             try:

@@ -7,14 +7,19 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
-#: called with a model and its optimizers, sorted by their first steps
-OnModel = Callable[[nn.Module, list[Optimizer]], None]
+#: what is about to begin when a model is reported
+Moment = Literal["forward", "step"]
+#: called with a model, its optimizers sorted by their first steps, and what is about to begin
+OnModel = Callable[[nn.Module, list[Optimizer], Moment], None]
 
 
 class Discovery:
@@ -23,11 +28,17 @@ class Discovery:
     The first call for a model happens when all optimizers that hold its parameters have started their first step, or
     when one of them starts its second step, whichever is earlier. After that, each optimizer that starts its first step
     triggers another call.
+
+    Args:
+        on_model: The function.
+        at_first_forward: If True, the first call for a model happens before its first forward pass in training mode,
+            when a first optimizer exists, so that hooks can also see this pass.
     """
 
-    def __init__(self, on_model: OnModel) -> None:
+    def __init__(self, on_model: OnModel, *, at_first_forward: bool = False) -> None:
         self._on_model = on_model
-        self._handle: Any = None
+        self._at_first_forward = at_first_forward
+        self._handles: list[RemovableHandle] = []
         #: optimizers that have stepped
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         #: for each model, its optimizers that have stepped, in the order of their first steps
@@ -41,11 +52,26 @@ class Discovery:
         self.unreported: dict[str, str] = {}
 
     def __enter__(self) -> Discovery:
-        self._handle = register_optimizer_step_pre_hook(self._step)
+        self._handles.append(register_optimizer_step_pre_hook(self._step))
+        if self._at_first_forward:
+            self._handles.append(register_module_forward_pre_hook(self._forward))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
+
+    def _forward(self, module: nn.Module, args: Any) -> None:
+        """Report the model whose forward pass begins, if an optimizer holds its parameters."""
+        if not (module.training and torch.is_grad_enabled()):
+            return
+        modules, optimizers = _modules_and_optimizers()
+        mine = [one for one in optimizers if module in roots(modules, one)]
+        if mine and module not in self._models:
+            self._models[module] = [weakref.ref(one) for one in mine]
+            self._stepped.update(mine)
+            self._handles.pop().remove()
+            self._on_model(module, mine, "forward")
 
     def _step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         first = optimizer not in self._stepped
@@ -94,7 +120,7 @@ class Discovery:
 
     def _report(self, model: nn.Module) -> None:
         self._waiting.discard(model)
-        self._on_model(model, list(_in_use(self._stepping(model), _parameters(model))))
+        self._on_model(model, list(_in_use(self._stepping(model), _parameters(model))), "step")
 
 
 def roots(modules: Iterable[nn.Module], optimizer: Optimizer) -> Iterator[nn.Module]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tenterhook import __version__
-from tenterhook.cli import check, doctor, points, report, run
+from tenterhook.cli import check, diff, doctor, points, report, run, view
 from tenterhook.cli.parser import Parser
 from tenterhook.errors import TenterhookError
 
@@ -27,7 +27,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"tenterhook {__version__}")
     commands = parser.add_subparsers(metavar="command")
-    for command in (run, doctor, report, check, points):
+    for command in (run, doctor, view, diff, report, check, points):
         command.add_parser(commands)
     for one in commands.choices.values():
         one.set_defaults(parser=one)

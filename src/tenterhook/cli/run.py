@@ -34,9 +34,28 @@ def add_parser(commands: Any) -> None:
         metavar="MODULE:FUNCTION",
         help="call this function with each new verdict while the script runs, for example to send a message",
     )
+    parser.add_argument(
+        "--for-diff",
+        type=_steps,
+        metavar="N",
+        help="record statistics and digests of every output, gradient, update and weight in the first N steps, so that "
+        "`tenterhook diff` can compare two runs",
+    )
+    parser.add_argument(
+        "--perturb",
+        action="store_true",
+        help="with --for-diff: change each weight by one unit in the last place at the beginning, to see how far "
+        "rounding moves the run",
+    )
     parser.add_argument("--quiet", action="store_true", help="do not print a summary at the end")
     add_script_arguments(parser)
     parser.set_defaults(execute=execute)
+
+
+def _steps(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps; use a whole number from 1 on")
+    return int(text)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -44,6 +63,7 @@ def execute(args: argparse.Namespace) -> int:
         return 2
     from tenterhook import ranks
     from tenterhook.adapters.auto_attach import AutoAttach
+    from tenterhook.diff import DiffRun
     from tenterhook.plan import Plan
     from tenterhook.program import run
     from tenterhook.record import write_file
@@ -52,7 +72,9 @@ def execute(args: argparse.Namespace) -> int:
     import_actions(args)
     remedy = "write --alert package.module:function, with a module in the current folder or an installed one"
     alert = import_function(args.alert, f"--alert {args.alert}", remedy=remedy) if args.alert else None
-    script = AutoAttach(out, plan=Plan.load(args.plan) if args.plan else None, alert=alert)
+    plan = Plan.load(args.plan) if args.plan else None
+    for_diff = DiffRun(args.for_diff, perturbed=args.perturb) if args.for_diff else None
+    script = AutoAttach(out, plan=plan, alert=alert, for_diff=for_diff)
     code = run(args.script, args.arguments, script, module=args.module)
     sys.stdout.flush()
     if args.json and ranks.launch_ranks()[0] == 0:

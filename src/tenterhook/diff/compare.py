@@ -1,0 +1,74 @@
+"""Compare two recorded runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tenterhook.diff.difference import Difference
+from tenterhook.diff.pairs import Pair, Pairs
+from tenterhook.diff.sentence import describe, nothing_to_compare, say_equal
+from tenterhook.diff.tolerance import Tolerance
+from tenterhook.errors import StoreError
+from tenterhook.record import Run, no_run_in
+from tenterhook.record.run_folder.find_runs import run_folders
+
+Folder = str | os.PathLike[str]
+
+
+def compare(
+    one: Folder, other: Folder, *, tolerance: float | None = None, perturbed: Sequence[Folder] = ()
+) -> Difference:
+    """Find the first step and layer in which two recorded runs differ.
+
+    If both runs recorded digests with an equal setup (torch, device, number of ranks, compilation), bits are compared.
+    Otherwise, statistics are compared with a tolerance.
+
+    Args:
+        one: The first run folder, or a folder that contains one run.
+        other: The second run folder, or a folder that contains one run.
+        tolerance: The largest relative difference of a number that counts as equal. By default, it is estimated.
+        perturbed: Runs of the same program as the first run, whose weights were perturbed by one unit in the last
+            place. The tolerance is then taken from how far they are from the first run.
+
+    Returns:
+        The first difference, or that there is none.
+
+    Raises:
+        StoreError: A folder contains no run or several runs, cannot be read, or both paths are the same.
+    """
+    first, second = _one_run(one), _one_run(other)
+    if first.resolve() == second.resolve():
+        raise StoreError(f"{one} and {other} are the same run", remedy="pass two runs")
+    pairs = Pairs(first, second)
+    setups = Run(first).setup, Run(second).setup
+    exact = tolerance is None and not perturbed and setups[0] is not None and setups[0] == setups[1]
+    dtype = setups[0].dtype if setups[0] else "float32"
+    allowed = Tolerance(dtype, tolerance, [Pairs(first, _one_run(path)) for path in perturbed])
+    compared, last = 0, None
+    for step in pairs.steps():
+        found = _differing(step) if exact else allowed.unexplained(step)
+        if found:
+            return describe(step, found, pairs.first, exact=exact, rounding=allowed.largest)
+        compared += len(step)
+        last = step[0].step
+    if last is None:
+        return nothing_to_compare(pairs)
+    return say_equal(pairs.first, last, compared, exact=exact, rounding=allowed.largest)
+
+
+def _differing(step: list[Pair]) -> list[tuple[Pair, float]]:
+    """Return the pairs whose bits differ, with the relative difference of their numbers."""
+    return [(pair, pair.relative()) for pair in step if not pair.equal]
+
+
+def _one_run(path: Folder) -> Path:
+    """Return the run folder at a path, or the only one below it."""
+    found = list(run_folders(Path(path)))
+    if not found:
+        raise no_run_in(str(path), "pass a folder that `tenterhook run --for-diff` wrote")
+    if len(found) > 1:
+        names = ", ".join(map(str, found[:4]))
+        raise StoreError(f"{path} contains {len(found)} runs", remedy=f"pass one of them: {names}")
+    return found[0]

@@ -1,0 +1,193 @@
+"""List what a run contains: its steps, its targets, and the numbers that were recorded for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tenterhook.errors import StoreError
+from tenterhook.record import TRAINING, Folder, Layer
+from tenterhook.record.run_folder.part import Part, superseded_from
+from tenterhook.view.data.messages import Range, ranges_of
+from tenterhook.view.data.model_order import model_order
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: order in which the numbers are listed; a viewer begins with the first one
+NAMES = ("norm", "rms", "ratio", "score", "change", "abs_max", "zeros", "nonfinite", "mean")
+#: hook of the rows in which the recorder counts what it dropped
+RECORDER = "tenterhook"
+
+
+@dataclass(slots=True)
+class _Found:
+    """The targets of one number."""
+
+    single: bool
+    targets: set[str] = field(default_factory=set)
+
+
+class Contents:
+    """The steps, targets and numbers of a run.
+
+    `read_ends` reads only the first and the last part, which usually have everything. `unread` lists the others.
+
+    Args:
+        folder: The run folder.
+        layers: The modules in the order in which they ran.
+    """
+
+    def __init__(self, folder: Folder, layers: list[Layer]) -> None:
+        self._folder = folder
+        self._layers = layers
+        self._read: set[str] = set()
+        self._found: dict[tuple[str, str], _Found] = {}
+        self._ranges: dict[tuple[str, str | None], list[Range]] = {}
+        self.parts: list[Part] = []
+        #: for each part, the step from which on a later attempt recorded the steps again, or None
+        self.limits: dict[str, int | None] = {}
+        self.targets: list[str] = []
+        #: the place of each target in `targets`
+        self.places: dict[str, int] = {}
+        #: number of rows that were dropped
+        self.dropped = 0
+
+    def list_parts(self) -> None:
+        """List the parts again."""
+        self.parts = self._folder.parts()
+        self.limits = superseded_from(self.parts)
+
+    @property
+    def first(self) -> int:
+        return min((part.first for part in self.parts), default=0)
+
+    @property
+    def last(self) -> int:
+        """Return the last step."""
+        ends = [
+            part.last if (limit := self.limits[part.name]) is None else min(part.last, limit - 1) for part in self.parts
+        ]
+        return max(ends, default=-1)
+
+    def read_ends(self) -> None:
+        """Read what the first and the last part contain."""
+        self.read({part.name: part for part in (*self.parts[:1], *self.parts[-1:])}.values())
+
+    def unread(self) -> list[Part]:
+        """Return the parts that were not read yet. A merged part has nothing but what the parts before it had."""
+        return [
+            part
+            for part in self.parts
+            if part.name not in self._read and not self._read.issuperset(part.replaces or [""])
+        ]
+
+    def read(self, parts: Iterable[Part]) -> None:
+        """Read what some parts contain."""
+        size = self.size
+        for part in parts:
+            try:
+                self._add_part(part.name)
+            except FileNotFoundError:  # it was merged in the meantime
+                continue
+            self._read.add(part.name)
+        if self.size == size:
+            return
+        if self.size > self._folder.limits.series:
+            raise StoreError(
+                f"the run has {self.size:,} different curves; the limit is {self._folder.limits.series:,}",
+                remedy="read it with th.open_run instead of a report",
+            )
+        # Sorting takes long for many targets, so the targets become visible all at once.
+        targets = model_order({name for one in self._found.values() for name in one.targets}, self._layers)
+        self.places = {name: place for place, name in enumerate(targets)}
+        self.targets = targets
+        self._ranges = {}
+
+    def _add_part(self, name: str) -> None:
+        """Add the numbers and targets of one part."""
+        import numpy as np
+
+        table = self._folder.table(name, ["hook", "target", "name"]).combine_chunks()
+        if any(table[column].null_count for column in table.column_names):
+            raise StoreError(f"some rows of {name} have no hook, target or name", remedy="move the part away")
+        codes, words = [], []
+        for column in table.column_names:
+            array = table[column].combine_chunks()
+            codes.append(array.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+            words.append(array.dictionary.to_pylist())
+        size = sum(len(word) for some in words for word in some)
+        if size > self._folder.limits.table_bytes:
+            raise StoreError(
+                f"the names in {name} have {size:,} characters; the limit is {self._folder.limits.table_bytes:,}",
+                remedy="if you trust the folder, pass limits=th.ReadLimits(table_bytes=...) to th.open_run",
+            )
+        hooks, targets, names = words
+        key = (codes[0] * len(targets) + codes[1]) * len(names) + codes[2]
+        starts = np.flatnonzero(np.diff(key, prepend=-1))  # equal rows are adjacent
+        for one in np.unique(key[starts]).tolist():
+            rest, number = divmod(one, len(names))
+            hook, target = divmod(rest, len(targets))
+            if hooks[hook] == RECORDER:
+                continue
+            found = self._found.get((hooks[hook], names[number]))
+            if found is None:
+                found = self._found[hooks[hook], names[number]] = _Found(
+                    self._is_single(name, hooks[hook], names[number])
+                )
+            found.targets.add(targets[target])
+        if RECORDER in hooks:
+            self._count_dropped(name)
+
+    def _is_single(self, part: str, hook: str, name: str) -> bool:
+        """Return True if a number is a single number, and not a list."""
+        import pyarrow.compute as pc
+
+        table = self._folder.table(part, ["hook", "name", "value"])
+        rows = table.filter((pc.field("hook") == hook) & (pc.field("name") == name))
+        return bool(rows["value"].null_count < len(rows))
+
+    def _count_dropped(self, part: str) -> None:
+        import pyarrow.compute as pc
+
+        table = self._folder.table(part, ["hook", "value"]).filter(pc.field("hook") == RECORDER)
+        values = table["value"].filter(pc.is_finite(table["value"]))
+        self.dropped += int(pc.sum(values).as_py() or 0)
+
+    @property
+    def size(self) -> int:
+        """Return the number of curves."""
+        return sum(len(one.targets) for one in self._found.values())
+
+    @property
+    def single(self) -> list[tuple[str, str]]:
+        """Return the hook and name of each single number, the most useful ones first."""
+        rank = {name: number for number, name in enumerate(NAMES)}
+        keys = [key for key, one in self._found.items() if one.single]
+        # The norms of every step come first, because hooks may record fewer steps.
+        return sorted(keys, key=lambda k: (k != (TRAINING, "norm"), rank.get(k[1], len(rank)), k[0] != "grads", k))
+
+    @property
+    def lists(self) -> list[str]:
+        """Return the hooks that recorded lists of numbers."""
+        return sorted({hook for (hook, _), one in self._found.items() if not one.single})
+
+    def ranges(self, hook: str, name: str | None = None) -> list[Range]:
+        """Return the targets of a number, or of the lists of a hook if `name` is None."""
+        if (hook, name) not in self._ranges:
+            found = [
+                one
+                for (of, called), one in self._found.items()
+                if of == hook and (called == name if name is not None else not one.single)
+            ]
+            places = sorted({self.places[target] for one in found for target in one.targets})
+            self._ranges[hook, name] = ranges_of(places)
+        return self._ranges[hook, name]
+
+    def places_of(self, names: list[str]) -> NDArray[np.int64]:
+        """Return the place of each name, or -1."""
+        import numpy as np
+
+        return np.array([self.places.get(name, -1) for name in names], np.int64)

@@ -1,0 +1,34 @@
+import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
+import { chromium } from "playwright-core";
+
+export const SHOTS = resolve(import.meta.dirname, "screenshots");
+export const SIZES = { wide: { width: 1400, height: 900 }, narrow: { width: 390, height: 844 } };
+
+export function launch() {
+  mkdirSync(SHOTS, { recursive: true });
+  return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
+}
+
+/** Open a page that records what must not happen: errors on the console and requests to other hosts. */
+export async function open(browser, size, theme, allowedOrigin) {
+  const narrow = size === "narrow";
+  const context = await browser.newContext({
+    viewport: SIZES[size], colorScheme: theme, hasTouch: narrow, isMobile: narrow, deviceScaleFactor: narrow ? 2 : 1, acceptDownloads: true,
+  });
+  const page = await context.newPage();
+  const faults = [];
+  page.on("console", message => message.type() === "error" && faults.push(`console: ${message.text()}`));
+  page.on("pageerror", error => faults.push(`error: ${error.message}`));
+  page.on("dialog", dialog => {
+    faults.push(`dialog: ${dialog.message()}`);
+    void dialog.dismiss();
+  });
+  page.on("request", request => {
+    const url = request.url();
+    if (/^(data|blob):/.test(url) || url.startsWith(allowedOrigin)) return;
+    faults.push(`request to another host: ${url}`);
+  });
+  page.setDefaultTimeout(15_000);
+  return { context, page, faults };
+}

@@ -1,0 +1,27 @@
+import { createContext } from "preact";
+import { useContext } from "preact/hooks";
+import type { RunHead, Source } from "../data/source";
+import type { State } from "../model/state";
+import type { Ink } from "./theme";
+
+/** What every part of the page can see. */
+export interface View {
+  source: Source;
+  runs: RunHead[];
+  state: State;
+  go: (change: Partial<State>) => void;
+  /** Return the address of the page after a change, for links. */
+  link: (change: Partial<State>) => string;
+  ink: Ink;
+  /** Counts the updates of the shown run. */
+  beat: number;
+}
+
+
+export const ViewContext = createContext<View | null>(null);
+
+export function useView(): View {
+  const view = useContext(ViewContext);
+  if (!view) throw new Error("a part is outside the page");
+  return view;
+}
