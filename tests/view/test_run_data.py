@@ -1,4 +1,4 @@
-"""What the page asks for is compared with a slow reading of the rows, however the rows are spread over parts."""
+"""Compare what the page asks for with a slow reading of the rows, however the rows are spread over parts."""
 
 from __future__ import annotations
 

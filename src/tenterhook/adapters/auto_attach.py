@@ -190,7 +190,8 @@ class AutoAttach:
             free = f"{name}-{number}"
         path = self.out / free
         rank, on_node = ranks.launch_ranks()
-        sinks: list[Store | Flight] = [Store(path)] if on_node == 0 else []
+        # For a comparison, every rank records its own outputs.
+        sinks: list[Store | Flight] = [Store(path)] if on_node == 0 or self._for_diff else []
         if rank == 0:
             sinks.append(Flight(path / "flights"))
         self.models.append(ModelRun(free, path, sinks))

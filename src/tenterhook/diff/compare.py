@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tenterhook.diff.difference import Difference
 from tenterhook.diff.pairs import Pair, Pairs
-from tenterhook.diff.sentence import describe, nothing_to_compare, say_equal
+from tenterhook.diff.sentence import Compared, describe, say_equal
 from tenterhook.diff.tolerance import Tolerance
 from tenterhook.errors import StoreError
-from tenterhook.record import Run, no_run_in
+from tenterhook.record import no_run_in
 from tenterhook.record.run_folder.find_runs import run_folders
 
 Folder = str | os.PathLike[str]
@@ -42,20 +42,18 @@ def compare(
     if first.resolve() == second.resolve():
         raise StoreError(f"{one} and {other} are the same run", remedy="pass two runs")
     pairs = Pairs(first, second)
-    setups = Run(first).setup, Run(second).setup
+    setups = pairs.setups
     exact = tolerance is None and not perturbed and setups[0] is not None and setups[0] == setups[1]
     dtype = setups[0].dtype if setups[0] else "float32"
     allowed = Tolerance(dtype, tolerance, [Pairs(first, _one_run(path)) for path in perturbed])
-    compared, last = 0, None
+    compared = Compared(pairs, exact=exact)
     for step in pairs.steps():
         found = _differing(step) if exact else allowed.unexplained(step)
+        compared.rounding = allowed.largest
         if found:
-            return describe(step, found, pairs.first, exact=exact, rounding=allowed.largest)
-        compared += len(step)
-        last = step[0].step
-    if last is None:
-        return nothing_to_compare(pairs)
-    return say_equal(pairs.first, last, compared, exact=exact, rounding=allowed.largest)
+            return describe(step, found, compared)
+        compared.add(step)
+    return say_equal(compared)
 
 
 def _differing(step: list[Pair]) -> list[tuple[Pair, float]]:

@@ -23,6 +23,7 @@ class Difference:
         kind: What differs: `"data"`, `"weights"`, `"forward"`, `"loss"`, `"backward"`, `"rate"` or `"update"`.
         relative: How large the difference is, relative to the number.
         others: How many other targets differ in the same step and in the same kind.
+        rank: The rank with the difference, or None if there is one rank or the number is equal on all ranks.
     """
 
     sentence: str
@@ -33,6 +34,7 @@ class Difference:
     kind: Kind | None = None
     relative: float | None = None
     others: int = 0
+    rank: int | None = None
 
     def __str__(self) -> str:
         return self.sentence

@@ -16,12 +16,15 @@ STEPS_AT_ONCE = 64
 _QUERY = """
 with one as (select * from rows where run = ? and step between ? and ? and value is not null),
   other as (select * from rows where run = ? and step between ? and ? and value is not null)
-select one.step, one.hook, one.target, one.name, one.value, other.value
+select one.step, one.rank, one.hook, one.target, one.name, one.value, other.value
 from one join other on one.step = other.step and one.hook = other.hook and one.target = other.target
   and one.name = other.name and coalesce(one.call, 0) = coalesce(other.call, 0)
-  and coalesce(one.leaf, 0) = coalesce(other.leaf, 0) and one.rank = (select min(rank) from one)
-  and other.rank = (select min(rank) from other)
+  and coalesce(one.leaf, 0) = coalesce(other.leaf, 0) and {ranks}
 """
+_SAME_RANK = "one.rank = other.rank"
+_FIRST_RANKS = "one.rank = (select min(rank) from one) and other.rank = (select min(rank) from other)"
+#: numbers that do not depend on how the data is divided between ranks
+SHARED: tuple[Kind, ...] = ("weights", "backward", "rate", "update")
 #: numbers of a tensor, and the number by whose size the difference is measured
 _SCALES = {
     "norm": "norm",
@@ -36,9 +39,10 @@ _SCALES = {
 
 @dataclass(slots=True)
 class Pair:
-    """The numbers of one target and kind in one step, of both runs."""
+    """The numbers of one target and kind in one step and on one rank, of both runs."""
 
     step: int
+    rank: int
     kind: Kind
     target: str
     place: tuple[int, int, int, str]
@@ -82,39 +86,55 @@ class Pair:
 class Pairs:
     """The numbers that two runs have in common.
 
+    If the runs have different numbers of ranks, each rank had another part of the data. Only the numbers that are equal
+    on all ranks are compared then.
+
     Args:
         one: A run folder.
         other: Another run folder, with a path that is not equal to the first one.
+
+    Attributes:
+        setups: The setup of each run, or None if it is not known.
+        first: The first step that both runs recorded.
+        last: The last step that both runs recorded.
+        all_ranks: True if every rank of both runs recorded its own numbers.
     """
 
     def __init__(self, one: Path, other: Path) -> None:
+        first = Run(one)
         self._paths = (str(one), str(other))
         self._run = Run(one, other)
-        self._kinds = Kinds(Run(one).plan)
-        self._order = Order(Run(one).layers)
-        ends = self._run.fetch("select run, min(step), max(step) from rows group by run")
+        self._kinds = Kinds(first.plan)
+        self._order = Order(first.layers)
+        self.setups = first.setup, Run(other).setup
+        self.ranks = tuple(setup.ranks if setup else 1 for setup in self.setups)
+        self._shared = self.ranks[0] != self.ranks[1]
+        self._query = _QUERY.format(ranks=_FIRST_RANKS if self._shared else _SAME_RANK)
+        ends = self._run.fetch("select run, min(step), max(step), count(distinct rank) from rows group by run")
         self.first = max((row[1] for row in ends), default=0)
         self.last = min((row[2] for row in ends), default=-1) if len(ends) == 2 else -1
+        self.all_ranks = min((row[3] for row in ends), default=0) >= max(self.ranks)
 
     def steps(self) -> Iterator[list[Pair]]:
         """Yield the pairs of each step, in the order in which training computed the numbers."""
         one, other = self._paths
         for first in range(self.first, self.last + 1, STEPS_AT_ONCE):
             last = min(first + STEPS_AT_ONCE - 1, self.last)
-            # Of several ranks, the first one is compared, because the runs may have different numbers of ranks.
-            found: dict[int, dict[tuple[Kind, str], Pair]] = {}
-            for step, hook, target, name, a, b in self._run.fetch(_QUERY, one, first, last, other, first, last):
+            found: dict[int, dict[tuple[Kind, str, int], Pair]] = {}
+            for step, rank, hook, target, name, a, b in self._run.fetch(
+                self._query, one, first, last, other, first, last
+            ):
                 kind = self._kinds.kind_of(hook, target, name)
-                if kind is None:
+                if kind is None or (self._shared and kind not in SHARED):
                     continue
-                key = (kind, target)
+                key = (kind, target, rank)
                 pairs = found.setdefault(step, {})
                 pair = pairs.get(key) or pairs.setdefault(
-                    key, Pair(step, kind, target, self._order.place(kind, target))
+                    key, Pair(step, rank, kind, target, self._order.place(kind, target))
                 )
                 if self._kinds.is_digest(hook):
                     pair.digests.append((a, b))
                 else:
                     pair.numbers[hook, name] = (a, b)
             for step in sorted(found):
-                yield sorted(found[step].values(), key=lambda pair: pair.place)
+                yield sorted(found[step].values(), key=lambda pair: (pair.place, pair.rank))

@@ -16,6 +16,8 @@ _WHAT: dict[Kind, str] = {
     "rate": "the learning rate",
     "update": "the update of {target}",
 }
+#: what is equal on all ranks
+_EQUAL: tuple[Kind, ...] = ("weights", "loss", "backward", "rate", "update")
 #: what the kinds before it say
 _BEFORE: dict[Kind, str] = {
     "data": "Check the data, its order and the seed of its random numbers",
@@ -29,23 +31,47 @@ _BEFORE: dict[Kind, str] = {
 }
 
 
-def describe(
-    step: list[Pair], found: list[tuple[Pair, float]], first: int, *, exact: bool, rounding: float
-) -> Difference:
+class Compared:
+    """Counts what was compared so far.
+
+    Args:
+        pairs: The numbers that the runs have in common.
+        exact: True if bits are compared.
+    """
+
+    def __init__(self, pairs: Pairs, *, exact: bool) -> None:
+        self.pairs = pairs
+        self.exact = exact
+        #: the largest relative difference that rounding explains
+        self.rounding = 0.0
+        self.count = 0
+        #: the last step with weights, outputs or updates, and the last step with any number
+        self.last_tensor: int | None = None
+        self.last: int | None = None
+
+    def add(self, step: list[Pair]) -> None:
+        """Count the pairs of a step that are equal."""
+        self.count += len(step)
+        self.last = step[0].step
+        if any(pair.kind in ("weights", "forward", "update") for pair in step):
+            self.last_tensor = self.last
+
+
+def describe(step: list[Pair], found: list[tuple[Pair, float]], compared: Compared) -> Difference:
     """Return the first difference.
 
     Args:
         step: All pairs of the step.
         found: The pairs that differ, in order, with their relative differences.
-        first: The first step that was compared.
-        exact: True if bits were compared.
-        rounding: The largest relative difference before this step.
+        compared: What was compared before.
     """
     pair, relative = found[0]
+    exact, rounding, first = compared.exact, compared.rounding, compared.pairs.first
     others = sum(other.kind == pair.kind for other, _ in found) - 1
     target = None if pair.kind in ("data", "loss", "rate") else pair.target
+    rank = pair.rank if compared.pairs.all_ranks and max(compared.pairs.ranks) > 1 and pair.kind not in _EQUAL else None
     named = "the model" if pair.target == "." else pair.target
-    what = _WHAT[pair.kind].replace("{target}", named)
+    what = _WHAT[pair.kind].replace("{target}", named) + (f" on rank {rank}" if rank is not None else "")
     same = "identical" if exact else f"equal within rounding ({rounding:.1g})" if rounding else "equal"
     begin = (
         f"The runs differ from the first recorded step on, step {pair.step:,}"
@@ -54,46 +80,66 @@ def describe(
     )
     more = f" ({others:,} more {'differs' if others == 1 else 'differ'} in the same way)" if others > 0 else ""
     where = "" if pair.step == first else f" in step {pair.step:,}"
-    sentence = (
-        f"{begin}. The first difference is {what}{where}{_how_much(pair, relative)}{more}. {_before(step, pair)}."
-    )
-    return Difference(sentence, False, exact, pair.step, target, pair.kind, relative, others)
+    sentence = f"{begin}. The first difference is {what}{where}{_how_much(pair, relative)}{more}. "
+    sentence += f"{_before(step, pair, compared.pairs)}.{_limits(compared.pairs)}"
+    return Difference(sentence, False, exact, pair.step, target, pair.kind, relative, others, rank)
 
 
 def _how_much(pair: Pair, relative: float) -> str:
     if pair.kind in ("loss", "rate"):
         a, b = next(iter(pair.numbers.values()))
         return f": {a:.6g} and {b:.6g}"
+    if not pair.numbers:
+        return ""
     if math.isinf(relative):
         return ": a value is not finite in only one run, or zero in only one run"
     return f", relative {relative:.1g}" if relative else ", in bits that its norm does not show"
 
 
-def _before(step: list[Pair], pair: Pair) -> str:
-    """Say what is known to be equal."""
+def _before(step: list[Pair], pair: Pair, pairs: Pairs) -> str:
+    """Return what is known to be equal, as a sentence."""
     before = {other.kind for other in step if other.place < pair.place}
     if pair.kind == "forward" and "weights" not in before:
         return "Everything that was recorded before it in this step is equal"
     if pair.kind == "backward" and "forward" not in before:
         return "The gradients of later layers are equal"
+    if pair.kind == "loss" and not pairs.all_ranks:
+        return "Only some ranks recorded their outputs, and these are equal"
+    if pair.kind == "loss" and "forward" not in before:
+        return "No outputs were recorded in this step"
     return _BEFORE[pair.kind]
 
 
-def say_equal(first: int, last: int, compared: int, *, exact: bool, rounding: float) -> Difference:
-    """Return that there is no difference."""
-    steps = f"steps {first:,} to {last:,}" if last > first else f"step {first:,}"
-    if exact:
-        sentence = f"The runs are identical in {steps}: {compared:,} tensors and numbers are equal."
+def _limits(pairs: Pairs) -> str:
+    """Return what was not compared, as a sentence."""
+    one, other = pairs.ranks
+    return f" Inputs, outputs and losses are not compared, because the runs have {one} and {other} ranks." * (
+        one != other
+    )
+
+
+def say_equal(compared: Compared) -> Difference:
+    """Return that there is no difference, or that nothing could be compared."""
+    pairs = compared.pairs
+    if compared.last is None:
+        return _nothing_to_compare(pairs)
+    last = compared.last if compared.last_tensor is None else compared.last_tensor
+    steps = f"steps {pairs.first:,} to {last:,}" if last > pairs.first else f"step {pairs.first:,}"
+    if compared.exact:
+        sentence = f"The runs are identical in {steps}: {compared.count:,} tensors and numbers are equal."
     else:
         sentence = (
-            f"The runs are equal in {steps}, apart from rounding: of {compared:,} tensors and numbers, the largest "
-            f"relative difference is {rounding:.1g}."
+            f"The runs are equal in {steps}, apart from rounding: of {compared.count:,} tensors and numbers, the "
+            f"largest relative difference is {compared.rounding:.1g}."
         )
-    return Difference(sentence, True, exact)
+    if compared.last > last:
+        sentence += (
+            f" After that, only losses and learning rates were recorded; they are equal up to step {compared.last:,}."
+        )
+    return Difference(sentence + _limits(pairs), True, compared.exact)
 
 
-def nothing_to_compare(pairs: Pairs) -> Difference:
-    """Return that the runs have nothing in common."""
+def _nothing_to_compare(pairs: Pairs) -> Difference:
     if pairs.last < pairs.first:
         why = "they have no step in common"
     else:

@@ -47,7 +47,7 @@ class Contents:
         self._found: dict[tuple[str, str], _Found] = {}
         self._ranges: dict[tuple[str, str | None], list[Range]] = {}
         self.parts: list[Part] = []
-        #: for each part, the step from which on a later attempt recorded the steps again, or None
+        #: for each part, the first step that a later attempt recorded again, or None
         self.limits: dict[str, int | None] = {}
         self.targets: list[str] = []
         #: the place of each target in `targets`

@@ -73,7 +73,7 @@ from rows where target = ? and value is not null and hook != 'tenterhook' group 
 """
 
 
-#: number of new parts that are read before the page is told about new steps
+#: number of new parts that are read before new steps are announced to the page
 MOST_AT_ONCE = 8
 #: maximum size of the surfaces of a run
 MAX_BYTES = 480_000_000

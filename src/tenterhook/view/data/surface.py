@@ -44,7 +44,7 @@ class Surface:
         places = [place for start, end in contents.ranges(hook, name) for place in range(start, end)]
         self._line[places] = np.arange(len(places))
         self._lines = len(places)
-        #: for each part that was read, the step from which on its rows were left out
+        #: for each part that was read, the first step whose rows were left out
         self._limits: dict[str, int | None] = {}
         self._lock = threading.Lock()
         #: the targets of the part that was read last, and their lines
