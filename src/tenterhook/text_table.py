@@ -20,6 +20,8 @@ class TextTable:
     rows: Sequence[Sequence[Any]]
     #: line below the table, for example the number of rows that are not shown
     foot: str = ""
+    #: a picture for each row, as HTML; a text table has no pictures
+    pictures: Sequence[str] = ()
 
     def text(self) -> str:
         """Return the table as aligned text."""
@@ -39,10 +41,14 @@ class TextTable:
     def html(self) -> str:
         """Return the table as HTML."""
         head = "".join(f"<th style='text-align:left'>{html.escape(h)}</th>" for h in self.head)
-        body = "".join(
-            "<tr>" + "".join(f"<td style='text-align:{_align(c)}'>{html.escape(_cell(c))}</td>" for c in row) + "</tr>"
+        rows = [
+            "".join(f"<td style='text-align:{_align(c)}'>{html.escape(_cell(c))}</td>" for c in row)
             for row in self.rows
-        )
+        ]
+        if self.pictures:
+            head += "<th></th>"
+            rows = [f"{row}<td>{picture}</td>" for row, picture in zip(rows, self.pictures, strict=True)]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
         caption = f"<caption style='text-align:left'>{html.escape(self.title)}</caption>" if self.title else ""
         foot = f"<div>{html.escape(self.foot)}</div>" if self.foot else ""
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{foot}"

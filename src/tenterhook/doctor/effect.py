@@ -14,6 +14,7 @@ from tenterhook import ranks
 from tenterhook.doctor.patch.events import mover
 from tenterhook.doctor.rehearsal import rehearsal, silenced, step
 from tenterhook.doctor.rules.no_effect import SCALE_FREE
+from tenterhook.drawing import bar
 from tenterhook.errors import RefusedError
 from tenterhook.resolve.targets import targets_of
 from tenterhook.rig import Rig
@@ -113,16 +114,23 @@ class Effect(Mapping[str, dict[str, Stage]]):
             return f"undone by {kind}: {why}"
         return "reaches the parameter"
 
+    def _changed(self, name: str) -> float:
+        """Return how large the change is in the last stage, relative to the larger one of the two results."""
+        last = list(self._stages[name].values())[-1]
+        return _norm(last.difference) / (max(_norm(last.without), _norm(last.with_hooks)) or 1.0)
+
     def _table(self) -> TextTable:
-        rows = []
+        rows, bars = [], []
         for name, stages in self._stages.items():
             cells: list[object] = [name]
             for stage in STAGES:
                 found = stages.get(stage)
                 cells += [_norm(found.without), _norm(found.with_hooks)] if found is not None else [None, None]
             rows.append([*cells, self.verdict(name)])
+            changed = self._changed(name)
+            bars.append(bar(changed, f"{name}: the hooks change {100 * changed:.3g} % of the last stage"))
         head = ("parameter", *(f"{s} {w}" for s in STAGES for w in ("without", "with")), "verdict")
-        return TextTable("norms without and with the hooks", head, rows)
+        return TextTable("norms without and with the hooks", head, rows, pictures=bars)
 
     def __repr__(self) -> str:
         return self._table().text()

@@ -6,11 +6,12 @@ The reader and the writer load msgspec, so they are imported only when a program
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tenterhook.errors import PlanError, UnknownHookError
-from tenterhook.plan.hook import Hook
+from tenterhook.plan.hook import ALWAYS, Hook, When
+from tenterhook.text_table import TextTable
 
 MAX_HOOKS = 1024
 
@@ -56,6 +57,11 @@ class Plan:
             if hook.id in seen:
                 raise PlanError("two hooks in the plan have this id", hook=hook.id, remedy="give each hook its own id")
             seen.add(hook.id)
+
+    def _repr_html_(self) -> str:
+        rows = [[hook.id, _selectors(hook), hook.at, hook.doing, _when(hook)] for hook in self.hooks]
+        title = f"plan: {len(rows)} hook{'s' * (len(rows) != 1)}"
+        return TextTable(title, ("hook", "on", "at", "do", "when"), rows).html()
 
     def __iter__(self) -> Iterator[Hook]:
         return iter(self.hooks)
@@ -191,3 +197,13 @@ class Plan:
         except PlanError as error:
             error.fact = f"{path}: {error.fact}"
             raise
+
+
+def _selectors(hook: Hook) -> str:
+    return hook.on if isinstance(hook.on, str) else ", ".join(hook.on)
+
+
+def _when(hook: Hook) -> str:
+    """Return the fields of `when` that are not the defaults."""
+    changed = [field.name for field in fields(When) if getattr(hook.when, field.name) != getattr(ALWAYS, field.name)]
+    return ", ".join(f"{name}={getattr(hook.when, name)!r}" for name in changed) or "every step"

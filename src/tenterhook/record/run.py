@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tenterhook.errors import StoreError, nearest
 from tenterhook.record.run_folder.folder import FINDINGS, LEDGER, MODEL, PLAN, VERDICTS, Folder, merge_parts
 from tenterhook.record.run_folder.part import DEFAULT_LIMITS, ReadLimits, superseded_from
+from tenterhook.record.run_folder.run_html import run_html
 from tenterhook.record.run_folder.sidecars import (
     FindingsFile,
     Layer,
@@ -343,6 +344,10 @@ class Run:
     def _sidecar(self, name: str) -> bytes | None:
         folder = self.folders[0]
         return folder.read(name) if name in folder.names() else None
+
+    def _repr_html_(self) -> str:
+        title = ", ".join(str(folder.path) for folder in self.folders)
+        return run_html(title, self.fetch, [layer.name for layer in self.layers], self.verdicts)
 
     def verify(self) -> int:
         """Read all parts and verify their checksums.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
+
+from tenterhook.drawing import BAD
 
 #: the name of the rows with the numbers of every step, where other rows have the id of a hook
 TRAINING = "training"
@@ -50,6 +53,15 @@ class Verdict:
         lines = [f"{self.code} {self.severity}: {self.sentence}"]
         lines += [f"  evidence: {one}" for one in self.evidence]
         return "\n".join([*lines, f"  remedy:   {self.remedy}"])
+
+    def _repr_html_(self) -> str:
+        color = BAD if self.severity == "error" else "#b7791f"
+        evidence = "".join(f"<li>{html.escape(one)}</li>" for one in self.evidence)
+        return (
+            f"<div style='border-left:4px solid {color};padding-left:8px;margin:4px 0'>"
+            f"<b>{html.escape(self.code)}</b> {html.escape(self.sentence)}<ul>{evidence}</ul>"
+            f"<div><b>remedy:</b> {html.escape(self.remedy)}</div></div>"
+        )
 
 
 class Judge(Protocol):

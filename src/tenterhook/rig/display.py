@@ -8,49 +8,33 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tenterhook.audit import Imbalance
+from tenterhook.drawing import sparkline
 from tenterhook.plan import Action
 from tenterhook.record import Recorder
-from tenterhook.rig.ledger import Account, Ledger
+from tenterhook.rig.ledger import Account, Ledger, ledger_table
 from tenterhook.text_table import MOST, TextTable
 
 
 def rig_tables(ledger: Ledger, recorder: Recorder, *, steps: int, attached: bool) -> list[TextTable]:
     """Return a table of all hooks, followed by a table for each hook with the numbers that it last measured."""
-    rows = []
-    for id, account in ledger.items():
-        asleep = len(account.dormant)
-        rows.append(
-            [
-                id,
-                account.hook.at,
-                account.hook.doing,
-                len(account) - asleep,
-                asleep,
-                account.state,
-                account.due,
-                account.fired,
-                account.changed,
-                sum(account.skipped.values()),
-                account.failed,
-            ]
-        )
-    head = ("hook", "at", "do", "sites", "dormant", "state", "due", "fired", "changed", "skipped", "failed")
     counted = "1 step" if steps == 1 else f"{steps} steps"
     state = counted if attached else f"detached after {counted}"
     state += f"; graphs: {ledger.graphs}" if ledger.graphs else ""
     state += "".join(f"; {loss}" for loss in recorder.losses())
-    return [TextTable(f"rig: {state}", head, rows, _never_fired(ledger)), *_value_tables(ledger, recorder)]
+    return [ledger_table(ledger, f"rig: {state}", _never_fired(ledger)), *_value_tables(ledger, recorder)]
 
 
-def rig_text(tables: Iterable[TextTable], imbalances: Iterable[Imbalance]) -> str:
+def rig_text(ledger: Ledger, recorder: Recorder, imbalances: Iterable[Imbalance], *, steps: int, attached: bool) -> str:
     """Return the tables as text, after the differences between the ledger and the model."""
+    tables = rig_tables(ledger, recorder, steps=steps, attached=attached)
     return "\n\n".join([*map(str, imbalances), *(table.text() for table in tables)])
 
 
-def rig_html(tables: Iterable[TextTable], imbalances: Iterable[Imbalance]) -> str:
-    """Return the tables as HTML, after the differences between the ledger and the model."""
+def rig_html(ledger: Ledger, recorder: Recorder, imbalances: Iterable[Imbalance], *, steps: int, attached: bool) -> str:
+    """Return the same tables as HTML, followed by curves of the last numbers."""
+    tables = rig_tables(ledger, recorder, steps=steps, attached=attached)
     differences = [f"<pre>{html.escape(str(one))}</pre>" for one in imbalances]
-    return "".join([*differences, *(table.html() for table in tables)])
+    return "".join([*differences, *(table.html() for table in tables), *_value_curves(ledger, recorder)])
 
 
 def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, float]]:
@@ -142,3 +126,17 @@ def _value_tables(ledger: Ledger, recorder: Recorder) -> list[TextTable]:
         step = last.step if last is not None else recorder.last_emitted[id][0].step
         tables.append(TextTable(f"{id}: step {step}", ("target", *names), rows, foot))
     return tables
+
+
+def _value_curves(ledger: Ledger, recorder: Recorder) -> list[str]:
+    """Draw the first number of each hook that measures several targets: one point for each target, in model order."""
+    found = []
+    for id in ledger:
+        values = last_values(recorder, id)
+        name = next((name for row in values.values() for name in row), None)
+        if name is None or len(values) < 2:
+            continue
+        numbers = [row[name] for row in values.values() if name in row]
+        label = f"{name} of hook {id} by target, {len(numbers)} targets"
+        found.append(f"<div>{html.escape(label)}<br>{sparkline(numbers, label, width=480, height=48)}</div>")
+    return found

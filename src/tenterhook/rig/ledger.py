@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from tenterhook.drawing import bar
 from tenterhook.errors import UnknownHookError, nearest
 from tenterhook.plan import Hook
 from tenterhook.rig.compiled.graph_cache import Graphs
@@ -157,6 +158,9 @@ class Ledger(Mapping[str, Account]):
             raise UnknownHookError.among(id, self._hooks, "rig")
         return Account(self._hooks[id])
 
+    def _repr_html_(self) -> str:
+        return ledger_table(self, "ledger").html()
+
     def __repr__(self) -> str:
         return f"<ledger of {', '.join(self._hooks) or 'no hooks'}>"
 
@@ -184,6 +188,31 @@ class Ledger(Mapping[str, Account]):
         sites = [s for attached in self._hooks.values() for s in attached.sites if s.order >= 0]
         last = max((s.last for s in sites), default=-1)
         return sorted((s for s in sites if s.last == last), key=lambda s: s.order)
+
+
+def ledger_table(ledger: Mapping[str, Account], title: str, foot: str = "") -> TextTable:
+    """Return a table of all hooks. As HTML, it also shows which part of the calls that were due fired."""
+    rows, bars = [], []
+    for id, account in ledger.items():
+        asleep, fired, skipped = len(account.dormant), account.fired, sum(account.skipped.values())
+        rows.append(
+            [
+                id,
+                account.hook.at,
+                account.hook.doing,
+                len(account) - asleep,
+                asleep,
+                account.state,
+                account.due,
+                fired,
+                account.changed,
+                skipped,
+                account.failed,
+            ]
+        )
+        bars.append(bar(fired / max(fired + skipped, 1), f"{id}: {fired:,} fired, {skipped:,} skipped"))
+    head = ("hook", "at", "do", "sites", "dormant", "state", "due", "fired", "changed", "skipped", "failed")
+    return TextTable(title, head, rows, foot, bars)
 
 
 def account_table(account: Account) -> TextTable:

@@ -24,7 +24,7 @@ from tenterhook.resolve.agreement import resolve_on_all_ranks, same_on_all_ranks
 from tenterhook.resolve.model_view import ModelView, sharing
 from tenterhook.resolve.resolution import Resolution, resolve
 from tenterhook.rig.audited_ledger import AuditedLedger
-from tenterhook.rig.display import last_values, last_vectors, rig_html, rig_tables, rig_text, warn_of_nothing
+from tenterhook.rig.display import last_values, last_vectors, rig_html, rig_text, warn_of_nothing
 from tenterhook.rig.files import RunFiles, model_snapshot
 from tenterhook.rig.installer import Installer, gc_paused
 from tenterhook.rig.ledger import Ledger
@@ -362,12 +362,10 @@ class Rig:
         return f"<rig: {len(self.ledger)} hooks, {sites} sites, {state}>"
 
     def __str__(self) -> str:
-        tables = rig_tables(self.ledger, self._recorder, steps=self.step_count, attached=self.attached)
-        return rig_text(tables, self.imbalances)
+        return rig_text(self.ledger, self._recorder, self.imbalances, steps=self.step_count, attached=self.attached)
 
     def _repr_html_(self) -> str:
-        tables = rig_tables(self.ledger, self._recorder, steps=self.step_count, attached=self.attached)
-        return rig_html(tables, self.imbalances)
+        return rig_html(self.ledger, self._recorder, self.imbalances, steps=self.step_count, attached=self.attached)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
