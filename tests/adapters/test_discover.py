@@ -19,7 +19,7 @@ Found = list[tuple[nn.Module, list[Optimizer]]]
 @pytest.fixture
 def found() -> Iterator[Found]:
     told: Found = []
-    with Discovery(lambda model, optimizers: told.append((model, optimizers))):
+    with Discovery(lambda model, optimizers, moment: told.append((model, optimizers))):
         yield told
 
 
@@ -43,6 +43,53 @@ def test_one_model_and_one_optimizer_are_found_once_before_the_first_step(found:
     step(model, optimizer)
     step(model, optimizer)
     assert same(found, [(model, [optimizer]), (model, []), (model, [])])
+
+
+def test_hooks_that_are_registered_at_the_first_forward_pass_see_its_input():
+    model = nn.Linear(2, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    told: list[Any] = []
+
+    def on_model(found: nn.Module, optimizers: list[Optimizer], moment: str) -> None:
+        told.append((found, optimizers, moment))
+        found.register_forward_pre_hook(lambda module, args: told.append(("args", *args)))
+        found.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+        found.register_forward_pre_hook(
+            lambda module, args, kwargs: told.append(("kwargs", *args, *kwargs)), with_kwargs=True
+        )
+        found.register_forward_hook(lambda module, args, output: told.append(("output", *args)))
+
+    with Discovery(on_model, at_first_forward=True):
+        with torch.no_grad():
+            model(torch.zeros(1, 2))
+        model.eval()(torch.zeros(1, 2))
+        model.train()
+        assert told == []
+        x = torch.ones(1, 2)
+        step(model, optimizer)
+        assert told[0] == (model, [optimizer], "forward")
+        seen = [(what, *(value.tolist() for value in values)) for what, *values in told[1:]]
+        assert seen == [("args", x.tolist()), ("kwargs", (2 * x).tolist()), ("output", (2 * x).tolist())]
+        step(model, optimizer)
+    assert len(told) == 7
+
+
+def test_hooks_that_are_registered_at_the_first_forward_pass_see_and_change_keyword_arguments():
+    class Named(nn.Linear):
+        def forward(self, *, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+            return super().forward(x) * scale
+
+    model = Named(2, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+
+    def change(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return args, kwargs | {"scale": 0.0}
+
+    with Discovery(
+        lambda found, *_: found.register_forward_pre_hook(change, with_kwargs=True), at_first_forward=True
+    ):  # fmt: skip
+        assert model(x=torch.ones(1, 2)).item() == 0.0
+    assert optimizer is not None
 
 
 def test_a_model_with_two_waits_for_both_and_has_them_in_the_order_they_step(found: Found):
@@ -131,7 +178,7 @@ def test_a_wrapper_of_an_optimizer_is_not_waited_for(found: Found):
 def test_nothing_is_found_outside_the_context():
     told: Found = []
     model = nn.Linear(2, 1)
-    with Discovery(lambda model, optimizers: told.append((model, optimizers))):
+    with Discovery(lambda model, optimizers, moment: told.append((model, optimizers))):
         pass
     step(model, SGD(model.parameters(), lr=0.1))
     assert told == []

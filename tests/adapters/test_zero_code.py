@@ -34,5 +34,5 @@ def test_a_script_is_watched_and_its_losses_are_the_same(script: Path, tmp_path:
     steps = {name: run.sql("select min(step), max(step) from rows where hook = 'training'").fetchall()[0]
              for name, run in outcome.runs.items()}  # fmt: skip
     assert steps == MODELS[script.stem]
-    assert outcome.report > 4_000_000
+    assert 100_000 < outcome.report < 1_500_000
     assert "Warning: tenterhook" not in outcome.said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import tenterhook as th
 from tenterhook.cli import main
 from tenterhook.verdict import watch_training
 from tenterhook.view import report
+from tenterhook.view.data.run_data import RunData
+from tests.support.view.report_data import data_of
 
 SENTENCE = (
     "Step 3: the program passed a NaN to the model, in the argument 'input'. Everything after it is a consequence."
@@ -49,6 +52,24 @@ def test_a_healthy_training_has_no_verdict(tmp_path: Path):
         assert rig.verdict() is None
 
 
+def test_the_run_folder_has_the_verdict_while_the_training_runs(tmp_path: Path):
+    model, optimizer = small()
+    hook = th.Hook("g", on="**", at="grad_final", do=th.stats())
+    rig = th.attach(model, hook, optimizer=optimizer, sinks=th.Store(tmp_path))
+    watch_training(rig, [optimizer])
+    train(model, optimizer, bad=None)
+    assert not (tmp_path / "verdicts.json").exists()
+    train(model, optimizer)
+    rig.flush()
+    until = time.monotonic() + 30
+    while not (tmp_path / "verdicts.json").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    summary = RunData("run", tmp_path).summary()
+    assert (summary.live, summary.tone, summary.sentence) == (True, "sick", SENTENCE.replace("Step 3", "Step 8"))
+    rig.detach()
+    assert not RunData("run", tmp_path).summary().live
+
+
 def test_the_run_folder_and_the_report_have_the_verdict(tmp_path: Path):
     model, optimizer = small()
     rig = th.attach(
@@ -60,7 +81,8 @@ def test_the_run_folder_and_the_report_have_the_verdict(tmp_path: Path):
     assert rig.verdict() == th.open_run(tmp_path).verdicts[0]
     assert rig.verdict().sentence == SENTENCE  # type: ignore[union-attr]
     report(tmp_path, tmp_path / "report.html")
-    assert SENTENCE in (tmp_path / "report.html").read_text().replace("\\u0027", "'")
+    (run,) = data_of(tmp_path / "report.html")["runs"]
+    assert (run["tone"], run["sentence"]) == ("sick", SENTENCE)
 
 
 def test_an_alert_is_sent_once_while_the_training_runs(tmp_path: Path):

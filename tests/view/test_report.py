@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from tenterhook.view import report
 from tenterhook.view.data.run_data import RunData
 from tenterhook.view.file_data import file_run
 from tests.support.needs import needs
+from tests.support.view.report_data import data_of
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def data(page: Path) -> list[dict[str, Any]]:
-    found = re.search(r'<script id="data" type="text/plain">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found is not None
-    return json.loads(gzip.decompress(base64.b64decode(found[1])))["runs"]
+    return list(data_of(page)["runs"])
 
 
 def test_the_page_holds_the_numbers_of_the_run(folder: Path, tmp_path: Path):
@@ -104,9 +102,7 @@ def test_several_runs_are_compared(tmp_path: Path):
     for name in ("a", "b"):
         write_run(tmp_path / name)
     report(tmp_path, tmp_path / "report.html")
-    found = re.search(r'type="text/plain">(.*?)</script>', (tmp_path / "report.html").read_text(), re.DOTALL)
-    assert found is not None
-    ((difference),) = json.loads(gzip.decompress(base64.b64decode(found[1])))["differences"]
+    ((difference),) = data_of(tmp_path / "report.html")["differences"]
     assert (difference["a"], difference["b"]) == ("a", "b")
     assert difference["difference"]["equal"] is None and "record both" in difference["difference"]["sentence"]
 

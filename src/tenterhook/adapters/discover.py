@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,9 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
+from tenterhook import torch_internals as private
+
+_SLOT = "_forward_pre_hooks"
 #: what is about to begin when a model is reported
 Moment = Literal["forward", "step"]
 #: called with a model, its optimizers sorted by their first steps, and what is about to begin
@@ -61,17 +65,20 @@ class Discovery:
         for handle in self._handles:
             handle.remove()
 
-    def _forward(self, module: nn.Module, args: Any) -> None:
+    def _forward(self, module: nn.Module, args: Any) -> Any:
         """Report the model whose forward pass begins, if an optimizer holds its parameters."""
         if not (module.training and torch.is_grad_enabled()):
-            return
+            return None
         modules, optimizers = _modules_and_optimizers()
         mine = [one for one in optimizers if module in roots(modules, one)]
         if mine and module not in self._models:
             self._models[module] = [weakref.ref(one) for one in mine]
             self._stepped.update(mine)
             self._handles.pop().remove()
+            there = set(private.hooks_in(module, _SLOT))
             self._on_model(module, mine, "forward")
+            return _call_new_hooks(module, there, args, private.call_kwargs(sys._getframe(1)))
+        return None
 
     def _step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         first = optimizer not in self._stepped
@@ -136,6 +143,20 @@ def roots(modules: Iterable[nn.Module], optimizer: Optimizer) -> Iterator[nn.Mod
         if missing & _parameters(model):
             missing -= _parameters(model)
             yield model
+
+
+def _call_new_hooks(module: nn.Module, there: set[int], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call the hooks that are new on a module. PyTorch has listed the hooks of this call before."""
+    for key, fn in list(private.hooks_in(module, _SLOT).items()):
+        if key in there:
+            continue
+        if not private.gets_kwargs(module, _SLOT, key):
+            new = fn(module, args)
+            args = args if new is None else new if isinstance(new, tuple) else (new,)
+        elif (both := fn(module, args, kwargs)) is not None:
+            args, changed = both
+            kwargs.update(changed)  # PyTorch passes this dict to the model
+    return args
 
 
 def _in_use(optimizers: list[Optimizer], trained: set[int]) -> Iterator[Optimizer]:

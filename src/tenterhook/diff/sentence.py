@@ -18,12 +18,15 @@ _WHAT: dict[Kind, str] = {
 }
 #: what is equal on all ranks
 _EQUAL: tuple[Kind, ...] = ("weights", "loss", "backward", "rate", "update")
+_NAMES: dict[Kind, str] = {
+    "data": "the input of the model",
+    "weights": "the weights",
+    "forward": "the outputs of earlier layers",
+}
 #: what the kinds before it say
 _BEFORE: dict[Kind, str] = {
     "data": "Check the data, its order and the seed of its random numbers",
     "weights": "The weights were changed outside the optimizer's step, or they were initialized differently",
-    "forward": "Everything that was recorded before it in this step is equal: the input of the model, the weights and "
-    "the outputs of earlier layers",
     "loss": "The outputs are equal, so the labels or the loss function differ",
     "backward": "The outputs, the loss and the gradients of later layers are equal",
     "rate": "The gradients are equal",
@@ -99,8 +102,9 @@ def _how_much(pair: Pair, relative: float) -> str:
 def _before(step: list[Pair], pair: Pair, pairs: Pairs) -> str:
     """Return what is known to be equal, as a sentence."""
     before = {other.kind for other in step if other.place < pair.place}
-    if pair.kind == "forward" and "weights" not in before:
-        return "Everything that was recorded before it in this step is equal"
+    if pair.kind == "forward":
+        known = [_NAMES[kind] for kind in ("data", "weights", "forward") if kind in before]
+        return f"Everything that was recorded before it in this step is equal{': ' * bool(known)}{_listed(known)}"
     if pair.kind == "backward" and "forward" not in before:
         return "The gradients of later layers are equal"
     if pair.kind == "loss" and not pairs.all_ranks:
@@ -108,6 +112,10 @@ def _before(step: list[Pair], pair: Pair, pairs: Pairs) -> str:
     if pair.kind == "loss" and "forward" not in before:
         return "No outputs were recorded in this step"
     return _BEFORE[pair.kind]
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _limits(pairs: Pairs) -> str:

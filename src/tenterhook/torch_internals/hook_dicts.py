@@ -59,14 +59,14 @@ def running_hook(frame: FrameType) -> int | None:
     return None
 
 
-def call_kwargs(frame: FrameType | None) -> set[str]:
-    """Return the names of the keyword arguments of the module whose hook a frame of PyTorch is calling.
+def call_kwargs(frame: FrameType | None) -> dict[str, Any]:
+    """Return the keyword arguments of the module whose hook a frame of PyTorch is calling.
 
     The frame is one of `Module._call_impl`, which has them in a local variable. Tested with torch 2.13.
     """
     if frame is None or frame.f_code.co_name not in _CALL_IMPL or frame.f_code.co_filename != _MODULE_FILE:
-        return set()
-    return set(frame.f_locals.get("kwargs") or ())
+        return {}
+    return frame.f_locals.get("kwargs") or {}
 
 
 def gets_kwargs(owner: Any, slot: str, id: int) -> bool:

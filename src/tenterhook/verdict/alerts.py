@@ -1,4 +1,4 @@
-"""Send a verdict to a function of the user while the training runs."""
+"""Tell of a verdict while the training runs: in the run folder, and to a function of the user."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ WAIT = 10.0
 
 
 class Alerts:
-    """Calls a function with the first verdict whenever it is a new one. The training does not wait for the function.
+    """Calls functions with the first verdict whenever it is a new one. The training does not wait for the functions.
 
     Args:
-        alert: The function.
+        note: Function that writes the verdict into the run folder, or None.
+        alert: Function of the user, or None.
         verdicts: Returns the verdicts, the cause first.
     """
 
-    def __init__(self, alert: Alert, verdicts: Callable[[], list[Verdict]]) -> None:
+    def __init__(self, note: Alert | None, alert: Alert | None, verdicts: Callable[[], list[Verdict]]) -> None:
+        self._note = note
         self._alert = alert
         self._verdicts = verdicts
         self._sent: set[tuple[str, str]] = set()
@@ -32,8 +34,11 @@ class Alerts:
         self._next = EVERY - 1
 
     def look_sometimes(self, step: int) -> None:
-        """Look again if enough steps have passed since the last time."""
-        if step >= self._next:
+        """Look again if enough steps have passed since the last time.
+
+        Without an alert, a look after each examination is enough, because a look takes time.
+        """
+        if self._alert is not None and step >= self._next:
             self._next = step + max(EVERY, int(PART * step))
             self.look()
 
@@ -42,10 +47,15 @@ class Alerts:
         for verdict in self._verdicts()[:1]:
             if (verdict.code, verdict.target) not in self._sent:
                 self._sent.add((verdict.code, verdict.target))
-                arguments = ("sending an alert", self._alert, verdict)
-                thread = threading.Thread(target=call_and_report, args=arguments, name="tenterhook: alert", daemon=True)
-                thread.start()
-                self._threads.append(thread)
+                self._start("writing a verdict", self._note, verdict)
+                self._start("sending an alert", self._alert, verdict)
+
+    def _start(self, doing: str, act: Alert | None, verdict: Verdict) -> None:
+        if act is not None:
+            arguments = (doing, act, verdict)
+            thread = threading.Thread(target=call_and_report, args=arguments, name="tenterhook: alert", daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def close(self) -> None:
         """Wait for the alerts that are being sent."""

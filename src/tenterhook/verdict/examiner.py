@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from tenterhook import ranks
 from tenterhook.ranks import RankGroup
-from tenterhook.record import Verdict
+from tenterhook.record import VERDICTS, Recorder, Verdict, verdicts_json
 from tenterhook.record.containment import ContainedErrors
 from tenterhook.resolve.targets import is_sharded, named_parameters, unwrapped
 from tenterhook.rig import Rig
@@ -72,11 +72,19 @@ def watch_training(
     group = _group_of(rig, model)
     if group is None and any(map(is_sharded, model.parameters())):
         return None
-    record = partial(record_step, weakref.ref(rig._recorder))
+    recorder = weakref.ref(rig._recorder)
+    record = partial(record_step, recorder)
+    note = partial(_write_verdict, recorder) if rig._recorder.stores else None
     rig._recorder.judge = examiner = Examiner(
-        model, optimizers, first=first, alert=alert, group=group, trip=trip, record=record
+        model, optimizers, first=first, note=note, alert=alert, group=group, trip=trip, record=record
     )
     return examiner
+
+
+def _write_verdict(recorder: weakref.ref[Recorder], verdict: Verdict) -> None:
+    """Write a verdict into the run folders while the training runs. At the end, all verdicts replace it."""
+    if (there := recorder()) is not None:
+        there.write_sidecar(VERDICTS, lambda: verdicts_json([verdict]))
 
 
 def _group_of(rig: Rig, model: nn.Module) -> RankGroup | None:
@@ -111,7 +119,8 @@ class Examiner:
         model: The model.
         optimizers: The optimizers that train the model.
         first: The number of the next step.
-        alert: Function that is called with each new verdict, in a thread of its own.
+        note: Function that writes a new verdict into the run folder, in a thread of its own.
+        alert: Function of the user that is called with each new verdict, in a thread of its own.
         group: The ranks that train the same parameters in the same steps and examine a step together, or None.
         trip: When the numbers of a step are read: "now", before the optimizer's step, or "late", in the next step.
         record: Function that records the numbers of a step, with the names of the parameters.
@@ -123,6 +132,7 @@ class Examiner:
         optimizers: Sequence[Optimizer],
         *,
         first: int = 0,
+        note: Alert | None = None,
         alert: Alert | None = None,
         group: RankGroup | None = None,
         trip: Trip = "now",
@@ -159,7 +169,7 @@ class Examiner:
         #: for each optimizer, because the losses before their steps differ, as in a GAN
         self._leaps: weakref.WeakKeyDictionary[Optimizer, LeapDetector] = weakref.WeakKeyDictionary()
         self._steps = StepWatch(optimizers, self._before, self._after, self._errors)
-        self._alerts = Alerts(alert, self.verdicts) if alert is not None else None
+        self._alerts = Alerts(note, alert, self.verdicts) if note or alert else None
 
     def close(self) -> None:
         """Stop watching."""

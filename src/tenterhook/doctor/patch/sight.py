@@ -143,7 +143,7 @@ class HookSight:
             record.traced_by = record.traced_by or tracer(args)
         else:
             if record.kind in FORWARD and args[1:2] == ((),) and not record.gets_kwargs:
-                record.lacks_kwargs |= private.call_kwargs(frame.f_back)
+                record.lacks_kwargs |= private.call_kwargs(frame.f_back).keys()
             elif record.kind in STEP:
                 record.nested_steps += private.step_depth(frame) > 1
             return observe_firing(record, args)
