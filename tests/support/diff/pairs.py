@@ -45,7 +45,10 @@ def record(run: Run, folder: Path) -> str:
     more = ["--perturb"] if perturbed else []
     command = [*start, *ours, *more, str(CORPUS / program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=CORPUS)
-    return "" if done.returncode == 0 else f"{' '.join(command)}\n{done.stderr[-2000:]}"
+    if done.returncode == 0:
+        (folder / "done").touch()
+        return ""
+    return f"{' '.join(command)}\n{done.stderr[-2000:]}"
 
 
 def compare(one: Path, other: Path, *perturbed: Path) -> dict[str, Any]:
@@ -97,12 +100,9 @@ def run_pairs(pairs: list[dict[str, Any]], folder: Path, *, perturbed: bool = Fa
     paths = {run: folder / _name(run) for run in runs}
     missing = [run for run in runs if not (paths[run] / "done").exists()]
     with ThreadPoolExecutor(2) as pool:
-        failed = dict(zip(missing, pool.map(lambda run: record(run, paths[run]), missing), strict=True))
-        for run in missing:
-            if failed[run]:
-                print(f"cannot be recorded: {failed[run]}", flush=True)
-            else:
-                (paths[run] / "done").touch()
+        for errors in pool.map(lambda run: record(run, paths[run]), missing):
+            if errors:
+                print(f"cannot be recorded: {errors}", flush=True)
         answers = list(pool.map(lambda pair: compare(*_paths(pair, paths, perturbed=perturbed)), pairs))
     counts: Counter[tuple[bool, bool]] = Counter()
     for pair, answer in zip(pairs, answers, strict=True):

@@ -1,0 +1,167 @@
+"""Test the sentence for each kind of difference, on runs that are written by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tenterhook as th
+from tenterhook.diff import compare
+from tenterhook.diff.plan import diff_plan
+from tenterhook.record import Batch, Row
+
+SETUP = {"torch": "2.13.0", "device": "cpu", "ranks": 1, "sharded": False, "compiled": False, "dtype": "float32"}
+LAYERS = [[".", "Model", []], ["second", "Linear", ["second.weight"]], ["first", "Linear", ["first.weight"]]]
+#: what a step records: hook, target, name and value. The layer `second` runs first.
+STEP = [
+    ("input_bits", ".", "digest", 1.0),
+    *((("weight_bits", f"{layer}.weight", "digest", 2.0)) for layer in ("first", "second")),
+    *((("output_bits", layer, "digest", 3.0)) for layer in ("first", "second", ".")),
+    *((("outputs", layer, "norm", 4.0)) for layer in ("first", "second", ".")),
+    ("training", ".", "loss", 0.5),
+    ("training", ".", "rate", 0.1),
+    *((("grad_bits", f"{layer}.weight", "digest", 5.0)) for layer in ("first", "second")),
+    *((("grads", f"{layer}.weight", "norm", 6.0)) for layer in ("first", "second")),
+    *((("update_bits", f"{layer}.weight", "digest", 7.0)) for layer in ("first", "second")),
+]
+Changes = dict[tuple[int, str, str, str], float]
+
+
+def write(folder: Path, changes: Changes | None = None, *, ranks: Iterable[int] = (0,), **setup: Any) -> Path:
+    """Write a run of three steps. Some numbers are changed: step, hook, target and name."""
+    store = th.Store(folder)
+    for step in range(3):
+        for rank in ranks:
+            rows = []
+            for hook, target, name, value in STEP:
+                shared = not hook.startswith(("input", "output"))
+                if rank == 0 or not shared:
+                    key = (step, hook, target, name)
+                    value = (changes or {}).get(key, value) if rank == max(ranks) or shared else value
+                    rows.append(Row(step, rank, hook, target, name, value))
+            store.write([Batch(step, rank, {}, rows)])
+    store.keep("plan.json", diff_plan(3).to_json())
+    store.keep("model.json", json.dumps({"tenterhook": 1, "setup": SETUP | setup, "layers": LAYERS}))
+    store.close()
+    return folder
+
+
+BEFORE = "the input of the model, the weights and the outputs of earlier layers"
+
+
+@pytest.mark.parametrize(
+    ("hook", "target", "name", "kind", "sentence"),
+    [
+        ("input_bits", ".", "digest", "data", "is the input of the model in step 1. Check the data"),
+        ("weight_bits", "first.weight", "digest", "weights", "is the parameter first.weight before the step in step 1"),
+        ("output_bits", "first", "digest", "forward", "is the output of first in step 1, in bits that its norm does "
+         f"not show. Everything that was recorded before it in this step is equal: {BEFORE}."),
+        ("training", ".", "loss", "loss", "is the loss in step 1: 0.5 and 9. The outputs are equal, so the labels or "
+         "the loss function differ."),
+        ("grad_bits", "second.weight", "digest", "backward", "is the gradient of second.weight in step 1"),
+        ("training", ".", "rate", "rate", "is the learning rate in step 1: 0.1 and 9. The gradients are equal."),
+        ("update_bits", "first.weight", "digest", "update", "is the update of first.weight in step 1. The gradients "
+         "are equal, so"),
+    ],
+)  # fmt: skip
+def test_the_first_difference_is_named(
+    tmp_path: Path, hook: str, target: str, name: str, kind: str, sentence: str
+) -> None:
+    found = compare(write(tmp_path / "a"), write(tmp_path / "b", {(1, hook, target, name): 9.0}))
+    assert (found.equal, found.exact, found.step, found.kind) == (False, True, 1, kind)
+    assert found.target == (None if kind in ("data", "loss", "rate") else target)
+    assert found.sentence.startswith("The runs are identical up to step 0. The first difference ")
+    assert sentence in found.sentence
+
+
+def test_layers_are_compared_in_the_order_in_which_they_ran(tmp_path: Path) -> None:
+    both = {(2, "output_bits", layer, "digest"): 9.0 for layer in ("first", "second", ".")}
+    found = compare(write(tmp_path / "a"), write(tmp_path / "b", both))
+    assert (found.target, found.others) == ("second", 2)
+    grads = {(2, "grad_bits", f"{layer}.weight", "digest"): 9.0 for layer in ("first", "second")}
+    found = compare(tmp_path / "a", write(tmp_path / "c", grads))
+    assert (found.target, found.others) == ("first.weight", 1)
+
+
+def test_equal_runs(tmp_path: Path) -> None:
+    found = compare(write(tmp_path / "a"), write(tmp_path / "b"))
+    assert found.sentence == f"The runs are identical in steps 0 to 2: {3 * 12} tensors and numbers are equal."
+    assert (found.equal, found.exact, found.step) == (True, True, None)
+
+
+def test_runs_with_another_setup_are_compared_by_statistics(tmp_path: Path) -> None:
+    digests = {(1, "output_bits", "first", "digest"): 9.0, (1, "outputs", "first", "norm"): 4.0 + 1e-6}
+    found = compare(write(tmp_path / "a"), write(tmp_path / "b", digests, compiled=True))
+    assert (found.equal, found.exact) == (True, False)
+    assert "apart from rounding" in found.sentence and "2e-07" in found.sentence
+    digests[1, "outputs", "first", "norm"] = 4.1
+    found = compare(tmp_path / "a", write(tmp_path / "c", digests, compiled=True))
+    assert (found.equal, found.exact, found.step, found.target) == (False, False, 1, "first")
+    assert found.relative == pytest.approx(0.1 / 4.1)
+    assert compare(tmp_path / "a", tmp_path / "c", tolerance=0.05).equal
+
+
+def test_a_number_that_is_not_finite_in_one_run_is_a_difference_for_any_tolerance(tmp_path: Path) -> None:
+    nan = {(1, "outputs", "first", "norm"): math.nan}
+    found = compare(write(tmp_path / "a"), write(tmp_path / "b", nan), tolerance=1e9)
+    assert (found.equal, found.target) == (False, "first")
+    assert "a value is not finite in only one run" in found.sentence
+    assert compare(tmp_path / "b", write(tmp_path / "c", nan), tolerance=0.0).equal
+
+
+def test_the_rank_of_a_difference_is_named(tmp_path: Path) -> None:
+    changes = {(1, "output_bits", "first", "digest"): 9.0}
+    found = compare(
+        write_ranks(tmp_path / "a"),
+        write_ranks(tmp_path / "b", changes),
+    )
+    assert (found.rank, found.target) == (1, "first")
+    assert "is the output of first on rank 1 in step 1" in found.sentence
+
+
+def write_ranks(folder: Path, changes: Changes | None = None, *, recorded: tuple[int, ...] = (0, 1)) -> Path:
+    """Write a run of two ranks."""
+    made = write(folder, changes, ranks=recorded)
+    (folder / "model.json").write_text(json.dumps({"tenterhook": 1, "setup": SETUP | {"ranks": 2}, "layers": LAYERS}))
+    return made
+
+
+def test_outputs_that_no_rank_recorded_are_not_called_equal(tmp_path: Path) -> None:
+    loss = {(1, "training", ".", "loss"): 9.0}
+    one = write_ranks(tmp_path / "a", recorded=(0,))
+    found = compare(one, write_ranks(tmp_path / "b", loss, recorded=(0,)))
+    assert found.sentence.endswith("Only some ranks recorded their outputs, and these are equal.")
+
+
+def test_runs_with_different_numbers_of_ranks_compare_what_is_equal_on_all_ranks(tmp_path: Path) -> None:
+    local = {(0, "outputs", "first", "norm"): 99.0, (0, "training", ".", "loss"): 9.0}
+    found = compare(write(tmp_path / "a", local), write_ranks(tmp_path / "b"))
+    assert found.equal
+    assert found.sentence.endswith("Inputs, outputs and losses are not compared, because the runs have 1 and 2 ranks.")
+    other = {(1, "grads", "first.weight", "norm"): 6.5}
+    assert compare(tmp_path / "a", write_ranks(tmp_path / "c", other)).target == "first.weight"
+
+
+def test_runs_without_a_common_step_or_hook_cannot_be_compared(tmp_path: Path) -> None:
+    one = write(tmp_path / "a")
+    store = th.Store(tmp_path / "b")
+    store.write([Batch(7, 0, {}, [Row(7, 0, "training", ".", "loss", 1.0)])])
+    store.close()
+    found = compare(one, tmp_path / "b")
+    assert (found.equal, found.sentence) == (None, "The runs cannot be compared, because they have no step in common.")
+
+
+def test_wrong_folders_are_refused(tmp_path: Path) -> None:
+    one = write(tmp_path / "runs" / "a")
+    with pytest.raises(th.StoreError, match="are the same run"):
+        compare(one, tmp_path / "runs" / ".." / "runs" / "a")
+    with pytest.raises(th.StoreError, match="does not exist"):
+        compare(tmp_path / "none", one)
+    write(tmp_path / "runs" / "b")
+    with pytest.raises(th.StoreError, match="contains 2 runs"):
+        compare(tmp_path / "runs", one)
