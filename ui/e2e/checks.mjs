@@ -38,8 +38,8 @@ export async function eventually(page, what, holds, argument, timeout = 8000) {
 }
 
 /** Wait until the map shows cells and nothing is loading. */
-export async function settled(page) {
-  await eventually(page, "the page has settled", () => !document.querySelector(".loading, .busy"));
+export async function settled(page, timeout = 20_000) {
+  await eventually(page, "the page has settled", () => !document.querySelector(".loading, .busy"), undefined, timeout);
   await page.waitForTimeout(120);
 }
 

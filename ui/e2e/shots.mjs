@@ -1,37 +1,32 @@
-// Takes pictures of pages, to look at: node e2e/shots.mjs [filter]
+// Takes the pictures of the documentation: npm run shots -- <folder> <address of a running tenterhook view> [run] [row]
+// The row is that of a module or a target, such as blocks.7.mlp; without it, the picture shows the middle row.
+import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
-import { pathToFileURL } from "node:url";
-import { launch, open, SHOTS } from "./browser.mjs";
+import { launch, open } from "./browser.mjs";
+import { settled } from "./checks.mjs";
 
-const file = process.env.BASE ?? pathToFileURL(resolve(import.meta.dirname, "../fixtures/out/report.html")).href;
-const places = {
-  overview: "#page=overview&run=gpt-nan",
-  flow: "#page=flow&run=gpt-nan",
-  selected: "#page=flow&run=gpt-nan&target=transformer.h.7.mlp.c_fc.weight&step=690&steps=560~760&open=transformer.h.7&open=transformer.h.7.mlp",
-  search: "#page=flow&run=gpt-nan&search=**.weight",
-  hooks: "#page=hooks&run=gpt-nan",
-  compare: "#page=compare&run=gpt-nan&with=gpt-nan&with=gpt-good",
-  hostile: "#page=overview&run=hostile",
-  hostileflow: "#page=flow&run=hostile",
-  tiny: "#page=overview&run=tiny",
-};
-const wanted = process.argv[2] ?? "";
+const [folder, base, run = "", row = ""] = process.argv.slice(2);
+if (!base) throw new Error("say which folder to write to, and the address that `tenterhook view` printed");
+mkdirSync(folder, { recursive: true });
 const browser = await launch();
-for (const size of ["wide", "narrow"]) {
-  for (const theme of ["light", "dark"]) {
-    const { page, context, faults } = await open(browser, size, theme, file.split("#")[0].replace(/[^/]*$/, ""));
-    let first = true;
-    for (const [name, hash] of Object.entries(places)) {
-      const id = `${name}-${size}-${theme}`;
-      if (!id.match(wanted)) continue;
-      if (first) await page.goto(file + hash);
-      else await page.evaluate(next => { location.hash = next; }, hash);
-      first = false;
-      await page.waitForTimeout(500);
-      await page.screenshot({ path: resolve(SHOTS, `${id}.png`), fullPage: true });
-    }
-    faults.forEach(fault => console.log(size, theme, fault));
-    await context.close();
+const { page } = await open(browser, "wide", "light", base);
+const about = run ? `&run=${encodeURIComponent(run)}` : "";
+
+async function shoot(name, place) {
+  await page.goto("about:blank"); // so that each picture begins with a fresh page
+  await page.goto(`${base}#${place}`);
+  await page.waitForSelector("main h1, main [role=treeitem], main .card");
+  await settled(page, 60_000);
+  if (place.startsWith("page=flow") && !row) {
+    const rows = page.locator("[role=treeitem]");
+    await rows.nth(Math.floor(await rows.count() / 2)).click();
+    await settled(page);
   }
+  await page.mouse.move(0, 0);
+  await page.screenshot({ path: resolve(folder, `${name}.png`) });
 }
+
+await shoot("overview", `page=overview${about}`);
+await shoot("flow", `page=flow${about}${row ? `&target=${encodeURIComponent(row)}` : ""}`);
+await shoot("compare", `page=compare${about}`);
 await browser.close();

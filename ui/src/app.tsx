@@ -1,5 +1,6 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Change, Run, Source } from "./data/source";
+import type { Change, Run, RunHead, Source } from "./data/source";
+import { withTitles } from "./model/titles";
 import { formatState, isNewPlace, type Page, readState, type State } from "./model/state";
 import { Compare } from "./pages/compare";
 import { Flow } from "./pages/flow";
@@ -13,14 +14,17 @@ import { type View, ViewContext } from "./parts/view";
 
 /** Milliseconds between two updates of a live run. */
 const BEAT = 400;
+/** Milliseconds between two looks for new runs. */
+const LOOK = 5000;
 
 export function App({ source }: { source: Source }) {
   const [state, go] = useAddress();
   const { ink, flip } = useTheme();
   const [live, setLive] = useState<Record<string, Change>>({});
   const [connected, setConnected] = useState(true), [round, setRound] = useState(0);
-  const heads = useAnswer(() => source.runs(), ["runs"], round);
-  const runs = useMemo(() => (heads.value ?? []).map(head => ({ ...head, live: live[head.id]?.live ?? head.live })), [heads.value, live]);
+  const heads = useAnswer(() => source.runs(), ["runs"], `${round} ${useTicks(source.follows ? LOOK : 0)}`);
+  const listed = JSON.stringify(heads.value ?? []); // an equal list must not draw the page again
+  const runs = useMemo(() => withTitles(JSON.parse(listed) as RunHead[]).map(head => ({ ...head, live: live[head.id]?.live ?? head.live })), [listed, live]);
   const id = state.run ?? runs[0]?.id ?? null;
 
   useEffect(() => {
@@ -51,7 +55,7 @@ export function App({ source }: { source: Source }) {
 
   const change = id ? live[id] : undefined;
   const answer = useAnswer(id ? () => source.run(id) : null, ["run", id], `${change?.revision ?? ""}${round}`);
-  const run = useSteady(answer.value, change);
+  const run = useSteady(answer.value, runs.find(one => one.id === id)?.title, change);
   useEffect(() => {
     const name = run ? `${run.title} · ` : "";
     document.title = `${name}${PAGE_NAMES[state.page]} · tenterhook view`;
@@ -91,6 +95,17 @@ function CurrentPage({ run, page }: { run: Run; page: Page }) {
   }
 }
 
+/** Count how often so many milliseconds have passed. */
+function useTicks(each: number): number {
+  const [ticks, setTicks] = useState(0);
+  useEffect(() => {
+    if (!each) return undefined;
+    const timer = setInterval(() => setTicks(n => n + 1), each);
+    return () => clearInterval(timer);
+  }, [each]);
+  return ticks;
+}
+
 /** Keep the state in the fragment of the address. */
 function useAddress(): [State, (change: Partial<State>) => void] {
   const [state, setState] = useState<State>(() => readState(location.hash));
@@ -120,7 +135,7 @@ function useAddress(): [State, (change: Partial<State>) => void] {
 }
 
 /** Put the last change into the run. An unchanged list of targets stays the same object, so that its tree is kept. */
-function useSteady(run: Run | null, change: Change | undefined): Run | null {
+function useSteady(run: Run | null, title: string | undefined, change: Change | undefined): Run | null {
   const before = useRef<Run | null>(null);
   return useMemo(() => {
     if (!run) return null;
@@ -128,10 +143,10 @@ function useSteady(run: Run | null, change: Change | undefined): Run | null {
     const same = old && old.id === run.id && old.targets.length === run.targets.length
       && old.targets.every((target, place) => target === run.targets[place]);
     const made = {
-      ...run, targets: same ? old.targets : run.targets, live: change?.live ?? run.live,
+      ...run, title: title ?? run.title, targets: same ? old.targets : run.targets, live: change?.live ?? run.live,
       last: Math.max(run.last, change?.last ?? run.last),
     };
     before.current = made;
     return made;
-  }, [run, change?.last, change?.live]);
+  }, [run, title, change?.last, change?.live]);
 }

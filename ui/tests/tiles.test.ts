@@ -43,7 +43,8 @@ describe("steps", () => {
       const span = Math.ceil(random() ** 3 * 1e6) + 1, width = Math.ceil(random() * 1500) + 1, stride = Math.ceil(random() * 20);
       const level = levelFor({ from: 0, to: span }, width, stride), each = stepsPerCell(level, stride);
       expect(span / each).toBeLessThanOrEqual(width + 1e-6);
-      if (level > 0) expect(span / (each / 2)).toBeGreaterThan(width - 1e-6);
+      if (level > 0) expect(span / stepsPerCell(level - 1, stride)).toBeGreaterThan(width - 1e-6);
+      if (level > 0) expect(Math.log2(each) % 1).toBe(0);
     }
   });
 });
@@ -57,7 +58,7 @@ describe("tiles", () => {
         const chance = Math.abs(Math.sin(step * 12.9898 + row.charCodeAt(0) * 78.233) * 43758.5453) % 1;
         return chance < 0.2 ? NaN : chance < 0.203 ? Infinity : Math.fround(chance);
       };
-      const tiles = new Tiles(first, stride, last), width = 40 + Math.floor(random() * 500);
+      const tiles = new Tiles(stride, last), width = 40 + Math.floor(random() * 500);
       const window = bounded({ from: first + random() * (last - first), to: first + random() * (last - first) }, first, last);
       const level = levelFor(window, width, stride), each = stepsPerCell(level, stride);
       const request = tiles.missing(rows, window, level)!;
@@ -69,14 +70,14 @@ describe("tiles", () => {
         tiles.compose(row.key, window, level, strip);
         const bad = new Set<number>(), shown = new Set<number>();
         for (let x = 0; x < width; x++) {
-          const cell = Math.floor((window.from + (x + 0.5) / width * (window.to - window.from) - first) / each);
-          const one = answer({ rows: [row], first: first + cell * each, each, columns: 1 }, values, first, last)[0];
+          const cell = Math.floor((window.from + (x + 0.5) / width * (window.to - window.from)) / each);
+          const one = answer({ rows: [row], first: cell * each, each, columns: 1 }, values, first, last)[0];
           expect(strip[x]).toEqual(one);
           if (one === Infinity) shown.add(cell);
         }
         // No cell is skipped, so a single step that is not finite is always on screen.
-        for (let cell = Math.ceil((window.from - first) / each); (cell + 1) * each + first <= window.to; cell++) {
-          if (answer({ rows: [row], first: first + cell * each, each, columns: 1 }, values, first, last)[0] === Infinity) bad.add(cell);
+        for (let cell = Math.ceil(window.from / each); (cell + 1) * each <= window.to; cell++) {
+          if (answer({ rows: [row], first: cell * each, each, columns: 1 }, values, first, last)[0] === Infinity) bad.add(cell);
         }
         for (const cell of bad) expect(shown.has(cell)).toBe(true);
       }
@@ -84,7 +85,7 @@ describe("tiles", () => {
   });
 
   it("show coarser cells until finer ones arrive, and finer ones after zooming out", () => {
-    const values: Values = (_, step) => step === 1234 ? Infinity : 1, tiles = new Tiles(0, 1, 4095);
+    const values: Values = (_, step) => step === 1234 ? Infinity : 1, tiles = new Tiles(1, 4095);
     const all = whole(0, 4095), level = levelFor(all, 256, 1);
     const request = tiles.missing(rows, all, level)!;
     tiles.put(request, level, answer(request, values, 0, 4095));
@@ -102,10 +103,13 @@ describe("tiles", () => {
   });
 
   it("ask again only for the end when a run grows", () => {
-    const tiles = new Tiles(0, 1, 999), window = whole(0, 999);
+    const tiles = new Tiles(1, 999), window = whole(0, 999);
     const request = tiles.missing(rows, window, 0)!;
     tiles.put(request, 0, answer(request, () => 1, 0, 999));
     tiles.grow(999, 1009);
+    const strip = new Float32Array(1010);
+    tiles.compose("a", whole(0, 1009), 0, strip);
+    expect([strip[999], strip[1000], strip[1009]]).toEqual([1, WAITING, WAITING]);
     const next = tiles.missing(rows, whole(0, 1009), 0)!;
     expect(next.first).toBe(Math.floor(999 / TILE) * TILE);
     expect(next.first + next.columns).toBe(1010);

@@ -3,7 +3,7 @@ import { gptTargets } from "../fixtures/gpt";
 import { randomOf } from "../fixtures/random";
 import { hostileRun, largeRun } from "../fixtures/small";
 import { Cover } from "../src/model/cover";
-import { levelAtFirst, listRows, rowNamed, type Row } from "../src/model/rows";
+import { levelAtFirst, listRows, rowNamed, type Row, ROWS_AT_FIRST } from "../src/model/rows";
 import { makeTree, nameOf, nodeAt, partEnds, pathOf, ROOT, trail, type Tree } from "../src/model/tree";
 
 function check(tree: Tree): void {
@@ -95,8 +95,8 @@ describe("rows", () => {
   it("opens the deepest level with at most so many rows", () => {
     const gpt = makeTree(gptTargets(12).targets), cover = all(gpt.targets.length);
     const level = levelAtFirst(gpt, cover, ROOT), at = (deep: number) => listRows(gpt, cover, ROOT, (_, one) => one < deep).length;
-    expect(at(level)).toBeLessThanOrEqual(60);
-    expect(at(level + 1)).toBeGreaterThan(60);
+    expect(at(level)).toBeLessThanOrEqual(ROWS_AT_FIRST);
+    expect(at(level + 1)).toBeGreaterThan(ROWS_AT_FIRST);
     expect(listRows(makeTree([]), all(0), ROOT, (_, at) => at < levelAtFirst(makeTree([]), all(0), ROOT))).toEqual([]);
   });
 

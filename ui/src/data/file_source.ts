@@ -48,7 +48,7 @@ export class FileSource implements Source {
     const around = stored?.blocks.filter(({ range: [start, end] }) => start <= range[0] && range[1] <= end)
       .sort((a, b) => (a.range[1] - a.range[0]) - (b.range[1] - b.range[0]));
     const block = around?.[0];
-    return { steps: block?.steps ?? [], counts: block?.counts ?? [], edges: stored?.edges ?? [] };
+    return { steps: block?.steps ?? [], counts: block?.counts ?? [], edges: stored?.edges ?? [], ...(block ? { range: block.range } : {}) };
   }
 
   async numbers(run: string, target: number): Promise<TargetNumber[]> {
@@ -62,7 +62,7 @@ export class FileSource implements Source {
   }
 
   async difference(a: string, b: string): Promise<Difference> {
-    const found = (await this.data).differences.find(one => one.a === a && one.b === b);
+    const found = (await this.data).differences.find(one => (one.a === a && one.b === b) || (one.a === b && one.b === a));
     if (found) return found.difference;
     return { sentence: "This file holds no comparison of these two runs.", step: null, target: null, kind: null, equal: null };
   }

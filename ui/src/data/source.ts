@@ -55,7 +55,8 @@ export interface CurveRequest {
 
 export interface Curve { steps: number[]; low: (number | null)[]; high: (number | null)[]; nonfinite: number[] }
 
-export interface Histogram { steps: number[]; counts: number[][]; edges: number[] }
+/** `range` is what the counts are summed over, if it is not the range that was asked for. */
+export interface Histogram { steps: number[]; counts: number[][]; edges: number[]; range?: Range }
 
 export interface TargetNumber {
   hook: string; name: string; count: number; nonfinite: number; minimum: number | null; maximum: number | null;

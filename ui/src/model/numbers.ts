@@ -38,7 +38,8 @@ export function many(number: number, one: string, more = `${one}s`): string {
   return `${count(number)} ${number === 1 ? one : more}`;
 }
 
-export function stepsText(first: number, each: number, last: number): string {
-  const end = Math.min(last, first + each - 1);
-  return each <= 1 || end <= first ? `step ${count(first)}` : `steps ${count(first)}–${count(end)}`;
+/** The steps of a cell that are in the run. */
+export function stepsText(start: number, each: number, first: number, last: number): string {
+  const from = Math.max(first, start), to = Math.min(last, start + each - 1);
+  return to <= from ? `step ${count(from)}` : `steps ${count(from)}–${count(to)}`;
 }

@@ -26,7 +26,7 @@ export interface Row {
 export type IsOpen = (node: number, level: number) => boolean;
 
 /** Maximum number of rows that are open at first. */
-export const ROWS_AT_FIRST = 60;
+export const ROWS_AT_FIRST = 150;
 
 /** List the rows below a node. Nodes without data are left out; a chain of single children is one row. */
 export function listRows(tree: Tree, cover: Cover, inside: number, isOpen: IsOpen, most = Infinity): Row[] {
@@ -53,7 +53,7 @@ export function listRows(tree: Tree, cover: Cover, inside: number, isOpen: IsOpe
   return rows;
 }
 
-/** Return the deepest level that opens at most 60 rows; level 1 is open in any case. */
+/** Return the deepest level that opens at most so many rows; level 1 is open in any case. */
 export function levelAtFirst(tree: Tree, cover: Cover, inside: number, most = ROWS_AT_FIRST): number {
   let level = 1, before = -1;
   for (;;) {

@@ -34,19 +34,28 @@ export function followed(window: Window, before: number, last: number): Window {
   return window.to >= before + 1 ? moved(window, last - before) : window;
 }
 
-/** Return the level whose cells are the finest that are at least one pixel wide. A cell has stride * 2**level steps. */
+/** Return the level whose cells are the finest that are at least one pixel wide. */
 export function levelFor(window: Window, width: number, stride: number): number {
-  const most = Math.max(1, Math.min(width, MOST_CELLS));
-  const ratio = (window.to - window.from) / (most * stride);
-  return ratio <= 1 ? 0 : Math.ceil(Math.log2(ratio) - 1e-9);
+  const least = (window.to - window.from) / Math.max(1, Math.min(width, MOST_CELLS));
+  let level = 0;
+  while (stepsPerCell(level, stride) < least * (1 - 1e-9)) level++;
+  return level;
 }
 
+/**
+ * Return the steps of a cell: those between two records at level 0, and a power of two at higher levels. Cells begin at
+ * multiples of their width, so a server can answer from summaries, which have widths of powers of two.
+ */
 export function stepsPerCell(level: number, stride: number): number {
-  return stride * 2 ** level;
+  return level ? 2 ** (Math.floor(Math.log2(stride)) + level) : stride;
+}
+
+/** Return the first step of the cell that has a step. */
+export function cellStart(step: number, each: number): number {
+  return Math.floor(step / each) * each;
 }
 
 /** Return the tiles that a window touches: the first and the one after the last. */
-export function tilesOf(window: Window, origin: number, each: number): [number, number] {
-  const steps = each * TILE;
-  return [Math.floor((window.from - origin) / steps), Math.max(1, Math.ceil((window.to - origin) / steps))];
+export function tilesOf(window: Window, each: number): [number, number] {
+  return [Math.floor(window.from / (each * TILE)), Math.ceil(window.to / (each * TILE))];
 }

@@ -16,16 +16,14 @@ interface Tile { cells: Float32Array; stale: boolean }
 /** The most cells that are kept. */
 const MOST_KEPT = 8_000_000;
 
-/** Keeps the cells of one series by row, level and tile. */
+/** Keeps the cells of one series by row, level and tile. Tile 0 begins at step 0, wherever the run begins. */
 export class Tiles {
-  readonly origin: number;
   readonly stride: number;
   private rows = new Map<string, Map<number, Map<number, Tile>>>();
   private kept = 0;
   private end: number;
 
-  constructor(origin: number, stride: number, last: number) {
-    this.origin = origin;
+  constructor(stride: number, last: number) {
     this.stride = stride;
     this.end = last + 1;
   }
@@ -36,7 +34,7 @@ export class Tiles {
     for (const levels of this.rows.values()) {
       for (const [level, tiles] of levels) {
         const steps = stepsPerCell(level, this.stride) * TILE;
-        for (const [place, tile] of tiles) if (this.origin + (place + 1) * steps > before) tile.stale = true;
+        for (const [place, tile] of tiles) if ((place + 1) * steps > before) tile.stale = true;
       }
     }
   }
@@ -51,7 +49,7 @@ export class Tiles {
   /** Return the request for the cells that are missing in a window, or null if there are none. */
   missing(rows: RowRequest[], window: Window, level: number): CellRequest | null {
     const each = stepsPerCell(level, this.stride);
-    const [from, to] = this.tilesWithin(window, each);
+    const [from, to] = tilesOf({ from: window.from, to: Math.min(window.to, this.end) }, each);
     let start = to, stop = from;
     const lacking = rows.filter(row => {
       const tiles = this.rows.get(row.key)?.get(level);
@@ -66,19 +64,20 @@ export class Tiles {
       return lacks;
     });
     if (!lacking.length) return null;
-    const first = this.origin + start * TILE * each;
+    const first = start * TILE * each;
     const columns = Math.min((stop - start) * TILE, Math.ceil((this.end - first) / each));
     return { rows: lacking, first, each, columns: Math.max(1, columns) };
   }
 
   /** Keep the answer to a request. */
   put(request: CellRequest, level: number, cells: Float32Array): void {
-    const place = Math.round((request.first - this.origin) / (request.each * TILE));
+    const place = Math.round(request.first / (request.each * TILE));
     request.rows.forEach((row, number) => {
       const tiles = this.tilesAt(row.key, level);
       for (let column = 0; column < request.columns; column += TILE) {
         const at = number * request.columns + column;
-        const made = new Float32Array(TILE).fill(NaN);
+        // The run may grow into the rest of the tile, so nothing is known about it.
+        const made = new Float32Array(TILE).fill(WAITING);
         made.set(cells.subarray(at, at + Math.min(TILE, request.columns - column)));
         if (!tiles.has(place + column / TILE)) this.kept += TILE;
         tiles.set(place + column / TILE, { cells: made, stale: false });
@@ -108,34 +107,28 @@ export class Tiles {
     for (let x = 0; x < into.length; x++) {
       if (into[x] !== WAITING) continue;
       if (finer) {
-        const from = Math.floor((window.from + x * perPixel - this.origin) / each);
-        const to = Math.max(from + 1, Math.ceil((window.from + (x + 1) * perPixel - this.origin) / each));
+        const from = Math.floor((window.from + x * perPixel) / each);
+        const to = Math.max(from + 1, Math.ceil((window.from + (x + 1) * perPixel) / each));
         let best = NaN, known = true;
         for (let cell = from; cell < to && known; cell++) {
           const tile = tiles.get(Math.floor(cell / TILE));
           if (!tile) known = false;
           else {
             const value = tile.cells[cell - Math.floor(cell / TILE) * TILE]!;
-            if (value === value && !(Math.abs(value) <= Math.abs(best))) best = value;
+            if (value === value && value !== WAITING && !(Math.abs(value) <= Math.abs(best))) best = value;
           }
         }
         if (!known) continue;
         into[x] = best;
       } else {
-        const cell = Math.floor((window.from + (x + 0.5) * perPixel - this.origin) / each);
+        const cell = Math.floor((window.from + (x + 0.5) * perPixel) / each);
         const place = Math.floor(cell / TILE), tile = tiles.get(place);
         if (!tile) continue;
         into[x] = tile.cells[cell - place * TILE]!;
       }
-      filled++;
+      if (into[x] !== WAITING) filled++;
     }
     return filled;
-  }
-
-  private tilesWithin(window: Window, each: number): [number, number] {
-    const [from, to] = tilesOf(window, this.origin, each);
-    const all = tilesOf({ from: this.origin, to: this.end }, this.origin, each);
-    return [Math.max(0, from), Math.min(to, all[1])];
   }
 
   private tilesAt(key: string, level: number): Map<number, Tile> {

@@ -30,8 +30,9 @@ export function Compare({ run }: { run: Run }) {
 }
 
 function useRuns(source: Source, ids: string[], shown: Run) {
-  const { beat } = useView();
-  return useAnswer(() => Promise.all(ids.map(id => id === shown.id ? shown : source.run(id))), ["runs", ...ids], beat);
+  const { beat, runs } = useView();
+  const titled = (run: Run) => ({ ...run, title: runs.find(one => one.id === run.id)?.title ?? run.title });
+  return useAnswer(async () => (await Promise.all(ids.map(id => id === shown.id ? shown : source.run(id)))).map(titled), ["runs", ...ids], beat);
 }
 
 function Comparison({ runs }: { runs: Run[] }) {

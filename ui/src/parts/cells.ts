@@ -90,12 +90,12 @@ export interface CellsAsked {
 export function useCells(asked: CellsAsked): { loader: CellLoader; level: number; surveyLevel: number; version: number } {
   const { fetch, first, last, stride, rows, survey, window, width, revision } = asked;
   const [version, setVersion] = useState(0);
-  const held = useRef<{ loader: CellLoader; fetch: Fetch; stride: number; first: number } | null>(null);
+  const held = useRef<{ loader: CellLoader; fetch: Fetch; stride: number } | null>(null);
   const seen = useRef({ last, revision });
-  if (!held.current || held.current.fetch !== fetch || held.current.stride !== stride || held.current.first !== first) {
+  if (!held.current || held.current.fetch !== fetch || held.current.stride !== stride) {
     held.current?.loader.close();
-    const tiles = new Tiles(first, stride, last);
-    held.current = { loader: new CellLoader(tiles, fetch, () => setVersion(n => n + 1)), fetch, stride, first };
+    const tiles = new Tiles(stride, last);
+    held.current = { loader: new CellLoader(tiles, fetch, () => setVersion(n => n + 1)), fetch, stride };
     seen.current = { last, revision };
   }
   const { loader } = held.current;

@@ -33,7 +33,7 @@ export function CurvePlot(props: CurvePlotProps) {
     return () => plot.current?.destroy();
   }, [key, ...[0, 1, 2, 3, 4, 5, 6, 7].map(i => curves[i]), width, height, scale, first, last, step, ink, onStep === undefined]);
   const hidden = scale === "log" ? notOnLog(lines) : 0;
-  const bad = lines.reduce((sum, { curve }) => sum + curve.nonfinite.length, 0);
+  const bad = new Set(lines.flatMap(({ curve }) => curve.nonfinite)).size;
   const summary = useMemo(() => lines.map(line => `${line.label}: ${describe(line)}`).join("; "), curves);
   const at = under ?? step;
   return (

@@ -4,7 +4,7 @@ import { drawHistogram, type HistogramPicture } from "../draw/histogram";
 import { count, many } from "../model/numbers";
 import type { Row } from "../model/rows";
 import { seriesKey, seriesTitle } from "../model/series";
-import { stepsPerCell, levelFor, type Window } from "../model/steps";
+import { cellStart, levelFor, stepsPerCell, type Window } from "../model/steps";
 import type { Tree } from "../model/tree";
 import { visible } from "../model/visible";
 import { useAnswer } from "./answer";
@@ -76,7 +76,7 @@ function DetailCurve({ run, series, row, shown, stride }: DetailsProps & { row: 
   [run.id, seriesKey(series), row.key, settled], beat);
   const largest = async (start: number, end: number, signal: AbortSignal): Promise<Curve> => {
     const each = stepsPerCell(levelFor({ from: start, to: end + 1 }, POINTS, stride), stride);
-    const begin = run.first + Math.floor((start - run.first) / each) * each, columns = Math.ceil((end + 1 - begin) / each);
+    const begin = cellStart(start, each), columns = Math.ceil((end + 1 - begin) / each);
     const cells = await source.matrix({ run: run.id, hook: series.hook, name: series.name, rows: [row.ranges[0]!], first: begin, each, columns, of: "maximum" }, signal);
     const curve: Curve = { steps: [], low: [], high: [], nonfinite: [] };
     cells.forEach((cell, column) => {
@@ -117,6 +117,7 @@ function DetailHistogram({ run, histogram, range }: { run: Run; histogram: Histo
   const { value, error, retry } = useAnswer(signal => source.histogram(run.id, histogram.hook, range, signal), [run.id, histogram.hook, range[0], range[1]], beat);
   const box = useRef<HTMLDivElement>(null), canvas = useRef<HTMLCanvasElement>(null), picture = useRef<HistogramPicture | null>(null);
   const { width } = useSize(box), [under, setUnder] = useState<string | null>(null);
+  const wider = value?.range ? value.range[1] - value.range[0] : 0;
   const short = useMedia("(max-width: 1000px)"), height = short ? 120 : 150;
   useEffect(() => {
     if (value && canvas.current && width > 80) picture.current = drawHistogram(canvas.current, width, height, value, ink);
@@ -130,6 +131,7 @@ function DetailHistogram({ run, histogram, range }: { run: Run; histogram: Histo
         <canvas ref={canvas} class={value?.steps.length ? "" : "gone"} role="img" aria-label={value ? `Histogram of magnitudes for ${many(value.steps.length, "step")}` : "Histogram"}
           onPointerMove={event => setUnder(picture.current?.at(event.offsetX, event.offsetY) ?? null)} onPointerLeave={() => setUnder(null)} />
       </div>
+      {wider > range[1] - range[0] && <p class="curve-note">{`The file holds histograms of whole blocks. This is the sum over the ${many(wider, "target")} of the block.`}</p>}
       {error !== null && <Trouble error={error} retry={retry} />}
     </figure>
   );

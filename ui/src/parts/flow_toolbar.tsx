@@ -59,12 +59,12 @@ function Options({ handle }: { handle: { current: MapHandle | null } }) {
   const { state, go } = useView();
   return (
     <>
-      <label class="field"><span class="field-name">Scale</span>
+      <label class="field"><span class="sr">Scale</span>
         <select value={state.scale} onChange={event => go({ scale: event.currentTarget.value as "log" | "linear", range: null })}>
-          <option value="log">log</option><option value="linear">linear</option>
+          <option value="log">log scale</option><option value="linear">linear scale</option>
         </select>
       </label>
-      <label class="field"><span class="field-name">Cell</span>
+      <label class="field"><span class="sr">Cell</span>
         <select value={state.of} onChange={event => go({ of: event.currentTarget.value as "maximum" | "mean" })}>
           <option value="maximum">largest</option><option value="mean">mean</option>
         </select>

@@ -6,17 +6,20 @@ import { Cover } from "../model/cover";
 import { brief, cellText, count, tick } from "../model/numbers";
 import { levelAtFirst, listRows } from "../model/rows";
 import { firstSeries, seriesKey, seriesTitle } from "../model/series";
-import { levelFor, stepsPerCell, whole } from "../model/steps";
+import { cellStart, levelFor, stepsPerCell, whole } from "../model/steps";
 import { ROOT } from "../model/tree";
 import { visible } from "../model/visible";
 import { useAnswer } from "./answer";
+import { Legend } from "./legend";
 import { useSize } from "./size";
 import { useStride } from "./stride";
 import { useTree } from "./tree_of";
 import { Loading, Trouble } from "./trouble";
 import { useView } from "./view";
 
-const ROWS = 24, ROW = 20, AXIS = 22;
+/** Rows to show, and rows if that leaves too few of them, as in a model of many equal blocks. */
+const ROWS = 24, FEW = 8, MOST_ROWS = 100;
+const AXIS = 22;
 
 /** The first series of gradient norms: blocks by steps, and the last value of each block. */
 export function GradientFlow({ run }: { run: Run }) {
@@ -29,35 +32,40 @@ function Flowing({ run, series }: { run: Run; series: Series }) {
   const { source, go, ink, beat } = useView();
   const tree = useTree(run), stride = useStride(run, series);
   const cover = useMemo(() => new Cover(run.targets.length, series.ranges), [run.targets, seriesKey(series)]);
-  const rows = useMemo(() => {
-    const level = levelAtFirst(tree, cover, ROOT, ROWS);
-    // A row of a module would only repeat the rows below it.
-    return listRows(tree, cover, ROOT, (_, at) => at < level, 500).filter(row => !row.open).slice(0, ROWS * 2);
+  const all = useMemo(() => {
+    const list = (most: number) => {
+      const level = levelAtFirst(tree, cover, ROOT, most);
+      // A row of a module would only repeat the rows below it.
+      return listRows(tree, cover, ROOT, (_, at) => at < level).filter(row => !row.open);
+    };
+    const found = list(ROWS);
+    return found.length < FEW ? list(MOST_ROWS) : found;
   }, [tree, cover]);
+  const rows = useMemo(() => all.slice(0, MOST_ROWS), [all]), rowHeight = rows.length > 30 ? 14 : 20;
   const box = useRef<HTMLDivElement>(null), canvas = useRef<HTMLCanvasElement>(null), axis = useRef<HTMLCanvasElement>(null);
   const { width } = useSize(box);
-  const all = whole(run.first, run.last), level = levelFor(all, Math.max(64, width), stride ?? 1), each = stepsPerCell(level, stride ?? 1);
-  const columns = Math.max(1, Math.ceil((run.last + 1 - run.first) / each));
+  const steps = whole(run.first, run.last), level = levelFor(steps, Math.max(64, width), stride ?? 1), each = stepsPerCell(level, stride ?? 1);
+  const start = cellStart(run.first, each), columns = Math.max(1, Math.ceil((run.last + 1 - start) / each));
   const ranges = useMemo(() => rows.map(row => row.ranges[0]!), [rows]);
   const asked = { run: run.id, hook: series.hook, name: series.name, rows: ranges, of: "maximum" as const };
   const ready = width > 0 && stride !== null && rows.length > 0;
-  const cells = useAnswer(ready ? async signal => ({ columns, each, cells: await source.matrix({ ...asked, first: run.first, each, columns }, signal) })
+  const cells = useAnswer(ready ? async signal => ({ start, columns, each, cells: await source.matrix({ ...asked, first: start, each, columns }, signal) })
     : null, [run.id, seriesKey(series), ranges, width > 0 ? each : 0], beat);
   const title = /norm|rms/.test(series.name) ? "Gradient flow" : "Layers by steps";
-  const height = rows.length * ROW;
+  const height = rows.length * rowHeight;
 
   const shown = useMemo(() => {
     if (!cells.value || width < 1) return null;
-    const { cells: found, columns: wide, each: steps } = cells.value, range = rangeOf(found, "log");
-    const perPixel = (all.to - all.from) / width;
+    const { cells: found, start: from, columns: wide, each: every } = cells.value, range = rangeOf(found, "log");
+    const perPixel = (steps.to - steps.from) / width;
     const strips = rows.map((_, row) => Float32Array.from({ length: width }, (_, x) => {
-      const column = Math.floor((x + 0.5) * perPixel / steps);
+      const column = Math.floor((steps.from + (x + 0.5) * perPixel - from) / every);
       return column < wide ? found[row * wide + column]! : NaN;
     }));
     const lasts = rows.map((_, row) => {
       let column = wide - 1;
       while (column > 0 && found[row * wide + column]! !== found[row * wide + column]!) column--;
-      return { value: found[row * wide + column]!, step: run.first + column * steps };
+      return { value: found[row * wide + column]!, step: Math.max(run.first, from + column * every) };
     });
     return { strips, range, lasts };
   }, [cells.value, width, rows]);
@@ -65,8 +73,8 @@ function Flowing({ run, series }: { run: Run; series: Series }) {
   useLayoutEffect(() => {
     if (!shown || !canvas.current || !axis.current) return;
     const paint = painter(shown.range, "log", viridis, ink.cells);
-    drawMap(canvas.current, width, height, { strips: shown.strips, rowHeight: ROW, offset: 0, paint, bad: ink.bad, mark: ink.theme === "dark" ? "#2b0707" : "#ffffff" });
-    drawAxis(axis.current, width, AXIS, all, ink.quiet);
+    drawMap(canvas.current, width, height, { strips: shown.strips, rowHeight, offset: 0, paint, bad: ink.bad, mark: ink.theme === "dark" ? "#2b0707" : "#ffffff" });
+    drawAxis(axis.current, width, AXIS, steps, ink.quiet);
   }, [shown, ink, width, height, run.last]);
 
   return (
@@ -76,7 +84,7 @@ function Flowing({ run, series }: { run: Run; series: Series }) {
       <div class="flowing" style={{ gridTemplateRows: `${height}px auto` }}>
         <ul class="flowing-names">
           {rows.map(row => (
-            <li key={row.key} style={{ height: `${ROW}px` }}>
+            <li key={row.key} style={{ height: `${rowHeight}px` }}>
               <button type="button" class="link" title={`${row.name}${row.covered > 1 ? ` · ${count(row.covered)} targets` : ""}`}
                 onClick={() => go({ page: "flow", series: seriesKey(series), target: row.id })}><bdi class="name">{visible(shortName(row.name))}</bdi></button>
             </li>))}
@@ -90,7 +98,7 @@ function Flowing({ run, series }: { run: Run; series: Series }) {
             const last = shown?.lasts[place], value = last?.value ?? NaN;
             const size = Number.isFinite(value) && value > 0 ? Math.max(0.01, position(value, shown!.range, "log")) : 0;
             return (
-              <li key={row.key} style={{ height: `${ROW}px` }} title={last ? `${row.name}, step ${count(last.step)}` : row.name}>
+              <li key={row.key} style={{ height: `${rowHeight}px` }} title={last ? `${row.name}, step ${count(last.step)}` : row.name}>
                 <span class="bar"><span class={value === Infinity ? "bar-fill bad" : "bar-fill"} style={{ width: `${value === Infinity ? 100 : size * 100}%` }} /></span>
                 <span class={value === Infinity ? "bar-value bad-text" : "bar-value"}>{value === Infinity ? "not finite" : value !== value ? "–" : cellText(value)}</span>
               </li>);
@@ -100,6 +108,8 @@ function Flowing({ run, series }: { run: Run; series: Series }) {
         <canvas ref={axis} aria-hidden="true" />
         <span class="bar-axis" aria-hidden="true">{shown && <><span>{tick(ticksOf(shown.range, "log", 2)[0]!)}</span><span>last value</span><span>{brief(shown.range[1])}</span></>}</span>
       </div>
+      {shown && <Legend range={shown.range} scale="log" palette={viridis} title={`largest ${series.name}`} busy={false}
+        note={all.length > rows.length ? `the first ${rows.length} of ${count(all.length)} rows; the page Flow shows all` : ""} />}
     </section>
   );
 }

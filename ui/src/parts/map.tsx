@@ -3,7 +3,7 @@ import { drawAxis, drawMap, drawMarks } from "../draw/heat_map";
 import { painter, rangeOf, roundStep, type Scale } from "../model/colour";
 import { stepsText } from "../model/numbers";
 import type { Row } from "../model/rows";
-import { moved, stepsPerCell, whole, type Window, zoomed } from "../model/steps";
+import { cellStart, moved, stepsPerCell, whole, type Window, zoomed } from "../model/steps";
 import type { Fetch } from "../model/tiles";
 import { visible } from "../model/visible";
 import { SURVEY, useCells } from "./cells";
@@ -87,7 +87,7 @@ export function HeatMap(props: MapProps) {
 
   const perStep = width / (shown.to - shown.from);
   const cellAt = (at: number) => {
-    const start = first + Math.floor((at - first) / each) * each;
+    const start = cellStart(at, each);
     return { left: (start - shown.from) * perStep, right: (start + each - shown.from) * perStep, start };
   };
   const selectedRow = useMemo(() => nearestRow(rows, props.selected), [rows, props.selected]);
@@ -173,7 +173,7 @@ export function HeatMap(props: MapProps) {
       setCursor({ ...at, row: next, keys: true });
       reveal(next);
     } else if (sideways) {
-      const moveTo = Math.min(last, Math.max(first, cellAt(at.step).start + sideways * each));
+      const moveTo = Math.min(last, Math.max(first, cellStart(at.step, each) + sideways * each));
       setCursor({ ...at, step: moveTo, keys: true });
       if (moveTo < shown.from || moveTo + each > shown.to) props.onWindow(moved(shown, sideways * (shown.to - shown.from) / 4));
     } else if (event.key === "Home" || event.key === "End") setCursor({ ...at, step: event.key === "Home" ? first : last, keys: true });
@@ -193,14 +193,14 @@ export function HeatMap(props: MapProps) {
     return one[0]!;
   }, [under?.row, under?.step, version, each, rows]);
   const place = under && { ...cellAt(under.step), top: (under.row + 1) * rowHeight - top };
-  if (props.handle) props.handle.current = { rows, shown, each, first, last, range, scale, strips: () => strips, from, to, fetch: props.fetch, map: map.current, rowHeight, ink, width, name: props.name, paint: painter(range, scale, props.palette, colours) };
+  if (props.handle) props.handle.current = { rows, shown, each, last, range, scale, strips: () => strips, from, to, fetch: props.fetch, map: map.current, rowHeight, ink, width, name: props.name, paint: painter(range, scale, props.palette, colours) };
 
   return (
     <div class="map" ref={outer}>
       <div class="map-scroll" ref={scroller} onScroll={event => setScrolled(event.currentTarget.scrollTop)} tabIndex={-1}>
         <div class="map-tall" style={{ height: `${Math.max(1, rows.length * rowHeight)}px` }}>
           <div class="map-shown" style={{ height: `${height}px` }}>
-            <RowLabels rows={rows} from={from} to={to} offset={offset} rowHeight={rowHeight} selected={props.selected} active={active}
+            <RowLabels rows={rows} from={from} to={to} offset={offset} rowHeight={rowHeight} selected={selectedRow} active={active}
               types={props.types} isTree={props.isTree} id="row" onKey={onTreeKey} onToggle={props.onToggle} onInside={props.onInside}
               onPick={row => {
                 setActive(row);
@@ -217,7 +217,7 @@ export function HeatMap(props: MapProps) {
                   ...(place.left < width / 2 ? { left: `${Math.max(0, place.right) + 8}px` } : { right: `${width - Math.min(width, place.left) + 8}px` }),
                 }}>
                   <b><bdi>{visible(rows[under.row]!.name)}</bdi></b>
-                  <span>{rows[under.row]!.covered > 1 ? `largest of ${rows[under.row]!.covered} targets, ` : ""}{stepsText(place.start, each, last)}</span>
+                  <span>{rows[under.row]!.covered > 1 ? `largest of ${rows[under.row]!.covered} targets, ` : ""}{stepsText(place.start, each, first, last)}</span>
                   <span class={cell === Infinity ? "value bad-text" : "value"}>{cell === Infinity && "▨ "}{props.words(cell)}</span>
                 </div>)}
             </div>
@@ -225,7 +225,7 @@ export function HeatMap(props: MapProps) {
         </div>
       </div>
       <div class="map-foot"><span class="axis-name">step</span><canvas ref={axis} aria-hidden="true" /></div>
-      <div class="sr" aria-live="polite">{under?.keys ? `${rows[under.row]!.name}, ${stepsText(place!.start, each, last)}: ${props.words(cell)}` : ""}</div>
+      <div class="sr" aria-live="polite">{under?.keys ? `${rows[under.row]!.name}, ${stepsText(place!.start, each, first, last)}: ${props.words(cell)}` : ""}</div>
       <Legend range={range} scale={scale} palette={props.palette} title={props.legendTitle}
         note={[props.note, each > 1 ? `each cell covers ${each.toLocaleString("en")} steps` : "each cell is one step"].filter(Boolean).join("; ")} busy={loader.busy} />
       {loader.error !== null && <Trouble error={loader.error} retry={() => loader.retry()} />}

@@ -3,14 +3,14 @@ import { FONT } from "../draw/surface";
 import type { Scale } from "../model/colour";
 import { count } from "../model/numbers";
 import type { Row } from "../model/rows";
-import type { Window } from "../model/steps";
+import { cellStart, type Window } from "../model/steps";
 import type { Fetch } from "../model/tiles";
 import { saveCanvas, saveText } from "./save";
 import type { Ink } from "./theme";
 
 /** What the map shows now, for its export. */
 export interface MapHandle {
-  name: string; rows: Row[]; from: number; to: number; shown: Window; each: number; first: number; last: number;
+  name: string; rows: Row[]; from: number; to: number; shown: Window; each: number; last: number;
   range: [number, number]; scale: Scale; strips: () => Float32Array[]; fetch: Fetch; map: HTMLCanvasElement | null;
   rowHeight: number; width: number; ink: Ink; paint: (cell: number) => number;
 }
@@ -21,7 +21,7 @@ const COLUMNS_MOST = 2000;
 
 /** Save all rows of the list, with the cells of the steps on screen. */
 export async function saveMapTable(map: MapHandle): Promise<void> {
-  const start = map.first + Math.floor((map.shown.from - map.first) / map.each) * map.each;
+  const start = cellStart(map.shown.from, map.each);
   const columns = Math.min(COLUMNS_MOST, Math.ceil((Math.min(map.last + 1, map.shown.to) - start) / map.each));
   const steps = Array.from({ length: columns }, (_, column) => start + column * map.each);
   const lines = [["target", ...steps].map(field).join(",")];

@@ -15,17 +15,17 @@ export function NumbersTable({ run, target, series }: { run: Run; target: number
   return (
     <div class="wide" tabIndex={0} role="region" aria-label="Statistics">
       <table class="numbers">
-        <thead><tr><th scope="col">series</th><th scope="col">last</th><th scope="col">min</th><th scope="col">mean</th><th scope="col">max</th><th scope="col">count</th><th scope="col" title="values that are not finite">bad</th></tr></thead>
+        <thead><tr><th scope="col">series</th><th scope="col">last</th><th scope="col">min</th><th scope="col">mean</th><th scope="col">max</th><th scope="col" title="how many values were recorded, and how many of them are not finite">count</th></tr></thead>
         <tbody>
           {value.map(one => (
             <tr key={seriesKey(one)} class={seriesKey(one) === seriesKey(series) ? "current" : ""}>
               <th scope="row"><button type="button" class="link" onClick={() => go({ series: seriesKey(one), range: null })} title="Show this series in the map">{one.hook} · {one.name}</button></th>
               <td title={`step ${count(one.last_step)}`}>{one.last === null && one.nonfinite ? <span class="bad-text">not finite</span> : brief(one.last)}</td>
-              <td>{brief(one.minimum)}</td><td>{brief(one.mean)}</td><td>{brief(one.maximum)}</td><td>{count(one.count)}</td>
-              <td>{one.nonfinite ? <b class="bad-text">{count(one.nonfinite)}</b> : "0"}</td>
+              <td>{brief(one.minimum)}</td><td>{brief(one.mean)}</td><td>{brief(one.maximum)}</td><td>{count(one.count)}{one.nonfinite > 0 && <b class="bad-text" title={`${count(one.nonfinite)} not finite`}> ▨{count(one.nonfinite)}</b>}</td>
             </tr>))}
         </tbody>
       </table>
+      {!source.follows && <p class="quiet">A report file holds magnitudes, so these numbers have no signs.</p>}
     </div>
   );
 }

@@ -3,7 +3,7 @@ import type { Row } from "../model/rows";
 import { visible } from "../model/visible";
 
 export interface RowLabelsProps {
-  rows: Row[]; from: number; to: number; offset: number; rowHeight: number; selected: string | null; active: number;
+  rows: Row[]; from: number; to: number; offset: number; rowHeight: number; selected: number; active: number;
   types: Record<string, string>; isTree: boolean; id: string;
   onPick: (row: number) => void; onToggle: (row: Row) => void; onInside: (row: Row) => void;
   onKey: (event: KeyboardEvent) => void;
@@ -18,9 +18,9 @@ export function RowLabels(props: RowLabelsProps) {
     const type = !row.itself && types[row.name];
     shown.push(
       <div key={row.key} id={`${id}-${place}`} role={isTree ? "treeitem" : "option"} aria-level={isTree ? row.level : undefined}
-        aria-expanded={row.openable ? row.open : undefined} aria-selected={row.id === selected} aria-setsize={rows.length}
+        aria-expanded={row.openable ? row.open : undefined} aria-selected={place === selected} aria-setsize={rows.length}
         aria-posinset={place + 1}
-        class={`row${row.id === selected ? " selected" : ""}${place === active ? " active" : ""}`}
+        class={`row${place === selected ? " selected" : ""}${place === active ? " active" : ""}`}
         title={`${row.name}${type ? ` (${type})` : ""}${row.covered > 1 ? ` · ${count(row.covered)} targets` : ""}`}
         style={{ height: `${rowHeight}px`, top: `${(place - from) * rowHeight - offset}px`, paddingLeft: `calc(4px + ${Math.min(row.level - 1, 10)} * var(--indent))` }}
         onClick={() => props.onPick(place)} onDblClick={() => row.openable && props.onInside(row)}>
@@ -29,7 +29,7 @@ export function RowLabels(props: RowLabelsProps) {
           event.stopPropagation();
           props.onToggle(row);
         }} onDblClick={event => event.stopPropagation()}>{row.openable ? row.open ? "▾" : "▸" : ""}</span>}
-        <Label text={row.label} split={!isTree} />
+        <Label text={row.label} whole={!isTree} />
         {row.covered > 1 && <span class="amount">{count(row.covered)}<span class="sr"> targets</span></span>}
       </div>);
   }
@@ -41,10 +41,7 @@ export function RowLabels(props: RowLabelsProps) {
   );
 }
 
-/** A long name loses its middle, because its start and its end tell the most. */
-export function Label({ text, split }: { text: string; split: boolean }) {
-  text = visible(text);
-  const cut = split ? Math.max(text.lastIndexOf("."), text.lastIndexOf(":"), 0) : 0;
-  if (!cut) return <span class="name"><bdi>{text || "(empty name)"}</bdi></span>;
-  return <span class="name two"><bdi class="head">{text.slice(0, cut)}</bdi><bdi class="end">{text.slice(cut)}</bdi></span>;
+/** A long name in a list loses its start, because its end tells it from its neighbours. */
+export function Label({ text, whole }: { text: string; whole: boolean }) {
+  return <span class={whole ? "name tail" : "name"}><bdi>{visible(text) || "(empty name)"}</bdi></span>;
 }
