@@ -1,0 +1,49 @@
+import { check, eventually, mapPrint, settled } from "./checks.mjs";
+
+/** Milliseconds from the end of a step until its row is on the screen. */
+const SOON = 2000;
+const hash = page => page.evaluate(() => decodeURIComponent(location.hash));
+
+/** A process trains while the page is open; then the server ends. */
+export async function exerciseLive(page, real) {
+  const heard = [];
+  await page.goto(`${real.base}#page=flow&run=good`);
+  await page.waitForSelector('[role="treeitem"]');
+  real.train(step => heard.push({ step, at: Date.now() }));
+  await eventually(page, "a new run is in the list", () => [...document.querySelectorAll(".run-choice option")].some(one => one.value === "live"), undefined, 240_000);
+  await page.locator(".run-choice select").selectOption("live");
+  await page.waitForSelector(".badge.live");
+  await settled(page);
+  // The page notes when each step appears, because asking it from here would add to the time.
+  await page.evaluate(() => {
+    window.seen = [];
+    const look = () => {
+      const last = Number(/–([\d,]+)/.exec(document.querySelector(".facts").textContent)?.[1].replace(/,/g, ""));
+      if (last !== window.seen.at(-1)?.last) window.seen.push({ last, at: Date.now() });
+      requestAnimationFrame(look);
+    };
+    look();
+  });
+  const print = await mapPrint(page);
+  await page.waitForTimeout(6000);
+  const seen = (await page.evaluate(() => window.seen)).slice(1);
+  const waits = heard.filter(({ at }) => at > (seen[0]?.at ?? 0)).flatMap(({ step, at }) => {
+    const shown = seen.find(one => one.last >= step);
+    return shown ? [shown.at - at] : [];
+  }).sort((a, b) => a - b);
+  check(waits.length > 5, `new steps show (${waits.length} in 6 s)`);
+  const middle = waits[waits.length >> 1], most = waits.at(-1);
+  console.log(`live: a step is on the screen after ${middle} ms (median), ${most} ms (longest) of ${waits.length}`);
+  check(middle <= SOON, `a step is on the screen after ${middle} ms, at most ${SOON} ms expected`);
+  check(await mapPrint(page) !== print, "new steps are in the map");
+
+  // A window at the end follows the run.
+  const last = seen.at(-1)?.last ?? 0;
+  await page.evaluate(([from, to]) => { location.hash = `page=flow&run=live&steps=${from}~${to}`; }, [last - 20, last]);
+  await eventually(page, "the window follows the end", old => Number(/steps=\d+(?:\.\d+)?~([\d.]+)/.exec(decodeURIComponent(location.hash))?.[1]) > old + 3, last, 8000);
+  check((await hash(page)).includes("run=live"), "the run stays in the address");
+
+  real.stopServer();
+  await eventually(page, "a lost connection is told", () => document.querySelector(".badge.lost"), undefined, 5000);
+  check(await page.locator('[role="treeitem"]').count() > 0, "the map stays when the connection is lost");
+}
