@@ -35,6 +35,7 @@ from tenterhook.doctor.reading.bytecode import (
     reads,
     reads_what_it_stores,
     text_of,
+    texts_in,
     value_read,
 )
 from tenterhook.plan import callable_name
@@ -339,8 +340,7 @@ class HookRecord:
     @property
     def texts(self) -> list[str]:
         """List the texts in the code."""
-        constants = self.code.co_consts[1:] if self.code is not None else ()
-        return [one for one in constants if isinstance(one, str) and len(one) > 1]
+        return [one for one in texts_in(self.code) if len(one) > 1] if self.code is not None else []
 
     @property
     def ignores_prefix(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+#: flag of code whose first constant is its docstring; before Python 3.14, this constant is the docstring or None
+_HAS_DOCSTRING = 0x4000000
 #: methods that compute a new gradient from a gradient
 _CHANGES = frozenset(
     [
@@ -176,6 +179,12 @@ _OF_VALUES = (
 def reads(code: CodeType, name: str) -> bool:
     """Return True if code reads a local variable."""
     return any(one.argval == name and one.opname.startswith("LOAD") for one in dis.get_instructions(code))
+
+
+def texts_in(code: CodeType) -> list[str]:
+    """List the texts in some code, without its docstring."""
+    documented = sys.version_info < (3, 14) or bool(code.co_flags & _HAS_DOCSTRING)
+    return [one for one in code.co_consts[documented:] if isinstance(one, str)]
 
 
 def text_of(code: CodeType) -> int:
