@@ -37,6 +37,6 @@ export async function open(browser, size, theme, base) {
     if (/^(data|blob):/.test(url) || url.startsWith(allowed)) return;
     faults.push(`request to another host: ${url}`);
   });
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(60_000); // a busy machine takes long to open a run
   return { context, page, faults };
 }

@@ -27,7 +27,7 @@ export async function checkPage(page, faults, name) {
 }
 
 /** Wait until a condition holds in the page. */
-export async function eventually(page, what, holds, argument, timeout = 8000) {
+export async function eventually(page, what, holds, argument, timeout = 20_000) {
   try {
     await page.waitForFunction(holds, argument, { timeout, polling: 30 });
     return true;
@@ -38,7 +38,7 @@ export async function eventually(page, what, holds, argument, timeout = 8000) {
 }
 
 /** Wait until the map shows cells and nothing is loading. */
-export async function settled(page, timeout = 20_000) {
+export async function settled(page, timeout = 60_000) {
   await eventually(page, "the page has settled", () => !document.querySelector(".loading, .busy"), undefined, timeout);
   await page.waitForTimeout(120);
 }

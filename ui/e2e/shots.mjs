@@ -16,7 +16,7 @@ async function shoot(name, place) {
   await page.goto("about:blank"); // so that each picture begins with a fresh page
   await page.goto(`${base}#${place}`);
   await page.waitForSelector("main h1, main [role=treeitem], main .card");
-  await settled(page, 60_000);
+  await settled(page);
   if (place.startsWith("page=flow") && !row) {
     const rows = page.locator("[role=treeitem]");
     await rows.nth(Math.floor(await rows.count() / 2)).click();

@@ -24,7 +24,7 @@ export async function trained() {
   const folder = mkdtempSync(join(tmpdir(), "tenterhook-e2e-")), report = join(folder, "report.html");
   const children = [];
   process.on("exit", () => {
-    children.forEach(child => child.kill());
+    children.forEach(child => child.kill("SIGKILL")); // a process that goes on would write into the removed folder
     rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
   });
   try {
