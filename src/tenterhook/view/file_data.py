@@ -119,15 +119,17 @@ def file_run(run: RunData, max_cells: int) -> FileRun:
 
 
 def _matrix(run: RunData, summary: RunSummary, series: Series, columns: int) -> FileMatrix:
-    each = math.ceil((summary.last - summary.first + 1) / columns)
-    columns = math.ceil((summary.last - summary.first + 1) / each)
+    # The page asks for columns that begin at a multiple of a power of two.
+    each = 1 << (math.ceil((summary.last - summary.first + 1) / columns) - 1).bit_length()
+    first = summary.first // each * each
+    columns = (summary.last - first) // each + 1
     rows = [(place, place + 1) for start, end in series.ranges for place in range(start, end)]
     asked = MatrixRequest(
-        run=run.id, hook=series.hook, name=series.name, rows=rows, first=summary.first, each=each, columns=columns
+        run=run.id, hook=series.hook, name=series.name, rows=rows, first=first, each=each, columns=columns
     )
     low, high, cells = encode(run.cells(asked))
     text = base64.b64encode(cells).decode()
-    return FileMatrix(series.hook, series.name, summary.first, each, columns, series.ranges, low, high, text)
+    return FileMatrix(series.hook, series.name, first, each, columns, series.ranges, low, high, text)
 
 
 def encode(cells: NDArray[np.float32]) -> tuple[float, float, bytes]:

@@ -20,6 +20,8 @@ from tenterhook.view.data.run_data import RunData, head_of
 
 #: number of runs that stay open
 MAX_OPEN = 16
+#: number of comparisons that are kept
+MAX_DIFFERENCES = 64
 #: seconds between two searches for new runs
 SEARCH_EVERY = 2.0
 
@@ -48,6 +50,8 @@ class Library:
         self._open: OrderedDict[str, RunData] = OrderedDict()
         self._seen: dict[str, _Seen] = {}
         self._folders: dict[str, Path] = {}
+        #: for each pair of runs, when their folders were modified, and where they differ
+        self._differences: dict[tuple[str, str], tuple[tuple[int, int], Difference]] = {}
         self._searched = -SEARCH_EVERY
         for path in self._paths:
             if not path.is_dir():
@@ -97,7 +101,15 @@ class Library:
             StoreError: A run cannot be read, or both are the same.
         """
         folders = self.folders()
-        return compare(folders[a], folders[b])
+        modified = os.stat(folders[a]).st_mtime_ns, os.stat(folders[b]).st_mtime_ns
+        kept = self._differences.get((a, b))
+        if kept is not None and kept[0] == modified:
+            return kept[1]
+        found = compare(folders[a], folders[b])
+        if len(self._differences) >= MAX_DIFFERENCES:
+            self._differences.clear()
+        self._differences[a, b] = modified, found
+        return found
 
     def changes(self) -> list[Change]:
         """Return the state of each open run. A run whose folder has not changed is not read again."""
