@@ -165,3 +165,22 @@ def test_wrong_folders_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "runs" / "b")
     with pytest.raises(th.StoreError, match="contains 2 runs"):
         compare(tmp_path / "runs", one)
+
+
+def test_runs_without_digests_are_not_called_identical(tmp_path: Path) -> None:
+    folders = []
+    for name, last in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
+        store = th.Store(tmp_path / name)
+        for step in range(2):
+            rows = [Row(step, 0, "grads", "first.weight", "norm", last if step else 1.0)]
+            store.write([Batch(step, 0, {}, rows)])
+        store.keep("plan.json", diff_plan(3).to_json())
+        store.keep("model.json", json.dumps({"tenterhook": 1, "setup": SETUP, "layers": LAYERS}))
+        store.close()
+        folders.append(tmp_path / name)
+    equal = compare(folders[0], folders[1]).sentence
+    assert equal == (
+        "The runs recorded equal numbers in steps 0 to 1: 2 were compared. They recorded no digests, so their bits may "
+        "differ."
+    )
+    assert compare(folders[0], folders[2]).sentence.startswith("The runs are equal up to step 0. ")

@@ -129,6 +129,15 @@ def test_histograms_are_summed_over_targets(tmp_path: Path):
     assert found.edges[:2] == [0.0, 2.0**-39] and len(found.edges) == 64
 
 
+def test_lists_that_are_no_histogram_have_edges_that_are_places(tmp_path: Path):
+    table = StepTable(
+        0, ["a"], bytearray(b"\1"), lambda: {"list": torch.ones(1, 1500)}, width=1500, device=torch.device("cpu")
+    )  # fmt: skip
+    th.Store(tmp_path, linger=0).write([Batch(0, 0, {"h": table})])
+    found = RunData("run", tmp_path).histogram("h", (0, 1))
+    assert (found.counts, found.edges) == ([[1.0] * 1500], [float(place) for place in range(1500)])
+
+
 def test_new_steps_are_read(tmp_path: Path):
     store = th.Store(tmp_path, linger=0)
     store.write([Batch(0, 0, {}, [Row(0, 0, "h", "a", "norm", 1.0)])])

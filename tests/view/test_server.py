@@ -61,6 +61,8 @@ def test_everything_about_a_run_can_be_asked_for(tmp_path: Path, app: Any):
         (403, "the request comes from another site", {"headers": [HOST, (b"origin", b"http://evil.example")]}),
         (403, "the request comes from another site", {"headers": [HOST, (b"origin", b"null")]}),
         (403, "the request comes from another site", {"headers": [HOST, (b"sec-fetch-site", b"cross-site")]}),
+        (403, "the request comes from another site",
+         {"headers": [HOST, (b"sec-fetch-site", b"none"), (b"sec-fetch-site", b"cross-site")]}),
         (404, "there is no such page", {"path": f"/{TOKEN}/../../etc/passwd"}),
         (404, "there is no such page", {"path": f"/{TOKEN}/report.py"}),
         (404, "there is no run 'other'", {"path": f"/{TOKEN}/api/run", "query": b"run=other"}),

@@ -48,6 +48,8 @@ class Compared:
         #: the largest relative difference that rounding explains
         self.rounding = 0.0
         self.count = 0
+        #: True if digests were compared, so that equal numbers mean equal bits
+        self.bits = False
         #: the last step with weights, outputs or updates, and the last step with any number
         self.last_tensor: int | None = None
         self.last: int | None = None
@@ -55,6 +57,7 @@ class Compared:
     def add(self, step: list[Pair]) -> None:
         """Count the pairs of a step that are equal."""
         self.count += len(step)
+        self.bits |= self.exact and any(pair.digests for pair in step)
         self.last = step[0].step
         if any(pair.kind in ("weights", "forward", "update") for pair in step):
             self.last_tensor = self.last
@@ -75,7 +78,7 @@ def describe(step: list[Pair], found: list[tuple[Pair, float]], compared: Compar
     rank = pair.rank if compared.pairs.all_ranks and max(compared.pairs.ranks) > 1 and pair.kind not in _EQUAL else None
     named = "the model" if pair.target == "." else pair.target
     what = _WHAT[pair.kind].replace("{target}", named) + (f" on rank {rank}" if rank is not None else "")
-    same = "identical" if exact else f"equal within rounding ({rounding:.1g})" if rounding else "equal"
+    same = "identical" if compared.bits else f"equal within rounding ({rounding:.1g})" if rounding else "equal"
     begin = (
         f"The runs differ from the first recorded step on, step {pair.step:,}"
         if pair.step == first
@@ -133,7 +136,12 @@ def say_equal(compared: Compared) -> Difference:
         return _nothing_to_compare(pairs)
     last = compared.last if compared.last_tensor is None else compared.last_tensor
     steps = f"steps {pairs.first:,} to {last:,}" if last > pairs.first else f"step {pairs.first:,}"
-    if compared.exact:
+    if compared.exact and not compared.bits:
+        sentence = (
+            f"The runs recorded equal numbers in {steps}: {compared.count:,} were compared. They recorded no "
+            "digests, so their bits may differ."
+        )
+    elif compared.exact:
         sentence = f"The runs are identical in {steps}: {compared.count:,} tensors and numbers are equal."
     else:
         sentence = (

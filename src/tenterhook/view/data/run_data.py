@@ -281,8 +281,9 @@ class RunData:
             self._name_places()
             rows = self._run.fetch(_HISTOGRAMS, places, lines, hook)
         bins = max((len(counts) for _, _, counts in rows), default=0)
-        lower = [0.0, *(2.0 ** (LOWEST_EXPONENT + bin) for bin in range(1, bins))]
-        edges = lower if bins == BINS else [float(bin) for bin in range(bins)]
+        # Another list of numbers has no edges that are known, and may be so long that powers of two overflow.
+        powers = bins == BINS
+        edges = [2.0 ** (LOWEST_EXPONENT + bin) if powers and bin else float(bin) for bin in range(bins)]
         found = [Histogram([], [], edges) for _ in ranges]
         for line, step, counts in rows:
             found[line].steps.append(step)

@@ -117,7 +117,7 @@ class Guard:
             return _error(403, "the request is for another host", "open the address that `tenterhook view` printed")
         if any(origin not in self._origins for origin in given.get(b"origin", ())):
             return _error(403, "the request comes from another site", "open the address that `tenterhook view` printed")
-        if given.get(b"sec-fetch-site", [b"none"])[0] not in (b"none", b"same-origin"):
+        if any(site not in (b"none", b"same-origin") for site in given.get(b"sec-fetch-site", ())):
             return _error(403, "the request comes from another site", "open the address that `tenterhook view` printed")
         path = scope["path"].encode("utf-8", "surrogateescape").split(b"/")
         if len(path) < 3 or not secrets.compare_digest(path[1], self._token):
