@@ -19,8 +19,7 @@ with one as (select * from rows where run = ? and step between ? and ? and value
 select one.step, one.rank, one.hook, one.target, one.name, one.value, other.value
 from one join other on one.step = other.step and one.hook = other.hook and one.target = other.target
   and one.name = other.name and coalesce(one.call, 0) = coalesce(other.call, 0)
-  and coalesce(one.leaf, 0) = coalesce(other.leaf, 0) and {ranks}
-"""
+  and coalesce(one.leaf, 0) = coalesce(other.leaf, 0) and """
 _SAME_RANK = "one.rank = other.rank"
 _FIRST_RANKS = "one.rank = (select min(rank) from one) and other.rank = (select min(rank) from other)"
 #: numbers that do not depend on how the data is divided between ranks
@@ -109,7 +108,7 @@ class Pairs:
         self.setups = first.setup, Run(other).setup
         self.ranks = tuple(setup.ranks if setup else 1 for setup in self.setups)
         self._shared = self.ranks[0] != self.ranks[1]
-        self._query = _QUERY.format(ranks=_FIRST_RANKS if self._shared else _SAME_RANK)
+        self._query = _QUERY + (_FIRST_RANKS if self._shared else _SAME_RANK)
         ends = self._run.fetch("select run, min(step), max(step), count(distinct rank) from rows group by run")
         self.first = max((row[1] for row in ends), default=0)
         self.last = min((row[2] for row in ends), default=-1) if len(ends) == 2 else -1

@@ -6,11 +6,11 @@ The reader and the writer load msgspec, so they are imported only when a program
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tenterhook.errors import PlanError, UnknownHookError
-from tenterhook.plan.hook import ALWAYS, Hook, When
+from tenterhook.plan.hook import ALWAYS, Hook
 from tenterhook.text_table import TextTable
 
 MAX_HOOKS = 1024
@@ -205,5 +205,6 @@ def _selectors(hook: Hook) -> str:
 
 def _when(hook: Hook) -> str:
     """Return the fields of `when` that are not the defaults."""
-    changed = [field.name for field in fields(When) if getattr(hook.when, field.name) != getattr(ALWAYS, field.name)]
-    return ", ".join(f"{name}={getattr(hook.when, name)!r}" for name in changed) or "every step"
+    defaults = asdict(ALWAYS)
+    changed = {name: value for name, value in asdict(hook.when).items() if value != defaults[name]}
+    return ", ".join(f"{name}={value!r}" for name, value in changed.items()) or "every step"
