@@ -119,6 +119,7 @@ def test_a_rig_and_its_ledger_show_bars_and_the_last_numbers_by_target(tmp_path:
     assert "<table>" in rig._repr_html_()
     hook = th.Hook("half", on="0.0.weight", at="grad", do=th.scale(0.5))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.zero_grad()
     with th.attach(model, hook, optimizer=optimizer) as rig:
         effect = th.effect(rig, model(torch.ones(1, 4)).sum())
         assert "0.0.weight: the hooks change 50 % of the last stage" in labels(parsed(effect._repr_html_()))

@@ -94,8 +94,10 @@ def _color(value: float, low: float, high: float) -> str:
     part = (math.log10(value) - low) / (high - low) if value > 0 and high > low else float(value > 0)
     place = min(max(part, 0.0), 1.0) * (len(SCALE) - 1)
     below = min(int(place), len(SCALE) - 2)
-    mixed = (round(a + (b - a) * (place - below)) for a, b in zip(SCALE[below], SCALE[below + 1], strict=True))
-    return "#{:02x}{:02x}{:02x}".format(*mixed)
+    red, green, blue = (
+        round(a + (b - a) * (place - below)) for a, b in zip(SCALE[below], SCALE[below + 1], strict=True)
+    )
+    return f"#{red:02x}{green:02x}{blue:02x}"
 
 
 def _svg(width: float, height: float, label: str, parts: Sequence[str]) -> str:
