@@ -216,7 +216,7 @@ LOCKING = [
         (f"{LOCKS}::test_a_rig_gives_the_lock_up_when_it_is_detached",), "the file of the lock is left behind",
     ),
     Mutant(
-        "lock-through-a-link", LOCK, " | os.O_NOFOLLOW", "",
+        "lock-through-a-link", LOCK, "| os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW", "| os.O_CREAT | os.O_CLOEXEC",
         (f"{LOCKS}::test_a_planted_link_is_not_followed",), "a file that a link points to is overwritten",
     ),
     Mutant(
