@@ -78,7 +78,15 @@ function logSplits(_: uPlot, __: number, low: number, high: number): number[] {
     if (power % each) continue;
     for (const one of times) found.push(Number(`${one}e${power}`));
   }
-  return found.filter(value => value >= low && value <= high);
+  const inside = found.filter(value => value >= low && value <= high);
+  return inside.length > 1 ? inside : evenSplits(low, high);
+}
+
+/** Round numbers at equal distances, for a range that is too narrow for those of a logarithmic axis. */
+function evenSplits(low: number, high: number): number[] {
+  const power = 10 ** Math.floor(Math.log10((high - low) / 3)), times = [1, 2, 5, 10].find(one => (high - low) / (one * power) <= 5) ?? 10;
+  const step = times * power, first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, place) => Number(((first + place) * step).toPrecision(12)));
 }
 
 function padded(first: number, last: number): [number, number] {
