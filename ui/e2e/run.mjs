@@ -30,7 +30,9 @@ const FIXTURES = [
   "page=overview&run=empty", "page=flow&run=empty", "page=hooks&run=empty",
 ];
 for (const size of ["wide", "narrow"]) {
-  for (const theme of ["light", "dark"]) {
+  // With CI_SLICE=1, each size and each theme is looked at once.
+  const themes = !process.env.CI_SLICE ? ["light", "dark"] : size === "wide" ? ["light"] : ["dark"];
+  for (const theme of themes) {
     // The same code shows a file and a server, so each look of a file is checked at one size.
     const files = size === "wide" === (theme === "light") ? [[fixtures, FIXTURES], [real.report, REAL]] : [];
     for (const [base, places] of [[real.base, REAL], [large, LARGE], ...files]) await visit(base, places, size, theme);
