@@ -65,6 +65,7 @@ def test_everything_about_a_run_can_be_asked_for(tmp_path: Path, app: Any):
          {"headers": [HOST, (b"sec-fetch-site", b"none"), (b"sec-fetch-site", b"cross-site")]}),
         (404, "there is no such page", {"path": f"/{TOKEN}/../../etc/passwd"}),
         (404, "there is no such page", {"path": f"/{TOKEN}/report.py"}),
+        (404, "there is no such page", {"path": f"/{TOKEN}/api/runs/"}),
         (404, "there is no run 'other'", {"path": f"/{TOKEN}/api/run", "query": b"run=other"}),
         (404, "there is no run '../run'", {"path": f"/{TOKEN}/api/run", "query": b"run=../run"}),
         (400, "the request has no run", {"path": f"/{TOKEN}/api/run"}),

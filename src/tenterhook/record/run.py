@@ -136,6 +136,7 @@ class Run:
         import duckdb
 
         failed: Exception | None = None
+        others = 0
         for _ in range(8):
             try:
                 return act()
@@ -144,8 +145,12 @@ class Run:
                 if before is not None:
                     before()
             except duckdb.Error as error:
-                failed = error
-                break
+                # A part that is replaced between the read of its footer and that of its rows looks damaged.
+                failed, others = error, others + 1
+                if others > 2:
+                    break
+                if before is not None:
+                    before()
         raise StoreError(
             f"the rows of the run cannot be read: {str(failed).splitlines()[0][:200]}",
             remedy="call run.verify(), which names the part that is damaged",

@@ -75,7 +75,9 @@ def make_app(library: Library, token: str, port: int) -> ASGIApp:
         Route("/{token}/api/events", api.events, methods=["GET"]),
     ]
     handlers: Any = {RequestError: _refuse, HTTPException: _refuse_route}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), token, port)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return Guard(app, token, port)
 
 
 class Guard:

@@ -48,6 +48,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
             log_level="error",
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # no proxy is in front of this server, so a request cannot say where it comes from
             timeout_graceful_shutdown=1,
             ws="none",
         )
