@@ -51,7 +51,7 @@ def write(folder: Path, changes: Changes | None = None, *, ranks: Iterable[int] 
     return folder
 
 
-BEFORE = "the input of the model, the weights and the outputs of earlier layers"
+BEFORE = "the input of the model, the weights that are trained and the outputs of earlier layers"
 
 
 @pytest.mark.parametrize(
@@ -184,3 +184,20 @@ def test_runs_without_digests_are_not_called_identical(tmp_path: Path) -> None:
         "differ."
     )
     assert compare(folders[0], folders[2]).sentence.startswith("The runs are equal up to step 0. ")
+
+
+def test_a_gradient_that_only_one_run_has_is_a_difference(tmp_path: Path) -> None:
+    one = write(tmp_path / "a")
+    store = th.Store(tmp_path / "b")
+    for step in range(3):
+        rows = [
+            Row(step, 0, hook, target, name, value)
+            for hook, target, name, value in STEP
+            if not (step == 1 and target == "first.weight" and hook.startswith("grad"))
+        ]
+        store.write([Batch(step, 0, {}, rows)])
+    store.keep("model.json", (one / "model.json").read_text())
+    store.close()
+    found = compare(one, tmp_path / "b")
+    assert (found.step, found.kind, found.target, found.others) == (1, "backward", "first.weight", 0)
+    assert "the gradient of first.weight in step 1, which only one of the runs has. " in found.sentence

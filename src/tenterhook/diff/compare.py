@@ -47,7 +47,7 @@ def compare(
     dtype = setups[0].dtype if setups[0] else "float32"
     allowed = Tolerance(dtype, tolerance, [Pairs(first, _one_run(path)) for path in perturbed])
     compared = Compared(pairs, exact=exact)
-    for step in pairs.steps():
+    for step in pairs.steps(lacking=exact):
         found = _differing(step) if exact else allowed.unexplained(step)
         compared.rounding = allowed.largest
         if found:

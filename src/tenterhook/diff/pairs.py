@@ -20,6 +20,16 @@ select one.step, one.rank, one.hook, one.target, one.name, one.value, other.valu
 from one join other on one.step = other.step and one.hook = other.hook and one.target = other.target
   and one.name = other.name and coalesce(one.call, 0) = coalesce(other.call, 0)
   and coalesce(one.leaf, 0) = coalesce(other.leaf, 0) and """
+#: what a hook recorded in only one run, in steps in which it recorded something in both
+_LACKING = """
+with one as (select distinct step, rank, hook, target, name from rows
+    where run = ? and step between ? and ? and value is not null),
+  other as (select distinct step, rank, hook, target, name from rows
+    where run = ? and step between ? and ? and value is not null),
+  shared as (select step, rank, hook from one intersect select step, rank, hook from other)
+select * from ((select * from one except select * from other) union (select * from other except select * from one))
+where (step, rank, hook) in (select (step, rank, hook) from shared)
+"""
 _SAME_RANK = "one.rank = other.rank"
 _FIRST_RANKS = "one.rank = (select min(rank) from one) and other.rank = (select min(rank) from other)"
 #: numbers that do not depend on how the data is divided between ranks
@@ -48,10 +58,14 @@ class Pair:
     #: by hook and name
     numbers: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     digests: list[tuple[float, float]] = field(default_factory=list)
+    #: True if only one run has some of the numbers
+    lacking: bool = False
 
     @property
     def equal(self) -> bool:
         """Return True if all digests are equal, or if there are none and all numbers are equal."""
+        if self.lacking:
+            return False
         compared = self.digests or list(self.numbers.values())
         return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in compared)
 
@@ -114,8 +128,12 @@ class Pairs:
         self.last = min((row[2] for row in ends), default=-1) if len(ends) == 2 else -1
         self.all_ranks = min((row[3] for row in ends), default=0) >= max(self.ranks)
 
-    def steps(self) -> Iterator[list[Pair]]:
-        """Yield the pairs of each step, in the order in which training computed the numbers."""
+    def steps(self, *, lacking: bool = False) -> Iterator[list[Pair]]:
+        """Yield the pairs of each step, in the order in which training computed the numbers.
+
+        Args:
+            lacking: If True, also yield pairs of which only one run has the numbers, such as a gradient.
+        """
         one, other = self._paths
         for first in range(self.first, self.last + 1, STEPS_AT_ONCE):
             last = min(first + STEPS_AT_ONCE - 1, self.last)
@@ -135,5 +153,15 @@ class Pairs:
                     pair.digests.append((a, b))
                 else:
                     pair.numbers[hook, name] = (a, b)
+            for step, rank, hook, target, name in (
+                self._run.fetch(_LACKING, one, first, last, other, first, last) if lacking else ()
+            ):
+                kind = self._kinds.kind_of(hook, target, name)
+                # Weights are read only where there is a gradient, so the gradient is what is lacking.
+                if kind is not None and kind != "weights":
+                    pair = found.setdefault(step, {}).setdefault(
+                        (kind, target, rank), Pair(step, rank, kind, target, self._order.place(kind, target))
+                    )
+                    pair.lacking = True
             for step in sorted(found):
                 yield sorted(found[step].values(), key=lambda pair: (pair.place, pair.rank))

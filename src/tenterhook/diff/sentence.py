@@ -20,7 +20,7 @@ _WHAT: dict[Kind, str] = {
 _EQUAL: tuple[Kind, ...] = ("weights", "loss", "backward", "rate", "update")
 _NAMES: dict[Kind, str] = {
     "data": "the input of the model",
-    "weights": "the weights",
+    "weights": "the weights that are trained",
     "forward": "the outputs of earlier layers",
 }
 #: what the kinds before it say
@@ -92,6 +92,8 @@ def describe(step: list[Pair], found: list[tuple[Pair, float]], compared: Compar
 
 
 def _how_much(pair: Pair, relative: float) -> str:
+    if pair.lacking:
+        return ", which only one of the runs has"
     if pair.kind in ("loss", "rate"):
         a, b = next(iter(pair.numbers.values()))
         return f": {a:.6g} and {b:.6g}"
