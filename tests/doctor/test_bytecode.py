@@ -1,4 +1,4 @@
-"""What the doctor reads in the code of a hook, on every version of Python."""
+"""Test what the doctor reads in the code of a hook, on every version of Python."""
 
 from __future__ import annotations
 
