@@ -24,8 +24,8 @@ FILES = sorted(
 IMPORTS = {
     "__future__", "argparse", "asyncio", "atexit", "base64", "binascii", "bisect", "collections", "concurrent",
     "contextlib", "copy", "dataclasses", "datetime", "difflib", "duckdb", "enum", "errno", "fcntl", "functools",
-    "gc", "gzip", "hashlib", "html", "inspect", "itertools", "json", "math", "mlflow", "msgspec", "numpy", "os",
-    "pathlib", "pyarrow", "re", "secrets", "signal", "socket", "starlette", "stat", "statistics", "sys",
+    "gc", "gzip", "hashlib", "html", "inspect", "itertools", "json", "logging", "math", "mlflow", "msgspec", "numpy",
+    "os", "pathlib", "pyarrow", "re", "secrets", "signal", "socket", "starlette", "stat", "statistics", "sys",
     "sysconfig", "tenterhook", "threading", "time", "tomllib", "torch", "types", "typing", "uvicorn", "warnings",
     "weakref", "webbrowser", "zlib",
 }  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
 import threading
+import warnings
 import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,6 +39,8 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         ) from error
     from tenterhook.view.server.library import Library
 
+    # A number that is too large for float32 is drawn as not finite.
+    warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning)
     library = Library(paths)
     app_file("index.html")
     with _listen(port) as listener:
@@ -45,13 +49,15 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         address = f"http://{HOST}:{port}/{token}/"
         config = uvicorn.Config(
             make_app(library, token, port),
-            log_level="error",
+            log_level="critical",  # a connection that is closed early is no error
             access_log=False,
             server_header=False,
             proxy_headers=False,  # no proxy is in front of this server, so a request cannot say where it comes from
             timeout_graceful_shutdown=1,
             ws="none",
         )
+        # uvicorn leaves the errors of connections that break to asyncio, which would print them.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         print(f"tenterhook view: {address}", flush=True)
         threading.Thread(target=library.open_newest, name="tenterhook: open a run", daemon=True).start()
         if browser:
