@@ -49,7 +49,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         address = f"http://{HOST}:{port}/{token}/"
         config = uvicorn.Config(
             make_app(library, token, port),
-            log_level="critical",  # a connection that is closed early is no error
+            log_level="critical",  # a connection that closes early is not an error
             access_log=False,
             server_header=False,
             proxy_headers=False,  # no proxy is in front of this server, so a request cannot say where it comes from
