@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -94,10 +95,23 @@ def test_weights_are_digested_before_and_after_the_step() -> None:
         assert before != after
 
 
-def test_calls_of_a_step_are_added() -> None:
-    model = nn.Identity()
-    rig = th.attach(model, th.Hook("d", on=".", at="output", do=th.digest()))
-    x, y = torch.tensor([1.0]), torch.tensor([2.0])
-    with rig.step():
-        model(x), model(y)
-    assert rig.values("d")["."]["digest"] == float(digest_of(x) + digest_of(y))
+def test_every_call_and_leaf_has_its_own_digest_and_place(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x, 2 * x
+
+    model = nn.Sequential(Two())
+    hook = th.Hook("d", on=("0", "."), at="output", do=th.digest())
+    with th.attach(model, hook, sinks=[th.Store(tmp_path)]) as rig, rig.step():
+        for value in (1.0, 3.0):
+            model(torch.tensor([value]))
+    rows = th.open_run(tmp_path).fetch("select target, call, leaf, value from rows where name = 'digest' order by all")
+    wanted = [
+        (target, call, leaf, float(digest_of(torch.tensor([value * (leaf + 1)]))))
+        for target in (".", "0")
+        for call, value in enumerate((1.0, 3.0))
+        for leaf in (0, 1)
+    ]
+    assert rows == wanted
+    order = th.open_run(tmp_path).fetch("select target, call, leaf from rows where name = 'order' order by value")
+    assert order == [(t, call, leaf) for call in (0, 1) for t in ("0", ".") for leaf in (0, 1)]

@@ -33,7 +33,21 @@ def test_the_ratio_of_the_update_norm_to_the_parameter_norm(together: bool):
             assert found[name] == pytest.approx({"norm": norm, "weight": weight, "ratio": norm / weight}, rel=1e-6)
 
 
-def test_it_is_allowed_at_updates_only():
+def test_the_ratio_of_the_gradient_norm_to_the_parameter_norm_before_the_step():
+    torch.manual_seed(0)
+    model, x = nn.Linear(5, 4), torch.randn(6, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    rig = th.attach(model, th.Hook("r", on="**", at="grad_final", do=th.ratio()), optimizer=optimizer)
+    model(x).square().sum().backward()
+    wanted = {n: (float(p.grad.norm()), float(p.detach().norm())) for n, p in model.named_parameters()}
+    optimizer.step()
+    for name, row in rig.values("r").items():
+        norm, weight = wanted[name]
+        assert row == pytest.approx({"norm": norm, "weight": weight, "ratio": norm / weight}, rel=1e-6)
+    assert set(rig.values("r")) == set(wanted)
+
+
+def test_it_is_allowed_at_gradients_and_updates_only():
     model = nn.Linear(2, 1)
-    with pytest.raises(th.RefusedError, match="use one of the action's points: update"):
+    with pytest.raises(th.RefusedError, match="use one of the action's points: grad_final, update"):
         th.attach(model, th.Hook("r", on="weight", at="grad", do=th.ratio()))

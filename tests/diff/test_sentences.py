@@ -98,7 +98,10 @@ def test_runs_with_another_setup_are_compared_by_statistics(tmp_path: Path) -> N
     digests = {(1, "output_bits", "first", "digest"): 9.0, (1, "outputs", "first", "norm"): 4.0 + 1e-6}
     found = compare(write(tmp_path / "a"), write(tmp_path / "b", digests, compiled=True))
     assert (found.equal, found.exact) == (True, False)
-    assert "apart from rounding" in found.sentence and "2e-07" in found.sentence
+    assert found.sentence.endswith(
+        "apart from rounding: of 36 tensors and numbers, the largest relative difference is 2e-07. Bits are not "
+        "compared, because the setups differ in compiled (False and True)."
+    )
     digests[1, "outputs", "first", "norm"] = 4.1
     found = compare(tmp_path / "a", write(tmp_path / "c", digests, compiled=True))
     assert (found.equal, found.exact, found.step, found.target) == (False, False, 1, "first")
@@ -201,3 +204,81 @@ def test_a_gradient_that_only_one_run_has_is_a_difference(tmp_path: Path) -> Non
     found = compare(one, tmp_path / "b")
     assert (found.step, found.kind, found.target, found.others) == (1, "backward", "first.weight", 0)
     assert "the gradient of first.weight in step 1, which only one of the runs has. " in found.sentence
+
+
+def test_what_rounding_hides_is_named_too(tmp_path: Path) -> None:
+    rounding = {(1, "grad_bits", "first.weight", "digest"): 9.0, (1, "grads", "first.weight", "norm"): 6.0 + 1e-7}
+    found = compare(write(tmp_path / "a"), write(tmp_path / "b", rounding))
+    assert (found.equal, found.step, found.target) == (False, 1, "first.weight")
+    assert "If rounding is ignored: The runs are equal in steps 0 to 2, apart from rounding" in found.sentence
+    larger = {(2, "output_bits", "first", "digest"): 9.0, (2, "outputs", "first", "norm"): 4.1}
+    found = compare(tmp_path / "a", write(tmp_path / "c", rounding | larger))
+    assert (found.step, found.target) == (1, "first.weight")
+    assert (
+        "If rounding is ignored: The runs are equal within rounding (2e-08) up to step 1. The first difference is the "
+        "output of first in step 2, relative 0.02." in found.sentence
+    )
+
+
+def write_calls(folder: Path, calls: list[tuple[str, str, int, float, int]]) -> Path:
+    """Write a run with one step, of digests: hook, target, call, digest, and the place of the call."""
+    store = th.Store(folder)
+    rows = [
+        Row(0, 0, hook, target, name, value, call, 0)
+        for hook, target, call, digest, order in calls
+        for name, value in (("digest", digest), ("order", float(order)))
+    ]
+    store.write([Batch(0, 0, {}, rows)])
+    store.keep("plan.json", diff_plan(3).to_json())
+    store.keep("model.json", json.dumps({"tenterhook": 1, "setup": SETUP, "layers": LAYERS}))
+    store.close()
+    return folder
+
+
+def test_the_first_call_that_differs_is_named(tmp_path: Path) -> None:
+    # The module `first` runs before and after `second`, and differs only after it.
+    calls = [
+        ("output_bits", "first", 0, 1.0, 10),
+        ("output_bits", "second", 0, 2.0, 11),
+        ("output_bits", "first", 1, 3.0, 12),
+    ]
+    one = write_calls(tmp_path / "a", calls)
+    both = [calls[0], (*calls[1][:3], 9.0, 11), (*calls[2][:3], 9.0, 12)]
+    assert compare(one, write_calls(tmp_path / "b", both)).target == "second"
+    found = compare(one, write_calls(tmp_path / "c", [calls[0], calls[1], (*calls[2][:3], 9.0, 12)]))
+    assert found.target == "first"
+    assert "is the output of first in call 2 of 2, in bits" not in found.sentence
+    assert "is the output of first in call 2 of 2." in found.sentence
+
+
+def test_two_batches_that_exchange_their_places_are_a_difference(tmp_path: Path) -> None:
+    calls = [("input_bits", ".", 0, 1.0, 10), ("input_bits", ".", 1, 2.0, 12)]
+    swapped = [(*calls[0][:3], 2.0, 10), (*calls[1][:3], 1.0, 12)]
+    found = compare(write_calls(tmp_path / "a", calls), write_calls(tmp_path / "b", swapped))
+    assert (found.kind, found.equal) == ("data", False)
+    assert "is the input of the model in call 1 of 2." in found.sentence
+
+
+def test_a_model_in_evaluation_mode_is_compared_with_one_in_training_mode(tmp_path: Path) -> None:
+    calls = [("output_bits", "second", 0, 1.0, 10), ("output_bits", "first", 0, 2.0, 12)]
+    evaluated = [("eval_output_bits", "second", 0, 1.0, 10), ("eval_output_bits", "first", 0, 9.0, 12)]
+    one = write_calls(tmp_path / "a", calls)
+    assert compare(one, write_calls(tmp_path / "b", evaluated)).target == "first"
+    # An evaluation that only one run does is not compared, and does not change the numbers of the calls.
+    between = [*evaluated, ("output_bits", "second", 1, 1.0, 13), ("output_bits", "first", 1, 2.0, 14)]
+    assert compare(one, write_calls(tmp_path / "c", between)).equal
+
+
+def test_the_rank_of_a_gradient_that_is_not_reduced_is_named(tmp_path: Path) -> None:
+    folders = []
+    for name, last in (("a", 5.0), ("b", 9.0)):
+        store = th.Store(tmp_path / name)
+        for rank, value in ((0, 5.0), (1, last)):
+            store.write([Batch(0, rank, {}, [Row(0, rank, "grad_bits", "first.weight", "digest", value)])])
+        store.keep("plan.json", diff_plan(3).to_json())
+        store.keep("model.json", json.dumps({"tenterhook": 1, "setup": SETUP | {"ranks": 2}, "layers": LAYERS}))
+        store.close()
+        folders.append(tmp_path / name)
+    found = compare(*folders)
+    assert (found.rank, found.target) == (1, "first.weight")
+    assert "is the gradient of first.weight on rank 1." in found.sentence

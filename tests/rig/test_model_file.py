@@ -83,6 +83,15 @@ def test_the_setup_says_what_computes_the_bits(tmp_path: Path) -> None:
     assert setup is not None
     assert (setup.torch, setup.device, setup.ranks) == (torch.__version__, "cpu", 1)
     assert (setup.sharded, setup.compiled, setup.dtype) == (False, False, "float16")
+    assert setup.rounding == f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+
+
+def test_the_setup_says_if_images_are_stored_with_channels_last(tmp_path: Path) -> None:
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    with th.attach(model, th.Hook("g", on="weight", at="grad", do=th.stats()), sinks=th.Store(tmp_path / "run")):
+        model(torch.ones(1, 3, 5, 5)).sum().backward()
+    setup = th.open_run(tmp_path / "run").setup
+    assert setup is not None and setup.rounding.endswith(" threads, channels last")
 
 
 @pytest.mark.parametrize(

@@ -172,16 +172,17 @@ def _measure_ratio(x: Tensor, value: Tensor) -> dict[str, Tensor]:
 @action(
     "ratio",
     registry=BUILTIN,
-    at=("update",),
+    at=("grad_final", "update"),
     needs_value=True,
     measure=_measure_ratio,
     partials={"norm": "norm", "weight": "norm"},
 )
 def ratio(merged: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Measure the size of an update relative to its parameter.
+    """Measure the size of an update, or of a gradient, relative to its parameter.
 
-    The action is allowed only at the point `update`. The recorded numbers are `norm` (the norm of the update), `weight`
-    (the norm of the parameter after the update) and `ratio` (`norm` divided by `weight`, or 0 if `weight` is 0).
+    The recorded numbers are `norm` (at `update`, the norm of the update; at `grad_final`, the norm of the gradient),
+    `weight` (the norm of the parameter, after the update or before it) and `ratio` (`norm` divided by `weight`, or 0 if
+    `weight` is 0).
 
     Returns:
         An action for `Hook(do=...)`.

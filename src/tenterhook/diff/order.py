@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from tenterhook.diff.difference import Kind
 from tenterhook.errors import PlanError, PlanFileError
-from tenterhook.plan import POINTS, Plan
+from tenterhook.plan import POINTS, Hook, Plan
 from tenterhook.record import TRAINING, Layer
 
+#: the name of the number that says when a call happened
+ORDER = "order"
 #: the order within a step
 STAGES: tuple[Kind, ...] = ("data", "weights", "forward", "loss", "backward", "rate", "update")
 
@@ -18,6 +20,10 @@ class Kinds:
 
     Args:
         plan: The plan as JSON text, or None.
+
+    Attributes:
+        phases: The ids of the hooks that act in evaluation mode, and for each of them the id of the hook that does the
+            same in training mode.
     """
 
     def __init__(self, plan: str | None) -> None:
@@ -27,6 +33,8 @@ class Kinds:
             hooks = []
         self._points = {hook.id: hook.at for hook in hooks}
         self._actions = {hook.id: hook.doing.partition("(")[0] for hook in hooks}
+
+        self.phases = _phases(hooks)
 
     def is_digest(self, hook: str) -> bool:
         """Return True if a hook records digests."""
@@ -39,13 +47,24 @@ class Kinds:
         at = self._points.get(hook)
         if at is None:
             return None
-        if self._actions[hook] == "weight_digest":
+        if name == "weight" or self._actions[hook] == "weight_digest":
             return "weights" if at == "grad_final" else "update"
         if at == "input" and target == ".":
             return "data"
         if at == "update":
             return "update"
         return {"forward": "forward", "backward": "backward", "step": "backward"}.get(POINTS[at].side)  # type: ignore[return-value]
+
+
+def _phases(hooks: Sequence[Hook]) -> tuple[list[str], list[str]]:
+    """Return the hooks that act in evaluation mode, and for each of them the hook that does the same in training."""
+    trained = {(str(hook.on), hook.at, hook.doing): hook.id for hook in hooks if hook.when.phase != "eval"}
+    found = [
+        (hook.id, same)
+        for hook in hooks
+        if hook.when.phase == "eval" and (same := trained.get((str(hook.on), hook.at, hook.doing))) is not None
+    ]
+    return [one for one, _ in found], [same for _, same in found]
 
 
 class Order:
@@ -70,11 +89,11 @@ class Order:
         names = sorted((layer.name for layer in layers), key=lambda name: (last[name], -_depth(name)))
         self._ends = {name: place for place, name in enumerate(names)}
 
-    def place(self, kind: Kind, target: str) -> tuple[int, int, int, str]:
+    def place(self, kind: Kind, target: str) -> tuple[int, ...]:
         """Return a key that sorts the targets of a step by the time at which their numbers were computed."""
         owner = self._owner.get(target) or target.partition(":")[0]
         end = self._ends.get(owner, len(self._ends))
-        return STAGES.index(kind), -end if kind == "backward" else end, self._within.get(target, 0), target
+        return STAGES.index(kind), -end if kind == "backward" else end, self._within.get(target, 0)
 
 
 def _above(name: str) -> list[str]:

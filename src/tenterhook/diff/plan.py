@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tenterhook.actions import digest, ratio, stats, weight_digest
-from tenterhook.plan import Hook, Plan, When
+from tenterhook.plan import Hook, Phase, Plan, When
 from tenterhook.resolve.sharding import local
 
 
@@ -33,18 +33,24 @@ def diff_plan(steps: int) -> Plan:
     """
     when = When(stop=steps)
     everything = (".", "**")
-    return Plan(
-        [
-            Hook("grads", on="**", at="grad_final", do=stats(), when=when),
-            Hook("updates", on="**", at="update", do=ratio(), when=when),
-            Hook("outputs", on=everything, at="output", do=stats(), when=when),
-            Hook("input_bits", on=".", at="input", do=digest(), when=when),
-            Hook("weight_bits", on="**", at="grad_final", do=weight_digest(), when=when),
-            Hook("output_bits", on=everything, at="output", do=digest(), when=when),
-            Hook("grad_bits", on="**", at="grad_final", do=digest(), when=when),
-            Hook("update_bits", on="**", at="update", do=digest(), when=when),
+    hooks = [
+        Hook("grads", on="**", at="grad_final", do=stats(), when=when),
+        Hook("weights", on="**", at="grad_final", do=ratio(), when=when),
+        Hook("updates", on="**", at="update", do=ratio(), when=when),
+        Hook("weight_bits", on="**", at="grad_final", do=weight_digest(), when=when),
+        Hook("grad_bits", on="**", at="grad_final", do=digest(), when=when),
+        Hook("update_bits", on="**", at="update", do=digest(), when=when),
+    ]
+    # A model may be trained in evaluation mode, for example to freeze its batch norms.
+    phases: tuple[tuple[Phase, str], ...] = (("train", ""), ("eval", "eval_"))
+    for phase, name in phases:
+        mode = When(stop=steps, phase=phase)
+        hooks += [
+            Hook(f"{name}outputs", on=everything, at="output", do=stats(), when=mode),
+            Hook(f"{name}input_bits", on=".", at="input", do=digest(), when=mode),
+            Hook(f"{name}output_bits", on=everything, at="output", do=digest(), when=mode),
         ]
-    )
+    return Plan(hooks)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ _WHAT: dict[Kind, str] = {
     "rate": "the learning rate",
     "update": "the update of {target}",
 }
-#: what is equal on all ranks
+#: what should be equal on all ranks
 _EQUAL: tuple[Kind, ...] = ("weights", "loss", "backward", "rate", "update")
 _NAMES: dict[Kind, str] = {
     "data": "the input of the model",
@@ -73,9 +73,9 @@ def describe(step: list[Pair], found: list[tuple[Pair, float]], compared: Compar
     """
     pair, relative = found[0]
     exact, rounding, first = compared.exact, compared.rounding, compared.pairs.first
-    others = sum(other.kind == pair.kind for other, _ in found) - 1
+    others = len({other.target for other, _ in found if other.kind == pair.kind}) - 1
     target = None if pair.kind in ("data", "loss", "rate") else pair.target
-    rank = pair.rank if compared.pairs.all_ranks and max(compared.pairs.ranks) > 1 and pair.kind not in _EQUAL else None
+    rank = pair.rank if _is_of_one_rank(step, found, compared.pairs) else None
     named = "the model" if pair.target == "." else pair.target
     what = _WHAT[pair.kind].replace("{target}", named) + (f" on rank {rank}" if rank is not None else "")
     same = "identical" if compared.bits else f"equal within rounding ({rounding:.1g})" if rounding else "equal"
@@ -85,10 +85,28 @@ def describe(step: list[Pair], found: list[tuple[Pair, float]], compared: Compar
         else f"The runs are {same} up to step {pair.step - 1:,}"
     )
     more = f" ({others:,} more {'differs' if others == 1 else 'differ'} in the same way)" if others > 0 else ""
-    where = "" if pair.step == first else f" in step {pair.step:,}"
+    where = (_in_call(pair) if exact else "") + (f" in step {pair.step:,}" if pair.step != first else "")
     sentence = f"{begin}. The first difference is {what}{where}{_how_much(pair, relative)}{more}. "
-    sentence += f"{_before(step, pair, compared.pairs)}.{_limits(compared.pairs)}"
+    sentence += f"{_before(step, pair, compared.pairs)}.{_limits(compared)}"
     return Difference(sentence, False, exact, pair.step, target, pair.kind, relative, others, rank)
+
+
+def _is_of_one_rank(step: list[Pair], found: list[tuple[Pair, float]], pairs: Pairs) -> bool:
+    """Return True if the first difference belongs to the rank that recorded it, and not to all ranks."""
+    first = found[0][0]
+    if max(pairs.ranks) == 1 or not pairs.all_ranks:
+        return False
+    if first.kind not in _EQUAL:
+        return True
+    same = (first.kind, first.target)
+    recorded = sum((pair.kind, pair.target) == same for pair in step)
+    return sum((pair.kind, pair.target) == same for pair, _ in found) < recorded
+
+
+def _in_call(pair: Pair) -> str:
+    """Return in which of several calls of a step a module differs."""
+    first = pair.first_call
+    return f" in call {first.call} of {pair.calls}" if first is not None and pair.calls > 1 else ""
 
 
 def _how_much(pair: Pair, relative: float) -> str:
@@ -123,12 +141,20 @@ def _listed(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _limits(pairs: Pairs) -> str:
-    """Return what was not compared, as a sentence."""
-    one, other = pairs.ranks
-    return f" Inputs, outputs and losses are not compared, because the runs have {one} and {other} ranks." * (
-        one != other
-    )
+def _limits(compared: Compared) -> str:
+    """Return what was not compared, and why."""
+    pairs, said = compared.pairs, ""
+    one, other = pairs.setups
+    if not compared.exact and one is not None and other is not None:
+        values = [(name, getattr(one, name), getattr(other, name)) for name in one.__struct_fields__ if name != "ranks"]
+        different = [f"{name} ({a} and {b})" for name, a, b in values if a != b]
+        said += f" Bits are not compared, because the setups differ in {_listed(different)}." * bool(different)
+    if pairs.ranks[0] != pairs.ranks[1]:
+        said += (
+            f" Inputs, outputs and losses are not compared, because the runs have {pairs.ranks[0]} and "
+            f"{pairs.ranks[1]} ranks."
+        )
+    return said
 
 
 def say_equal(compared: Compared) -> Difference:
@@ -154,7 +180,7 @@ def say_equal(compared: Compared) -> Difference:
         sentence += (
             f" After that, only losses and learning rates were recorded; they are equal up to step {compared.last:,}."
         )
-    return Difference(sentence + _limits(pairs), True, compared.exact)
+    return Difference(sentence + _limits(compared), True, compared.exact)
 
 
 def _nothing_to_compare(pairs: Pairs) -> Difference:

@@ -15,6 +15,10 @@ UNITS = 64
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 #: rounding grows from number to number by at most this factor, and by the second one over what a perturbed run shows
 GROWTH, MARGIN = 64.0, 16.0
+#: optimizers such as Adam divide each element by its own size, so that the rounding of small elements grows more
+UPDATE_GROWTH = 512.0
+#: the kinds that an optimizer computes
+STEPPED: tuple[Kind, ...] = ("weights", "update")
 #: a tensor whose norm is smaller than this part of the typical one is compared by the typical norm
 SMALL = 0.1
 #: a gradient this much smaller than the typical one is rounding; optimizers such as Adam turn it into a full update
@@ -32,9 +36,12 @@ class Tolerance:
 
     def __init__(self, dtype: str, given: float | None, perturbed: Sequence[Pairs]) -> None:
         self._given = given
-        self._floor = UNITS * _EPS.get(dtype, 2.0**-23)
+        #: a relative difference up to this one is always rounding
+        self.least = UNITS * _EPS.get(dtype, 2.0**-23)
         #: the largest difference that was explained so far
         self.largest = 0.0
+        #: parameters whose gradient was only rounding, so that their weights drift apart
+        self._rounding: set[str] = set()
         #: for perturbed runs: the difference by step, kind and target, and the largest one of all steps so far
         self._shown: dict[tuple[int, Kind, str], float] = {}
         self._most: dict[int, float] = {}
@@ -52,20 +59,20 @@ class Tolerance:
     def unexplained(self, step: list[Pair]) -> list[tuple[Pair, float]]:
         """Return the pairs of a step whose difference is not rounding, with the difference, in order."""
         typical = typical_sizes(step)
-        nothing = {
-            pair.target.partition(":")[0]
+        self._rounding |= {
+            pair.target
             for pair in step
             if pair.kind == "backward" and pair.size < NOTHING * typical.get("backward", 0.0)
         }
         found = []
         largest = self.largest
         for pair in step:
-            if pair.kind == "update" and pair.target in nothing:
+            if pair.kind in ("weights", "update") and pair.target in self._rounding:
                 continue
             difference = pair.relative(SMALL * typical.get(pair.kind, 0.0))
             if difference > self._allowed(pair, largest):
                 found.append((pair, difference))
-            elif not found:
+            elif not found and pair.kind not in STEPPED:
                 largest = max(largest, difference)
         self.largest = largest
         return found
@@ -75,8 +82,8 @@ class Tolerance:
             return self._given
         if self._shown:
             shown = self._shown.get((pair.step, pair.kind, pair.target), 0.0)
-            return max(self._floor, MARGIN * shown, self._most.get(pair.step, 0.0))
-        return max(self._floor, GROWTH * before)
+            return max(self.least, MARGIN * shown, self._most.get(pair.step, 0.0))
+        return max(self.least, (UPDATE_GROWTH if pair.kind in STEPPED else GROWTH) * before)
 
 
 def typical_sizes(step: list[Pair]) -> dict[Kind, float]:

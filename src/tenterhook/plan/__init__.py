@@ -3,6 +3,7 @@
 from tenterhook.plan.hook import ALWAYS as ALWAYS
 from tenterhook.plan.hook import Action as Action
 from tenterhook.plan.hook import Hook as Hook
+from tenterhook.plan.hook import Phase as Phase
 from tenterhook.plan.hook import When as When
 from tenterhook.plan.hook import callable_name as callable_name
 from tenterhook.plan.hook import callable_place as callable_place

@@ -24,7 +24,7 @@ from tenterhook.record.store import Store
 from tenterhook.record.verdict import Judge, Verdict, verdicts_json
 
 #: maximum number of rows that actions can emit in one step; further rows are dropped and counted
-MAX_EMITTED = 65_536
+MAX_EMITTED = 262_144
 
 
 class Recorder:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import subprocess
-import sys
 import tempfile
 import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from tenterhook import diff
+from tenterhook.errors import StoreError
+from tests.support.warm_python import RANKS, warm_python
 
 CORPUS = Path(__file__).resolve().parents[2] / "diff" / "corpus"
 #: number of steps that are recorded with digests
 STEPS = 40
+#: what every program of the corpus imports
+PRELOADED = (*RANKS, "tenterhook.adapters.auto_attach", "tenterhook.cli", "duckdb", "pyarrow.parquet")
 Run = tuple[str, tuple[str, ...], int, bool]
 
 
@@ -34,11 +40,17 @@ def runs_of(pair: dict[str, Any], *, perturbed: bool = False) -> list[Run]:
     return [*runs, (*runs[0][:3], True)] if perturbed else runs
 
 
+@functools.cache
+def _python() -> str:
+    return warm_python(*PRELOADED)
+
+
 def record(run: Run, folder: Path) -> str:
     """Record a run. Return its errors, or an empty text."""
     program, arguments, ranks, perturbed = run
-    start = [sys.executable] if ranks == 1 else [
-        sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--master-port=0",
+    python = _python()
+    start = [python] if ranks == 1 else [
+        python, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--master-port=0",
         "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
     ]  # fmt: skip
     ours = ["-m", "tenterhook", "run", "--quiet", "--for-diff", str(STEPS), "--out", str(folder)]
@@ -55,14 +67,11 @@ def compare(one: Path, other: Path, *perturbed: Path) -> dict[str, Any]:
     """Compare the runs in two folders. Of several models, return the answer with the earliest difference."""
     answers = []
     for model in sorted(path.name for path in one.iterdir() if path.is_dir()):
-        more = [word for path in perturbed for word in ("--perturbed", str(path / model))]
-        with tempfile.NamedTemporaryFile(suffix=".json") as out:
-            command = ["diff", str(one / model), str(other / model), *more, "--json", out.name]
-            done = subprocess.run(
-                [sys.executable, "-m", "tenterhook", *command], capture_output=True, text=True, timeout=600
-            )
-            text = Path(out.name).read_text()
-        answers.append(json.loads(text) if text else {"equal": None, "sentence": done.stderr[-500:]})
+        try:
+            found = diff.compare(one / model, other / model, perturbed=[path / model for path in perturbed])
+            answers.append(asdict(found))
+        except StoreError as error:
+            answers.append({"equal": None, "sentence": str(error)})
     return min(answers, key=lambda answer: (answer["equal"] is not False, answer.get("step") or 0), default={})
 
 
@@ -103,7 +112,7 @@ def run_pairs(pairs: list[dict[str, Any]], folder: Path, *, perturbed: bool = Fa
         for errors in pool.map(lambda run: record(run, paths[run]), missing):
             if errors:
                 print(f"cannot be recorded: {errors}", flush=True)
-        answers = list(pool.map(lambda pair: compare(*_paths(pair, paths, perturbed=perturbed)), pairs))
+    answers = [compare(*_paths(pair, paths, perturbed=perturbed)) for pair in pairs]
     counts: Counter[tuple[bool, bool]] = Counter()
     for pair, answer in zip(pairs, answers, strict=True):
         right = is_right(pair, answer)

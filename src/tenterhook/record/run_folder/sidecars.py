@@ -60,6 +60,8 @@ class Setup(msgspec.Struct, frozen=True):
     compiled: bool
     #: the dtype of the parameters that has the fewest bits
     dtype: str
+    #: the kind of processor, the number of threads and the memory format, which decide how sums are rounded
+    rounding: str = ""
 
 
 class ModelFile(msgspec.Struct):

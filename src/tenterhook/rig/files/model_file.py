@@ -33,9 +33,23 @@ def model_json(model: nn.Module, ran: dict[str, int], *, ranks: int) -> str:
         "sharded": any(map(is_sharded, parameters)),
         "compiled": any(is_compiled(module) for module in model.modules()),
         "dtype": str(min((p.dtype for p in parameters), key=lambda d: d.itemsize, default=None)).removeprefix("torch."),
+        "rounding": _rounding(parameters, device_of(model)),
     }
     layers = [modules[name] for name in in_order(list(modules), ran)]
     return json.dumps({"tenterhook": 1, "setup": setup, "layers": layers})
+
+
+def _rounding(parameters: list[nn.Parameter], device: torch.device) -> str:
+    """Return the machine and the memory format, which decide in which order kernels sum."""
+    if device.type == "cpu":
+        words = [torch.backends.cpu.get_cpu_capability(), f"{torch.get_num_threads()} threads"]
+    else:
+        name = getattr(torch.get_device_module(device), "get_device_name", None)
+        words = [name(device) if name is not None else ""]
+    images = [p for p in parameters if p.dim() == 4 and not is_sharded(p)]
+    if any(p.is_contiguous(memory_format=torch.channels_last) and not p.is_contiguous() for p in images):
+        words.append("channels last")
+    return ", ".join(words)
 
 
 def in_order(names: list[str], ran: dict[str, int]) -> list[str]:
