@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import tenterhook as th
 from tenterhook.cli import main, make_parser
@@ -75,6 +77,23 @@ def test_a_plan_is_read_without_torch(plan: Path):
         f"1 hook, digest {th.Plan.load(plan).digest}", "  norms: stats() at grad_final on **.weight",
         "the targets and the actions were not checked; to check them, pass --model module:factory", "False",
     ]  # fmt: skip
+
+
+def test_runs_are_read_and_compared_without_torch(tmp_path: Path):
+    """Importing torch takes seconds and much memory, and a viewer does not need it."""
+    for name in ("a", "b"):
+        model = nn.Linear(2, 1)
+        with th.attach(model, th.Hook("g", on="**", at="grad", do=th.stats()), sinks=th.Store(tmp_path / name)):
+            model(torch.ones(1, 2)).sum().backward()
+    program = (
+        "import sys; from pathlib import Path; import tenterhook.view.server.serve; from tenterhook.diff import compare; "
+        "from tenterhook.view.data.run_data import RunData; one, other = map(Path, sys.argv[1:]); compare(one, other); "
+        "run = RunData('a', one); run.summary(); run.numbers(0); print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "a", tmp_path / "b"], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_a_plan_on_a_model(

@@ -16,8 +16,8 @@ import pytest
 
 import tenterhook as th
 from tenterhook.record import Batch, Row
-from tenterhook.record.arrow_tables import schema
 from tenterhook.record.run_folder import folder
+from tenterhook.record.run_folder.columns import schema
 from tenterhook.record.run_folder.folder import Folder
 from tenterhook.record.run_folder.footer import read_footer
 from tenterhook.record.run_folder.part import Part, read_part

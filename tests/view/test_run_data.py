@@ -156,6 +156,16 @@ def test_new_steps_are_read(tmp_path: Path):
     assert run.matrix(asked).tolist()[:3] == [1.0, 2.0, 3.0]
 
 
+def test_curves_that_only_parts_in_the_middle_have_are_found(tmp_path: Path):
+    store = th.Store(tmp_path)
+    for step, target in enumerate(("a", "a", "b", "c", "a", "a")):
+        store.write([Batch(step, 0, {}, [Row(step, 0, "h", target, "norm", 1.0)])])
+    store.close()
+    data = RunData("run", tmp_path)
+    data.read_rest()
+    assert data.summary().targets == ["a", "b", "c"]
+
+
 def test_steps_that_were_recorded_again_replace_the_earlier_ones(tmp_path: Path):
     def attempt(first: int, last: int, value: float) -> None:
         store = th.Store(tmp_path, linger=0)

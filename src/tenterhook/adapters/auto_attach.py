@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from tenterhook import ranks
 from tenterhook.actions import histogram
 from tenterhook.adapters.discover import Discovery, Moment
-from tenterhook.diff import DiffRun, diff_plan, perturb
+from tenterhook.diff.plan import DiffRun, diff_plan, perturb
 from tenterhook.doctor import Findings, check
 from tenterhook.errors import PlanError, TenterhookError
 from tenterhook.plan import Hook, Plan, When

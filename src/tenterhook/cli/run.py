@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
         return 2
     from tenterhook import ranks
     from tenterhook.adapters.auto_attach import AutoAttach
-    from tenterhook.diff import DiffRun
+    from tenterhook.diff.plan import DiffRun
     from tenterhook.plan import Plan
     from tenterhook.program import run
     from tenterhook.record import write_file

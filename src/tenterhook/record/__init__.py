@@ -1,15 +1,11 @@
 """Convert the numbers that hooks measure to rows, and pass the rows to sinks, run folders and flight recorders.
 
-This package does not access the model.
+This package does not access the model. Reading a run does not import torch.
 """
 
-from tenterhook.record.flight import Flight as Flight
-from tenterhook.record.flight import FlightReport as FlightReport
-from tenterhook.record.recorder import Recorder as Recorder
-from tenterhook.record.rows import Batch as Batch
-from tenterhook.record.rows import Row as Row
-from tenterhook.record.rows import StepTable as StepTable
-from tenterhook.record.rows import send_to_host as send_to_host
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tenterhook.record.run import Run as Run
 from tenterhook.record.run import no_run_in as no_run_in
 from tenterhook.record.run import open_run as open_run
@@ -27,15 +23,51 @@ from tenterhook.record.run_folder.sidecars import Layer as Layer
 from tenterhook.record.run_folder.sidecars import Setup as Setup
 from tenterhook.record.run_folder.sidecars import VerdictsFile as VerdictsFile
 from tenterhook.record.run_folder.sidecars import read_json as read_json
-from tenterhook.record.sink_worker import Sink as Sink
-from tenterhook.record.sink_worker import Sinks as Sinks
-from tenterhook.record.sink_worker import SinkWorker as SinkWorker
-from tenterhook.record.sink_worker import Writer as Writer
-from tenterhook.record.sink_worker import as_sinks as as_sinks
-from tenterhook.record.store import Store as Store
-from tenterhook.record.suspects import ModelSnapshot as ModelSnapshot
-from tenterhook.record.suspects import Suspect as Suspect
 from tenterhook.record.verdict import TRAINING as TRAINING
 from tenterhook.record.verdict import Judge as Judge
 from tenterhook.record.verdict import Verdict as Verdict
 from tenterhook.record.verdict import verdicts_json as verdicts_json
+
+if TYPE_CHECKING:
+    from tenterhook.record.flight import Flight as Flight
+    from tenterhook.record.flight import FlightReport as FlightReport
+    from tenterhook.record.recorder import Recorder as Recorder
+    from tenterhook.record.rows import Batch as Batch
+    from tenterhook.record.rows import Row as Row
+    from tenterhook.record.rows import StepTable as StepTable
+    from tenterhook.record.rows import send_to_host as send_to_host
+    from tenterhook.record.sink_worker import Sink as Sink
+    from tenterhook.record.sink_worker import Sinks as Sinks
+    from tenterhook.record.sink_worker import SinkWorker as SinkWorker
+    from tenterhook.record.sink_worker import Writer as Writer
+    from tenterhook.record.sink_worker import as_sinks as as_sinks
+    from tenterhook.record.store import Store as Store
+    from tenterhook.record.suspects import ModelSnapshot as ModelSnapshot
+    from tenterhook.record.suspects import Suspect as Suspect
+
+#: the names that need torch, each with its module; they are imported when they are first used
+_RECORDING = {
+    "Flight": "flight",
+    "FlightReport": "flight",
+    "Recorder": "recorder",
+    "Batch": "rows",
+    "Row": "rows",
+    "StepTable": "rows",
+    "send_to_host": "rows",
+    "Sink": "sink_worker",
+    "Sinks": "sink_worker",
+    "SinkWorker": "sink_worker",
+    "Writer": "sink_worker",
+    "as_sinks": "sink_worker",
+    "Store": "store",
+    "ModelSnapshot": "suspects",
+    "Suspect": "suspects",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RECORDING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_RECORDING[name]}"), name)
+    globals()[name] = found
+    return found

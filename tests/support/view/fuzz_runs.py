@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import tenterhook as th
-from tenterhook.diff import diff_plan
+from tenterhook.diff.plan import diff_plan
 from tenterhook.record import Batch, Row, StepTable
 
 #: begins the name of every target, so that an answer with data of a run can be recognized

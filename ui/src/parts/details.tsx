@@ -12,6 +12,7 @@ import { CoveringHooks } from "./covering_hooks";
 import { CurvePlot } from "./curve_plot";
 import { NumbersTable } from "./numbers_table";
 import { useMedia } from "./row_height";
+import { useRests, useSettled } from "./settled";
 import { useSize } from "./size";
 import { Loading, Trouble } from "./trouble";
 import { useView } from "./view";
@@ -69,7 +70,7 @@ const POINTS = 500;
 function DetailCurve({ run, series, row, shown, stride }: DetailsProps & { row: Row }) {
   const { source, state, go, ink, beat } = useView();
   const first = Math.max(run.first, Math.floor(shown.from)), last = Math.min(run.last, Math.ceil(shown.to) - 1);
-  const settled = useSettled(`${first}~${last}`), [from, to] = settled.split("~").map(Number) as [number, number];
+  const settled = useSettled(`${first}~${last}`, 120), [from, to] = settled.split("~").map(Number) as [number, number];
   const whole = row.target < 0;
   const { value, error, retry } = useAnswer(signal => whole ? largest(from, to, signal) : source.curve(
     { run: run.id, hook: series.hook, name: series.name, target: row.target, first: from, last: to, points: POINTS }, signal),
@@ -102,19 +103,10 @@ function DetailCurve({ run, series, row, shown, stride }: DetailsProps & { row: 
     onStep={step => go({ step })} onScale={scale => go({ curve: scale })} note={held > 1 ? `This file holds one value for each ${count(held)} steps.` : undefined} />;
 }
 
-/** Follow a value when it has not changed for a moment. */
-function useSettled(value: string): string {
-  const [settled, setSettled] = useState(value);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), 120);
-    return () => clearTimeout(timer);
-  }, [value]);
-  return settled;
-}
-
 function DetailHistogram({ run, histogram, range }: { run: Run; histogram: HistogramSeries; range: Range }) {
   const { source, ink, beat } = useView();
-  const { value, error, retry } = useAnswer(signal => source.histogram(run.id, histogram.hook, range, signal), [run.id, histogram.hook, range[0], range[1]], beat);
+  const rests = useRests(`${run.id} ${range.join("~")}`);
+  const { value, error, retry } = useAnswer(rests ? signal => source.histogram(run.id, histogram.hook, range, signal) : null, [run.id, histogram.hook, range[0], range[1]], beat);
   const box = useRef<HTMLDivElement>(null), canvas = useRef<HTMLCanvasElement>(null), picture = useRef<HistogramPicture | null>(null);
   const { width } = useSize(box), [under, setUnder] = useState<string | null>(null);
   const wider = value?.range ? value.range[1] - value.range[0] : 0;

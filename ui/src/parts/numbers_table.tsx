@@ -2,13 +2,15 @@ import type { Run, Series } from "../data/source";
 import { brief, count } from "../model/numbers";
 import { seriesKey } from "../model/series";
 import { useAnswer } from "./answer";
+import { useRests } from "./settled";
 import { Trouble } from "./trouble";
 import { useView } from "./view";
 
 /** All recorded numbers of a target. A row chooses the series of the map. */
 export function NumbersTable({ run, target, series }: { run: Run; target: number; series: Series }) {
   const { source, go, beat } = useView();
-  const { value, error, retry } = useAnswer(() => source.numbers(run.id, target), [run.id, target], beat);
+  const rests = useRests(`${run.id} ${target}`);
+  const { value, error, retry } = useAnswer(rests ? () => source.numbers(run.id, target) : null, [run.id, target], beat);
   if (error !== null) return <Trouble error={error} retry={retry} />;
   if (!value) return <p class="quiet">Loading the statistics …</p>;
   if (!value.length) return <p class="quiet">No numbers of this target were recorded.</p>;

@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from tenterhook.errors import StoreError
-from tenterhook.record.arrow_tables import schema, sort_rows
 from tenterhook.record.run_folder.atomic_file import write_file
+from tenterhook.record.run_folder.columns import schema, sort_rows
 from tenterhook.record.run_folder.part import (
     DEFAULT_LIMITS,
     GROUP_NUMBERS,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from tenterhook.errors import StoreError
-from tenterhook.record.arrow_tables import schema
+from tenterhook.record.run_folder.columns import schema
 from tenterhook.record.run_folder.footer import Footer, read_footer
 from tenterhook.record.run_folder.pyramid import KEY
 

@@ -179,5 +179,7 @@ def read_pyramid(text: bytes, cells: int) -> tuple[int, Pyramid] | None:
 
 def _below(numbers: bytes, most: int) -> bool:
     """Return True if all numbers of a column are places in a list of this length."""
-    values = memoryview(numbers).cast("i")
-    return not len(values) or (min(values) >= 0 and max(values) < most)
+    import numpy as np
+
+    values = np.frombuffer(numbers, np.int32)
+    return not len(values) or bool(values.min() >= 0 and values.max() < most)

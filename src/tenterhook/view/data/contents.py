@@ -14,6 +14,7 @@ from tenterhook.view.data.model_order import model_order
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 #: order in which the numbers are listed; a viewer begins with the first one
@@ -30,6 +31,27 @@ class _Found:
     targets: set[str] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The curves of a part: its words, and the places of the words of each curve, as one sorted number."""
+
+    part: str
+    hooks: pa.Array
+    targets: pa.Array
+    names: pa.Array
+    keys: NDArray[np.int64]
+
+    def same_as(self, other: Scan) -> bool:
+        """Return True if the other part has the same curves."""
+        import numpy as np
+
+        same = all(
+            mine.equals(theirs)
+            for mine, theirs in ((self.hooks, other.hooks), (self.targets, other.targets), (self.names, other.names))
+        )
+        return same and np.array_equal(self.keys, other.keys)
+
+
 class Contents:
     """The steps, targets and numbers of a run.
 
@@ -44,6 +66,8 @@ class Contents:
         self._folder = folder
         self._layers = layers
         self._read: set[str] = set()
+        #: the part that was added last
+        self._last: Scan | None = None
         self._found: dict[tuple[str, str], _Found] = {}
         self._ranges: dict[tuple[str, str | None], list[Range]] = {}
         self.parts: list[Part] = []
@@ -86,13 +110,38 @@ class Contents:
 
     def read(self, parts: Iterable[Part]) -> None:
         """Read what some parts contain."""
+        self.add(scan for part in parts if (scan := self.scan(part)) is not None)
+
+    def scan(self, part: Part) -> Scan | None:
+        """Return what a part contains, or None if it was merged in the meantime. This method changes nothing."""
+        import numpy as np
+
+        try:
+            table = self._folder.table(part.name, ["hook", "target", "name"]).combine_chunks()
+        except FileNotFoundError:
+            return None
+        if any(table[column].null_count for column in table.column_names):
+            raise StoreError(f"some rows of {part.name} have no hook, target or name", remedy="move the part away")
+        codes, words = [], []
+        for column in table.column_names:
+            array = table[column].combine_chunks()
+            codes.append(array.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+            words.append(array.dictionary)
+        hooks, targets, names = words
+        key = (codes[0] * len(names) + codes[2]) * len(targets) + codes[1]
+        starts = np.flatnonzero(np.diff(key, prepend=-1))  # equal rows are adjacent
+        return Scan(part.name, hooks, targets, names, np.unique(key[starts]))
+
+    def add(self, scans: Iterable[Scan]) -> None:
+        """Add what some parts contain."""
         size = self.size
-        for part in parts:
-            try:
-                self._add_part(part.name)
-            except FileNotFoundError:  # it was merged in the meantime
-                continue
-            self._read.add(part.name)
+        for scan in scans:
+            if self._last is None or not scan.same_as(self._last):  # most parts have the same curves
+                self._add(scan)
+                self._last = scan
+            if RECORDER in scan.hooks.to_pylist():
+                self._count_dropped(scan.part)
+            self._read.add(scan.part)
         if self.size == size:
             return
         if self.size > self._folder.limits.series:
@@ -106,40 +155,26 @@ class Contents:
         self.targets = targets
         self._ranges = {}
 
-    def _add_part(self, name: str) -> None:
+    def _add(self, scan: Scan) -> None:
         """Add the numbers and targets of one part."""
         import numpy as np
 
-        table = self._folder.table(name, ["hook", "target", "name"]).combine_chunks()
-        if any(table[column].null_count for column in table.column_names):
-            raise StoreError(f"some rows of {name} have no hook, target or name", remedy="move the part away")
-        codes, words = [], []
-        for column in table.column_names:
-            array = table[column].combine_chunks()
-            codes.append(array.indices.to_numpy(zero_copy_only=False).astype(np.int64))
-            words.append(array.dictionary.to_pylist())
-        size = sum(len(word) for some in words for word in some)
+        hooks, targets, names = (words.to_pylist() for words in (scan.hooks, scan.targets, scan.names))
+        size = sum(len(word) for some in (hooks, targets, names) for word in some)
         if size > self._folder.limits.table_bytes:
             raise StoreError(
-                f"the names in {name} have {size:,} characters; the limit is {self._folder.limits.table_bytes:,}",
+                f"the names in {scan.part} have {size:,} characters; the limit is {self._folder.limits.table_bytes:,}",
                 remedy="if you trust the folder, pass limits=th.ReadLimits(table_bytes=...) to th.open_run",
             )
-        hooks, targets, names = words
-        key = (codes[0] * len(targets) + codes[1]) * len(names) + codes[2]
-        starts = np.flatnonzero(np.diff(key, prepend=-1))  # equal rows are adjacent
-        for one in np.unique(key[starts]).tolist():
-            rest, number = divmod(one, len(names))
-            hook, target = divmod(rest, len(targets))
-            if hooks[hook] == RECORDER:
+        series, places = np.divmod(scan.keys, max(1, len(targets)))
+        for one in np.unique(series).tolist():
+            hook, name = hooks[one // len(names)], names[one % len(names)]
+            if hook == RECORDER:
                 continue
-            found = self._found.get((hooks[hook], names[number]))
+            found = self._found.get((hook, name))
             if found is None:
-                found = self._found[hooks[hook], names[number]] = _Found(
-                    self._is_single(name, hooks[hook], names[number])
-                )
-            found.targets.add(targets[target])
-        if RECORDER in hooks:
-            self._count_dropped(name)
+                found = self._found[hook, name] = _Found(self._is_single(scan.part, hook, name))
+            found.targets.update(targets[place] for place in places[series == one].tolist())
 
     def _is_single(self, part: str, hook: str, name: str) -> bool:
         """Return True if a number is a single number, and not a list."""

@@ -91,15 +91,18 @@ class Pyramids:
 
         ranges = self._block_ranges()
         starts, ends = np.array(rows, np.int64).T
-        found = np.full(len(blocks), -1)
-        for number, block in enumerate(blocks):
-            start, end = ranges.get(block, (-1, -1))
-            touched = np.flatnonzero((starts < end) & (ends > start))
-            if len(touched) > 1 or (len(touched) == 1 and not starts[touched[0]] <= start < end <= ends[touched[0]]):
-                return None
-            if len(touched):
-                found[number] = touched[0]
-        return found
+        order = np.argsort(starts, kind="stable")
+        first, last = starts[order], ends[order]
+        if (last[:-1] > first[1:]).any():
+            return None  # a block would be in several rows
+        start, end = np.array([ranges.get(block, (-1, -1)) for block in blocks], np.int64).reshape(-1, 2).T
+        row = np.searchsorted(last, start, side="right")
+        touched = np.searchsorted(first, end, side="left") - row
+        inside = np.append(first, 0)[row] <= start
+        inside &= end <= np.append(last, 0)[row]
+        if ((touched > 1) | ((touched == 1) & ~inside)).any():
+            return None
+        return np.where(touched == 1, np.append(order, 0)[row], -1)
 
     def curve(
         self, hook: str, name: str, target: str, first: int, last: int, points: int

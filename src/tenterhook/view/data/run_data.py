@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+import time
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from tenterhook.plan import Plan
 from tenterhook.plan.histogram import BINS, LOWEST_EXPONENT
 from tenterhook.record import VERDICTS, FlightFile, Folder, open_run, read_json
 from tenterhook.record.run_folder.find_runs import folders_in
+from tenterhook.record.run_folder.part import Part
 from tenterhook.record.run_folder.writer_lock import is_held
 from tenterhook.view.data.contents import Contents
 from tenterhook.view.data.messages import (
@@ -75,6 +77,10 @@ from rows where target = ? and value is not null and hook != 'tenterhook' group 
 
 #: number of new parts that are read before new steps are announced to the page
 MOST_AT_ONCE = 8
+#: seconds between two looks at what is being loaded
+WAIT = 0.05
+#: seconds before a surface is read that no page waits for, so that the first picture is drawn before
+PAUSE = 1.0
 #: maximum size of the surfaces of a run
 MAX_BYTES = 480_000_000
 
@@ -97,6 +103,8 @@ class RunData:
         self._lock = threading.RLock()
         self._surfaces: OrderedDict[tuple[str, str], Surface] = OrderedDict()
         self._loading: dict[tuple[str, str], Future[Surface]] = {}
+        #: set if a page waits for a surface
+        self._needed = threading.Event()
         self._loader = ThreadPoolExecutor(2, "tenterhook: read a run")
         #: guards the connection to DuckDB, and the table of places that it has
         self._querying = threading.Lock()
@@ -117,8 +125,9 @@ class RunData:
     def read_rest(self) -> None:
         """Read what the parts contain that were not read when the run was opened."""
         for part in self._contents.unread():
-            with self._lock:
-                self._contents.read([part])
+            while self._loading:  # what a page waits for comes first
+                time.sleep(WAIT)
+            self._read_part(part)
 
     def update(self) -> None:
         """Read what was written since the last call."""
@@ -126,7 +135,14 @@ class RunData:
             self._run.refresh()
         with self._lock:
             self._contents.list_parts()
-            self._contents.read(self._contents.unread()[-MOST_AT_ONCE:])
+            new = self._contents.unread()[-MOST_AT_ONCE:]
+        for part in new:
+            self._read_part(part)
+
+    def _read_part(self, part: Part) -> None:
+        scan = self._contents.scan(part)  # without the lock, because a page waits for it
+        with self._lock:
+            self._contents.add([scan] if scan is not None else [])
 
     def revision(self) -> str:
         """Return a text that changes if anything but the last step changes."""
@@ -227,11 +243,15 @@ class RunData:
         if surface is not None:
             surface.read()
             return surface
-        return loading.result() if wait else None
+        if not wait:
+            return None
+        self._needed.set()
+        return loading.result()
 
     def _load(self, key: tuple[str, str], surface: Surface) -> Surface:
         """Read a surface, and make it available."""
         try:
+            self._needed.wait(PAUSE)
             surface.read()
             with self._lock:
                 self._surfaces[key] = surface
@@ -240,6 +260,7 @@ class RunData:
         finally:
             with self._lock:
                 del self._loading[key]
+                self._needed.clear()
         return surface
 
     def curve(self, request: CurveRequest) -> Curve:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tenterhook.record import Folder
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 MAX_CELLS = 60_000_000
 #: a surface has at most so many columns, because no screen has more
 MAX_COLUMNS = 2048
+#: number of threads that read the parts of a surface
+READERS = 2
 
 
 class Surface:
@@ -77,21 +82,39 @@ class Surface:
     def read(self) -> None:
         """Read the parts that were not read yet."""
         with self._lock:
-            for part in self._contents.parts:
-                if part.name not in self._limits:
-                    merged = part.replaces and self._limits.keys() >= set(part.replaces)
-                    try:
-                        if not merged:
-                            self._add(part)
-                    except FileNotFoundError:  # it was merged in the meantime
-                        continue
+            new = [part for part in self._contents.parts if part.name not in self._limits]
+            for part, table in self._tables(new):
+                merged = part.replaces and self._limits.keys() >= set(part.replaces)
+                if table is not None and not merged:
+                    self._add(part, table)
+                if table is not None or merged:
                     self._limits[part.name] = self._contents.limits.get(part.name)
 
-    def _add(self, part: Part) -> None:
+    def _tables(self, parts: list[Part]) -> Iterator[tuple[Part, pa.Table | None]]:
+        """Yield each part with its rows. Threads read the next parts while the caller uses one."""
+        if len(parts) < READERS:  # as in most updates of a live run
+            yield from ((part, self._table(part)) for part in parts)
+            return
+        with ThreadPoolExecutor(READERS, "tenterhook: read parts") as pool:
+            reading: deque[tuple[Part, Future[pa.Table | None]]] = deque()
+            for part in parts:
+                reading.append((part, pool.submit(self._table, part)))
+                if len(reading) > READERS:
+                    first, table = reading.popleft()
+                    yield first, table.result()
+            yield from ((part, table.result()) for part, table in reading)
+
+    def _table(self, part: Part) -> pa.Table | None:
+        """Return the rows of a part, or None if it was merged in the meantime."""
+        try:
+            return self._folder.table(part.name, ["step", "hook", "target", "name", "value"]).combine_chunks()
+        except FileNotFoundError:
+            return None
+
+    def _add(self, part: Part, table: pa.Table) -> None:
         """Add the values of one part."""
         import numpy as np
 
-        table = self._folder.table(part.name, ["step", "hook", "target", "name", "value"]).combine_chunks()
         hooks, targets, names = (table[column].combine_chunks() for column in ("hook", "target", "name"))
         words = hooks.dictionary.to_pylist(), names.dictionary.to_pylist()
         if self.hook not in words[0] or self.name not in words[1]:
