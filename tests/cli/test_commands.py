@@ -80,14 +80,14 @@ def test_a_plan_is_read_without_torch(plan: Path):
 
 
 def test_runs_are_read_and_compared_without_torch(tmp_path: Path):
-    """Importing torch takes seconds and much memory, and a viewer does not need it."""
+    # Importing torch takes seconds and much memory.
     for name in ("a", "b"):
         model = nn.Linear(2, 1)
         with th.attach(model, th.Hook("g", on="**", at="grad", do=th.stats()), sinks=th.Store(tmp_path / name)):
             model(torch.ones(1, 2)).sum().backward()
     program = (
-        "import sys; from pathlib import Path; import tenterhook.view.server.serve; from tenterhook.diff import compare; "
-        "from tenterhook.view.data.run_data import RunData; one, other = map(Path, sys.argv[1:]); compare(one, other); "
+        "import sys; from pathlib import Path; import tenterhook.view.server.serve; "
+        "from tenterhook.diff import compare; from tenterhook.view.data.run_data import RunData; one, other = map(Path, sys.argv[1:]); compare(one, other); "
         "run = RunData('a', one); run.summary(); run.numbers(0); print('torch' in sys.modules)"
     )
     done = subprocess.run(
