@@ -87,7 +87,8 @@ def test_runs_are_read_and_compared_without_torch(tmp_path: Path):
             model(torch.ones(1, 2)).sum().backward()
     program = (
         "import sys; from pathlib import Path; import tenterhook.view.server.serve; "
-        "from tenterhook.diff import compare; from tenterhook.view.data.run_data import RunData; one, other = map(Path, sys.argv[1:]); compare(one, other); "
+        "from tenterhook.diff import compare; from tenterhook.view.data.run_data import RunData; "
+        "one, other = map(Path, sys.argv[1:]); compare(one, other); "
         "run = RunData('a', one); run.summary(); run.numbers(0); print('torch' in sys.modules)"
     )
     done = subprocess.run(
