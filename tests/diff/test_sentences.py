@@ -282,3 +282,14 @@ def test_the_rank_of_a_gradient_that_is_not_reduced_is_named(tmp_path: Path) -> 
     found = compare(*folders)
     assert (found.rank, found.target) == (1, "first.weight")
     assert "is the gradient of first.weight on rank 1." in found.sentence
+
+
+def test_runs_whose_steps_are_far_apart_are_compared_at_once(tmp_path: Path) -> None:
+    def write_far(name: str, last: float) -> Path:
+        store = th.Store(tmp_path / name, linger=0)
+        for step, value in ((0, 1.0), (2**52, last)):
+            store.write([Batch(step, 0, {}, [Row(step, 0, "training", ".", "loss", value)])])
+        return tmp_path / name
+
+    found = compare(write_far("one", 2.0), write_far("other", 3.0))
+    assert (found.equal, found.step, found.kind) == (False, 2**52, "loss")

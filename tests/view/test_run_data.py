@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,14 @@ import pytest
 import torch
 
 import tenterhook as th
-from tenterhook.record import Batch, Row, StepTable
+from tenterhook.errors import StoreError
+from tenterhook.record import Batch, Folder, Row, StepTable
+from tenterhook.view.data.contents import Contents
+from tenterhook.view.data.finding_pages import pages_about
 from tenterhook.view.data.messages import CurveRequest, MatrixRequest
 from tenterhook.view.data.run_data import RunData
+from tenterhook.view.data.surface import MAX_COLUMNS, Surface
+from tenterhook.view.data.surfaces import Surfaces
 
 Rows = list[Row]
 
@@ -201,3 +208,87 @@ def test_a_request_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str
     asked = {"run": "run", "hook": "h", "name": "norm", "rows": [(0, 1)], "first": 0, "each": 1, "columns": 1}
     with pytest.raises(th.StoreError, match=why):
         RunData("run", tmp_path).matrix(MatrixRequest(**{**asked, **change}))
+
+
+def norms(target: str, values: list[float], *, first: int = 0, every: int = 1) -> Rows:
+    """Return the norms of a target, one for each `every` steps."""
+    return [Row(first + place * every, 0, "h", target, "norm", value) for place, value in enumerate(values)]
+
+
+def test_targets_that_are_added_while_a_surface_is_read_do_not_change_it(tmp_path: Path):
+    write(tmp_path, norms("b", [1.0, 2.0]), 1)
+    folder, contents = opened(tmp_path)
+    surface = Surface(folder, contents, "h", "norm")
+    write(tmp_path, norms("a", [5.0] * 3, first=2) + norms("c", [5.0] * 3, first=2), 1)
+    contents.list_parts()
+    contents.read(contents.unread())
+    surface.read()
+    assert not surface.fits(contents)  # another surface is made, in which a place has another meaning
+    assert [one.tolist() for one in surface.curve(0, 0, 1)] == [[0, 1], [1.0, 2.0], [1.0, 2.0]]
+
+
+def test_many_threads_may_ask_while_a_run_grows(tmp_path: Path):
+    write(tmp_path, norms("t0", [1.0]), 1)
+    run, ended = RunData("run", tmp_path), threading.Event()
+
+    def ask(seed: int) -> None:
+        pick = random.Random(seed)
+        while not ended.is_set():
+            target = pick.randrange(len(run.summary().targets))
+            asked: dict[str, Any] = {"run": "run", "hook": "h", "name": "norm", "first": 0}
+            run.curve(CurveRequest(**asked, target=target, last=30, points=50))
+            run.matrix(MatrixRequest(**asked, rows=[(target, target + 1)], each=1, columns=30))
+
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(ask, seed) for seed in range(3)]
+        for step in range(1, 25):
+            write(tmp_path, [row for t in range(step) for row in norms(f"t{t}", [1.0], first=step)], 1)
+            run.update()
+        ended.set()
+        for one in asking:
+            one.result()
+
+
+def test_a_curve_has_only_steps_that_were_asked_for(tmp_path: Path):
+    values = [float(step) for step in range(MAX_COLUMNS + 500)]
+    values[2400] = math.nan
+    write(tmp_path, norms("a", values), 100)
+    run = RunData("run", tmp_path)
+    run.matrix(MatrixRequest(run="run", hook="h", name="norm", rows=[(0, 1)], first=0, each=2, columns=1000))
+    for first in (3, 2401):
+        asked = CurveRequest(run="run", hook="h", name="norm", target=0, first=first, last=10**6, points=4000)
+        curve = run.curve(asked)
+        assert min(curve.steps + curve.nonfinite) >= first
+
+
+def test_rows_that_overlap_too_often_are_refused(tmp_path: Path):
+    write(tmp_path, norms("a", [1.0]) + norms("b", [1.0]), 1)
+    asked = MatrixRequest(run="run", hook="h", name="norm", rows=[(0, 2)] * 65, first=0, each=1, columns=1)
+    with pytest.raises(StoreError, match="in at most 64 rows on average"):
+        RunData("run", tmp_path).matrix(asked)
+
+
+def test_open_runs_share_the_memory_for_surfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tenterhook.view.data.surfaces.MAX_BYTES", 100)
+    shared = Surfaces()
+    for id in ("one", "two"):
+        write(tmp_path / id, norms("a", [1.0] * 20), 20)
+        asked = MatrixRequest(run=id, hook="h", name="norm", rows=[(0, 1)], first=3, each=1, columns=5)
+        RunData(id, tmp_path / id, shared).matrix(asked)
+        surface = Surface(*opened(tmp_path / id), "h", "norm")
+        assert surface.size == 80
+        shared.put((id, "h", "norm"), surface)
+    assert shared.get(("one", "h", "norm")) is None and shared.get(("two", "h", "norm")) is not None
+
+
+def opened(folder: Path) -> tuple[Folder, Contents]:
+    """Return a run folder with what it contains."""
+    contents = Contents(Folder(folder), [])
+    contents.list_parts()
+    contents.read_ends()
+    return Folder(folder), contents
+
+
+def test_the_pages_about_the_codes_of_a_run_are_part_of_it():
+    pages = pages_about(["TH803", "TH803", "TH999", "../../../README", "", None, 7])
+    assert list(pages) == ["TH803"] and pages["TH803"].startswith("# TH803: ")

@@ -105,6 +105,17 @@ def test_a_large_body_is_refused(app: Any):
     assert found == 413 and "1,048,576 bytes" in json.loads(body)["error"]
 
 
+def test_a_bug_is_answered_and_printed(app: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def fail(*given: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("tenterhook.view.data.run_data.RunData.numbers", fail)
+    status, _, body = ask(app, f"/{TOKEN}/api/numbers", query=b"run=run&target=0")
+    told = {"error": "tenterhook failed: ZeroDivisionError: planted", "remedy": "report it as a bug"}
+    assert (status, json.loads(body)) == (500, told)
+    assert "Traceback" in capsys.readouterr().err
+
+
 def test_every_answer_has_the_headers(app: Any):
     for path in (f"/{TOKEN}/", f"/{TOKEN}/app.js", f"/{TOKEN}/api/runs", "/wrong/", f"/{TOKEN}/none"):
         _, headers, _ = ask(app, path)

@@ -4,6 +4,23 @@ import { check, eventually, mapPrint, settled } from "./checks.mjs";
 const rowCount = page => page.locator('[role="treeitem"]').count();
 const hash = page => page.evaluate(() => decodeURIComponent(location.hash));
 
+/** Read the page about a code, which needs no network. */
+export async function exerciseCode(page, base) {
+  await page.goto(`${base}#page=overview&run=watched%2FSequential`);
+  await page.locator("button.code").first().click();
+  const dialog = page.locator("dialog.finding-page[open]");
+  check(/^TH\d{3}: /.test(await dialog.locator("h2").first().innerText()), "the page about a code has its title");
+  check(await dialog.locator("pre").count() > 1, "the page about a code shows programs");
+  const box = await dialog.boundingBox(), view = page.viewportSize();
+  check(box.x >= 0 && box.x + box.width <= view.width && box.y + box.height <= view.height, "the page about a code fits");
+}
+
+/** Close it again. */
+export async function closeCode(page) {
+  await page.locator("dialog.finding-page[open] button.close").click();
+  check(await page.locator("dialog.finding-page[open]").count() === 0, "the page about a code is closed");
+}
+
 /** Use the page Flow as a reader does, with the pointer and with the keys. */
 export async function exerciseFlow(page, base) {
   await page.goto(`${base}#page=flow&run=gpt-nan`);

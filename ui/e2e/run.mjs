@@ -6,7 +6,7 @@ import { pathToFileURL } from "node:url";
 import { app, filePage, load } from "../fixtures/pages.mjs";
 import { launch, open, SHOTS } from "./browser.mjs";
 import { check, checkPage, failures, settled } from "./checks.mjs";
-import { exerciseFlow, exercisePhone } from "./exercise.mjs";
+import { closeCode, exerciseCode, exerciseFlow, exercisePhone } from "./exercise.mjs";
 import { exerciseLive } from "./live.mjs";
 import { trained } from "./trained.mjs";
 
@@ -42,6 +42,14 @@ for (const size of ["wide", "narrow"]) {
   const { page, context, faults } = await open(browser, size, "light", fixtures);
   await (size === "wide" ? exerciseFlow : exercisePhone)(page, fixtures);
   await checkPage(page, faults, `${size} after the exercise`);
+  await context.close();
+}
+for (const [size, theme, base] of [["wide", "dark", real.base], ["narrow", "light", real.report]]) {
+  const { page, context, faults } = await open(browser, size, theme, base);
+  await exerciseCode(page, base);
+  await checkPage(page, faults, `${size} with the page about a code`);
+  await page.screenshot({ path: resolve(SHOTS, `${size}-${theme}-code.png`) });
+  await closeCode(page);
   await context.close();
 }
 const { page, faults } = await open(browser, "wide", "light", real.base);

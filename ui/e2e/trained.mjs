@@ -29,6 +29,7 @@ export async function trained() {
   });
   try {
     execFileSync("python", [RECORD, folder], { stdio: "inherit" });
+    execFileSync("tenterhook", ["run", "--quiet", "--out", join(folder, "watched"), RECORD], { stdio: "ignore" });
     execFileSync("tenterhook", ["report", folder, "--out", report], { stdio: "ignore" });
   } catch (error) {
     console.error(`The runs for this test cannot be recorded: ${error.message}. Activate the Python environment that has tenterhook.`);

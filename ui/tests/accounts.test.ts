@@ -3,7 +3,7 @@ import { gptRun } from "../fixtures/gpt";
 import { align, largestOf, rangesIn, ratio, ratioText } from "../src/model/alignment";
 import { account, imbalance } from "../src/model/accounts";
 import type { LedgerEntry } from "../src/data/source";
-import { codePage } from "../src/model/codes";
+import { blocksOf, piecesOf } from "../src/model/markdown";
 import { field } from "../src/parts/map_export";
 import { visible } from "../src/model/visible";
 
@@ -56,7 +56,14 @@ describe("texts", () => {
     expect(field("=SUM(A1)")).toBe("'=SUM(A1)");
     expect(field('a"b,c')).toBe('"a""b,c"');
     expect(visible("\u202Eabc\u200b")).toBe("⟨202e⟩abc⟨200b⟩");
-    expect(codePage("TH802")).toContain("TH802");
-    expect(codePage("javascript:alert(1)")).toBeNull();
+  });
+
+  it("of pages are split into parts", () => {
+    const page = "# TH1: a `b`\n\nOne\nline.\n- x\n- y\n  z\n\n```python\n# code\n\nf()\n```\n| a | b |\n";
+    expect(blocksOf(page)).toEqual([
+      { kind: "title", text: "TH1: a `b`" }, { kind: "paragraph", text: "One line." },
+      { kind: "list", items: ["x", "y z"] }, { kind: "code", text: "# code\n\nf()" }, { kind: "code", text: "| a | b |" },
+    ]);
+    expect(piecesOf("see [this](javascript:alert(1)) and `code`").map(piece => piece.text).join("|")).toBe("see this) and |code");
   });
 });

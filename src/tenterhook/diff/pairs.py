@@ -181,17 +181,20 @@ class Pairs:
             exact: If True, a pair has the place of the first call whose bits differ, and pairs of which only one run
                 has the numbers, such as a gradient, are yielded too.
         """
-        for first in range(self.first, self.last + 1, STEPS_AT_ONCE):
-            last = min(first + STEPS_AT_ONCE - 1, self.last)
-            given = [*self._kinds.phases, first, last, *self._paths]
-            found = self._recorded_by_both(given)
+        query = "select distinct step from rows where step between ? and ? order by step"
+        # Steps may be far apart, so those that were recorded are counted.
+        recorded = [step for (step,) in self._run.fetch(query, self.first, self.last)]
+        for start in range(0, len(recorded), STEPS_AT_ONCE):
+            some = recorded[start : start + STEPS_AT_ONCE]
+            given = [*self._kinds.phases, some[0], some[-1], *self._paths]
+            pairs = self._recorded_by_both(given)
             for step, rank, hook, target, name in self._run.fetch(_ROWS + _LACKING, *given) if exact else ():
                 kind = self._kinds.kind_of(hook, target, name)
                 # Weights are read only where there is a gradient, so the gradient is what is lacking.
                 if kind is not None and kind != "weights":
-                    _pair(found, step, rank, kind, target).lacking = True
-            for step in sorted(found):
-                yield self._in_order(found[step].values(), exact=exact)
+                    _pair(pairs, step, rank, kind, target).lacking = True
+            for step in sorted(pairs):
+                yield self._in_order(pairs[step].values(), exact=exact)
 
     def _recorded_by_both(self, given: list[Any]) -> Found:
         """Return the pairs of some steps."""

@@ -39,7 +39,10 @@ export interface Run extends RunHead {
   types: Record<string, string>;
   series: Series[];
   histograms: HistogramSeries[];
-  verdicts: Verdict[]; findings: Finding[]; ledger: LedgerEntry[]; flights: Flight[];
+  verdicts: Verdict[]; findings: Finding[];
+  /** the page about each code among them, as Markdown */
+  pages: Record<string, string>;
+  ledger: LedgerEntry[]; flights: Flight[];
   plan: { text: string; digest: string | null } | null;
   dropped: number;
 }

@@ -3,8 +3,9 @@ import type { Finding, Run, Series, Verdict } from "../data/source";
 import { count, many } from "../model/numbers";
 import { useAnswer } from "../parts/answer";
 import { CurvePlot } from "../parts/curve_plot";
+import { Code } from "../parts/finding_page";
 import { GradientFlow } from "../parts/gradient_flow";
-import { Code, Sign } from "../parts/sign";
+import { Sign } from "../parts/sign";
 import { TimeLine } from "../parts/time_line";
 import { Trouble } from "../parts/trouble";
 import { useView } from "../parts/view";
@@ -32,7 +33,7 @@ function Sentence({ run }: { run: Run }) {
   const tone = TONES[run.tone] ?? TONES.unknown, first = run.verdicts[0];
   return (
     <section class={`card sentence ${run.tone}`} aria-label="Result">
-      <p class="tone"><span class="tone-icon" aria-hidden="true">{tone.icon}</span>{tone.word}{first && <> · <Code code={first.code} /></>}</p>
+      <p class="tone"><span class="tone-icon" aria-hidden="true">{tone.icon}</span>{tone.word}{first && <> · <Code code={first.code} pages={run.pages} /></>}</p>
       <h1>{run.sentence}</h1>
       {first && <VerdictBody verdict={first} shown={run.sentence} />}
       <p class="quiet">
@@ -83,27 +84,27 @@ function Others({ run }: { run: Run }) {
       <ul class="findings">
         {verdicts.map((one, i) => (
           <li key={`v${i}`}>
-            <p><Sign kind={one.severity} text={one.severity} /> <Code code={one.code} /> {one.sentence}</p>
+            <p><Sign kind={one.severity} text={one.severity} /> <Code code={one.code} pages={run.pages} /> {one.sentence}</p>
             {one.evidence.length > 0 && <ul class="evidence">{one.evidence.map((text, j) => <li key={j}>{text}</li>)}</ul>}
             {one.remedy && <p class="remedy"><b>What to do:</b> {one.remedy}</p>}
           </li>))}
-        {grave.map((one, i) => <FindingItem key={`f${i}`} finding={one} />)}
+        {grave.map((one, i) => <FindingItem key={`f${i}`} finding={one} pages={run.pages} />)}
       </ul>
       {notes.length > 0 && (
         <details open={!verdicts.length && !grave.length}>
           <summary>{many(notes.length, "note")}</summary>
-          <ul class="findings">{notes.map((one, i) => <FindingItem key={i} finding={one} />)}</ul>
+          <ul class="findings">{notes.map((one, i) => <FindingItem key={i} finding={one} pages={run.pages} />)}</ul>
         </details>)}
     </section>
   );
 }
 
-function FindingItem({ finding }: { finding: Finding }) {
+function FindingItem({ finding, pages }: { finding: Finding; pages: Record<string, string> }) {
   const where = [finding.hook, finding.point, finding.target].filter(Boolean).join(" · ");
   const evidence = Array.isArray(finding.evidence) ? finding.evidence : finding.evidence ? [finding.evidence] : [];
   return (
     <li>
-      <p><Sign kind={finding.severity} text={finding.severity} /> <Code code={finding.code} /> {finding.message ?? finding.title}</p>
+      <p><Sign kind={finding.severity} text={finding.severity} /> <Code code={finding.code} pages={pages} /> {finding.message ?? finding.title}</p>
       {where && <p class="quiet"><bdi>{where}</bdi></p>}
       {evidence.length > 0 && <ul class="evidence">{evidence.map((text, i) => <li key={i}>{text}</li>)}</ul>}
       {finding.remedy && <p class="remedy"><b>What to do:</b> <code>{finding.remedy}</code></p>}

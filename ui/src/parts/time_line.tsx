@@ -1,6 +1,7 @@
 import type { Run } from "../data/source";
 import { count } from "../model/numbers";
-import { Code, Sign } from "./sign";
+import { Code } from "./finding_page";
+import { Sign } from "./sign";
 import { useView } from "./view";
 
 interface Event { step: number; kind: string; word: string; text: string; code: string | null; target: string | null }
@@ -43,7 +44,7 @@ export function TimeLine({ run }: { run: Run }) {
           <li key={i}>
             <button type="button" class="link step" onClick={() => open(event)} title="Show the steps around it on the page Flow">step {count(event.step)}</button>
             <Sign kind={event.kind} text={event.word} />
-            <span class="event-text">{event.code && <><Code code={event.code} /> </>}{event.text}</span>
+            <span class="event-text">{event.code && <><Code code={event.code} pages={run.pages} /> </>}{event.text}</span>
           </li>))}
       </ol>
       {events.length > LISTED && <p class="quiet">… and {count(events.length - LISTED)} more</p>}

@@ -52,8 +52,46 @@ class Scan:
         return same and np.array_equal(self.keys, other.keys)
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The parts of a run at one moment."""
+
+    parts: list[Part]
+    #: for each part, the first step that a later attempt recorded again, or None
+    limits: dict[str, int | None]
+
+    @property
+    def first(self) -> int:
+        return min((part.first for part in self.parts), default=0)
+
+    @property
+    def last(self) -> int:
+        """Return the last step."""
+        ends = [
+            part.last if (limit := self.limits[part.name]) is None else min(part.last, limit - 1) for part in self.parts
+        ]
+        return max(ends, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The targets of a run in model order, and the place of each."""
+
+    names: list[str]
+    places: dict[str, int]
+
+    def places_of(self, names: list[str]) -> NDArray[np.int64]:
+        """Return the place of each name, or -1."""
+        import numpy as np
+
+        return np.array([self.places.get(name, -1) for name in names], np.int64)
+
+
 class Contents:
     """The steps, targets and numbers of a run.
+
+    While one thread adds what was written, others use `written` and `targets`. Each is replaced, never changed, so that
+    a thread that takes it once has what belongs together.
 
     `read_ends` reads only the first and the last part, which usually have everything. `unread` lists the others.
 
@@ -70,41 +108,26 @@ class Contents:
         self._last: Scan | None = None
         self._found: dict[tuple[str, str], _Found] = {}
         self._ranges: dict[tuple[str, str | None], list[Range]] = {}
-        self.parts: list[Part] = []
-        #: for each part, the first step that a later attempt recorded again, or None
-        self.limits: dict[str, int | None] = {}
-        self.targets: list[str] = []
-        #: the place of each target in `targets`
-        self.places: dict[str, int] = {}
+        self.written = Written([], {})
+        self.targets = Targets([], {})
         #: number of rows that were dropped
         self.dropped = 0
 
     def list_parts(self) -> None:
         """List the parts again."""
-        self.parts = self._folder.parts()
-        self.limits = superseded_from(self.parts)
-
-    @property
-    def first(self) -> int:
-        return min((part.first for part in self.parts), default=0)
-
-    @property
-    def last(self) -> int:
-        """Return the last step."""
-        ends = [
-            part.last if (limit := self.limits[part.name]) is None else min(part.last, limit - 1) for part in self.parts
-        ]
-        return max(ends, default=-1)
+        parts = self._folder.parts()
+        self.written = Written(parts, superseded_from(parts))
 
     def read_ends(self) -> None:
         """Read what the first and the last part contain."""
-        self.read({part.name: part for part in (*self.parts[:1], *self.parts[-1:])}.values())
+        parts = self.written.parts
+        self.read({part.name: part for part in (*parts[:1], *parts[-1:])}.values())
 
     def unread(self) -> list[Part]:
         """Return the parts that were not read yet. A merged part has nothing but what the parts before it had."""
         return [
             part
-            for part in self.parts
+            for part in self.written.parts
             if part.name not in self._read and not self._read.issuperset(part.replaces or [""])
         ]
 
@@ -151,8 +174,7 @@ class Contents:
             )
         # Sorting takes long for many targets, so the targets become visible all at once.
         targets = model_order({name for one in self._found.values() for name in one.targets}, self._layers)
-        self.places = {name: place for place, name in enumerate(targets)}
-        self.targets = targets
+        self.targets = Targets(targets, {name: place for place, name in enumerate(targets)})
         self._ranges = {}
 
     def _add(self, scan: Scan) -> None:
@@ -217,12 +239,6 @@ class Contents:
                 for (of, called), one in self._found.items()
                 if of == hook and (called == name if name is not None else not one.single)
             ]
-            places = sorted({self.places[target] for one in found for target in one.targets})
+            places = sorted({self.targets.places[target] for one in found for target in one.targets})
             self._ranges[hook, name] = ranges_of(places)
         return self._ranges[hook, name]
-
-    def places_of(self, names: list[str]) -> NDArray[np.int64]:
-        """Return the place of each name, or -1."""
-        import numpy as np
-
-        return np.array([self.places.get(name, -1) for name in names], np.int64)

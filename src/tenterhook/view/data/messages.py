@@ -14,6 +14,8 @@ import msgspec
 Range = tuple[int, int]
 
 MAX_ROWS, MAX_COLUMNS, MAX_CELLS, MAX_POINTS = 4096, 2000, 2_000_000, 4000
+#: no module is nested so deeply; rows of a module and of its children overlap
+MAX_DEPTH = 64
 
 
 class RunHead(msgspec.Struct, kw_only=True):
@@ -55,6 +57,8 @@ class RunSummary(RunHead, kw_only=True):
     histograms: list[Histograms]
     verdicts: list[Any]
     findings: list[dict[str, Any]]
+    #: the page about each code among the verdicts and findings, as Markdown
+    pages: dict[str, str]
     ledger: list[dict[str, Any]]
     flights: list[Any]
     plan: dict[str, str | None] | None
@@ -86,6 +90,8 @@ class MatrixRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             return "`each` is from 1 to 2**50, and steps are less than 2**53"
         if not all(0 <= start < end <= targets for start, end in self.rows):
             return f"each row is a range of the {targets:,} targets"
+        if sum(end - start for start, end in self.rows) > MAX_DEPTH * targets:
+            return f"a target is in at most {MAX_DEPTH} rows on average"
         return None
 
 

@@ -135,8 +135,9 @@ class Pyramids:
     def _between(self, first: int, last: int, width: int) -> list[_Summary] | None:
         """Return the summaries of the parts with some steps, or None if one is missing or wider than `width`."""
         found = []
-        for part in self._contents.parts:
-            limit = self._contents.limits.get(part.name)
+        written = self._contents.written
+        for part in written.parts:
+            limit = written.limits[part.name]
             if part.last < first or part.first > last or (limit is not None and part.first >= limit):
                 continue
             summary = self._summary(part)
@@ -157,7 +158,7 @@ class Pyramids:
 
     def _block_ranges(self) -> dict[str, Range]:
         """Return the targets of each block."""
-        targets = self._contents.targets
+        targets = self._contents.targets.names
         if targets is not self._targets:
             ranges: dict[str, Range] = {}
             for place, name in enumerate(targets):

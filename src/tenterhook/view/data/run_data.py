@@ -6,7 +6,6 @@ import hashlib
 import math
 import threading
 import time
-from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from tenterhook.record.run_folder.find_runs import folders_in
 from tenterhook.record.run_folder.part import Part
 from tenterhook.record.run_folder.writer_lock import is_held
 from tenterhook.view.data.contents import Contents
+from tenterhook.view.data.finding_pages import pages_about
 from tenterhook.view.data.messages import (
     Curve,
     CurveRequest,
@@ -38,6 +38,7 @@ from tenterhook.view.data.messages import (
 from tenterhook.view.data.pyramids import Pyramids
 from tenterhook.view.data.sentence import sentence_of
 from tenterhook.view.data.surface import Surface
+from tenterhook.view.data.surfaces import Surfaces
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
 
 #: for each cell, its largest magnitude or its mean, and whether any of its values is not finite
 _MAXIMUM = """
-with asked as (select unnest(?::int[]) as place, unnest(?::int[]) as line)
+with asked as (select unnest(?::int[]) as first_place, unnest(?::int[]) as end_place, unnest(?::int[]) as line)
 select (line * ? + (step - ?) // ?)::bigint as cell, max(abs(value)) filter (isfinite(value)) as value,
   bool_or(not isfinite(value)) as bad
-from rows join places using (target) join asked using (place)
+from rows join places using (target) join asked on place >= first_place and place < end_place
 where hook = ? and name = ? and value is not null and step >= ? and step < ?
 group by all
 """
@@ -60,9 +61,12 @@ from rows where hook = ? and target = ? and name = ? and value is not null and s
 group by point order by point
 """
 _HISTOGRAMS = """
-with asked as (select unnest(?::int[]) as place, unnest(?::int[]) as line), flat as (
+with asked as (
+  select unnest(?::int[]) as first_place, unnest(?::int[]) as end_place, unnest(?::int[]) as line
+), flat as (
   select line, step, generate_subscripts(values, 1) as bin, unnest(values) as count
-  from rows join places using (target) join asked using (place) where hook = ? and values is not null
+  from rows join places using (target) join asked on place >= first_place and place < end_place
+  where hook = ? and values is not null
 )
 select line, step, list(total order by bin) from (
   select line, step, bin, least(coalesce(sum(count) filter (isfinite(count)), 0), 1e300) as total from flat group by all
@@ -81,17 +85,20 @@ MOST_AT_ONCE = 8
 WAIT = 0.05
 #: seconds before a surface is read that no page waits for, so that the first picture is drawn before
 PAUSE = 1.0
-#: maximum size of the surfaces of a run
-MAX_BYTES = 480_000_000
 
 
 class RunData:
     """The data of one run folder, which may be written at the same time.
 
     Several threads may call it. Each call raises a StoreError if the folder cannot be read.
+
+    Args:
+        id: The id of the run, which no other open run has.
+        folder: The run folder.
+        surfaces: Where the run keeps its surfaces. Open runs share it, so that their memory together is limited.
     """
 
-    def __init__(self, id: str, folder: Path) -> None:
+    def __init__(self, id: str, folder: Path, surfaces: Surfaces | None = None) -> None:
         self.id = id
         self.folder = folder
         self._run = open_run(folder)
@@ -101,7 +108,7 @@ class RunData:
         self._pyramids = Pyramids(self._contents)
         #: guards the contents and the surfaces
         self._lock = threading.RLock()
-        self._surfaces: OrderedDict[tuple[str, str], Surface] = OrderedDict()
+        self._surfaces = surfaces or Surfaces()
         self._loading: dict[tuple[str, str], Future[Surface]] = {}
         #: set if a page waits for a surface
         self._needed = threading.Event()
@@ -120,7 +127,7 @@ class RunData:
     @property
     def last(self) -> int:
         """Return the last step that was read."""
-        return self._contents.last
+        return self._contents.written.last
 
     def read_rest(self) -> None:
         """Read what the parts contain that were not read when the run was opened."""
@@ -146,7 +153,8 @@ class RunData:
 
     def revision(self) -> str:
         """Return a text that changes if anything but the last step changes."""
-        about = [str(self._contents.size), str(is_held(str(self.folder)))]
+        with self._lock:
+            about = [str(self._contents.size), str(is_held(str(self.folder)))]
         for name in sorted(name for name in Folder(self.folder).names() if name.endswith(".json")):
             stat = (self.folder / name).stat()
             about.append(f"{name} {stat.st_mtime_ns} {stat.st_size}")
@@ -166,11 +174,11 @@ class RunData:
             return RunSummary(
                 **msgspec.structs.asdict(head_of(self.id, self.folder)),
                 revision=self.revision(),
-                first=contents.first,
-                last=contents.last,
+                first=contents.written.first,
+                last=contents.written.last,
                 sentence=sentence,
                 tone=tone,
-                targets=contents.targets,
+                targets=contents.targets.names,
                 types={layer.name: layer.type for layer in run.layers},
                 series=[
                     Series(hook, name, points.get(hook), contents.ranges(hook, name)) for hook, name in contents.single
@@ -178,6 +186,7 @@ class RunData:
                 histograms=[Histograms(hook, contents.ranges(hook)) for hook in contents.lists],
                 verdicts=[asdict(one) for one in verdicts],
                 findings=findings,
+                pages=pages_about([*(one.code for one in verdicts), *(one.get("code") for one in findings)]),
                 ledger=ledger,
                 flights=flights,
                 plan=_plan(run.plan),
@@ -191,7 +200,7 @@ class RunData:
 
         NaN means that nothing is recorded, and infinity that a value is not finite.
         """
-        self._check(request.problem(len(self._contents.targets)))
+        self._check(request.problem(len(self._contents.targets.names)))
         return self.cells(request)
 
     def cells(self, request: MatrixRequest) -> NDArray[np.float32]:
@@ -210,13 +219,12 @@ class RunData:
         """Read the rows that a request needs."""
         import numpy as np
 
-        places, lines = _lines(request.rows)
         first, each, columns = request.first, request.each, request.columns
         with self._querying:
             self._name_places()
             found = self._run.fetch_table(
                 _MAXIMUM if request.of == "maximum" else _MEAN,
-                places, lines, columns, first, each, request.hook, request.name, first, first + each * columns,
+                *_lines(request.rows), columns, first, each, request.hook, request.name, first, first + each * columns,
             )  # fmt: skip
         cells = np.full(len(request.rows) * columns, np.nan, np.float32)
         values = found["value"].to_numpy(zero_copy_only=False).astype(np.float32)
@@ -231,10 +239,8 @@ class RunData:
         """
         key = (hook, name)
         with self._lock:
-            surface = self._surfaces.get(key)
-            if surface is not None and surface.fits:
-                self._surfaces.move_to_end(key)
-            else:
+            surface = self._surfaces.get((self.id, *key))
+            if surface is None or not surface.fits(self._contents):
                 surface = None
                 if key not in self._loading:
                     fresh = Surface(self._run.folders[0], self._contents, hook, name)
@@ -253,10 +259,7 @@ class RunData:
         try:
             self._needed.wait(PAUSE)
             surface.read()
-            with self._lock:
-                self._surfaces[key] = surface
-                while sum(one.size for one in self._surfaces.values()) > MAX_BYTES and len(self._surfaces) > 1:
-                    self._surfaces.popitem(last=False)
+            self._surfaces.put((self.id, *key), surface)
         finally:
             with self._lock:
                 del self._loading[key]
@@ -265,13 +268,16 @@ class RunData:
 
     def curve(self, request: CurveRequest) -> Curve:
         """Return one number of one target by step. A point covers several steps if there are too many."""
-        self._check(request.problem(len(self._contents.targets)))
-        first, last = max(request.first, self._contents.first), min(request.last, self._contents.last)
+        written, targets = self._contents.written, self._contents.targets
+        self._check(request.problem(len(targets.names)))
+        first, last = max(request.first, written.first), min(request.last, written.last)
         if first > last:
             return Curve([], [], [], [])
-        target = self._contents.targets[request.target]
+        target = targets.names[request.target]
         points = min(request.points, last - first + 1)
         surface = self._surface(request.hook, request.name, wait=False)
+        if surface is not None and surface.targets is not targets:  # a thread added targets in the meantime
+            surface = None
         found = None
         if surface is not None and (surface.width == 1 or 2 * (last - first + 1) >= surface.width * points):
             found = surface.curve(request.target, first, last)
@@ -292,15 +298,15 @@ class RunData:
 
     def histogram(self, hook: str, places: Range) -> Histogram:
         """Return the counts that a hook recorded, by step, summed over a range of targets."""
-        self._check(None if 0 <= places[0] < places[1] <= len(self._contents.targets) else "there are no such targets")
+        count = len(self._contents.targets.names)
+        self._check(None if 0 <= places[0] < places[1] <= count else "there are no such targets")
         return self.histograms(hook, [places])[0]
 
     def histograms(self, hook: str, ranges: list[Range]) -> list[Histogram]:
         """Return the counts that a hook recorded, by step, summed over each range of targets."""
-        places, lines = _lines(ranges)
         with self._querying:
             self._name_places()
-            rows = self._run.fetch(_HISTOGRAMS, places, lines, hook)
+            rows = self._run.fetch(_HISTOGRAMS, *_lines(ranges), hook)
         bins = max((len(counts) for _, _, counts in rows), default=0)
         # Another list of numbers has no edges that are known, and may be so long that powers of two overflow.
         powers = bins == BINS
@@ -313,9 +319,10 @@ class RunData:
 
     def numbers(self, target: int) -> list[TargetNumber]:
         """Return a summary of each number that was recorded for a target."""
-        self._check(None if 0 <= target < len(self._contents.targets) else "there is no such target")
+        targets = self._contents.targets.names
+        self._check(None if 0 <= target < len(targets) else "there is no such target")
         with self._querying:
-            rows = self._run.fetch(_NUMBERS, self._contents.targets[target])
+            rows = self._run.fetch(_NUMBERS, targets[target])
         return [
             TargetNumber(hook, name, count, bad, finite(least), finite(most), finite(mean), finite(last), step)
             for hook, name, count, bad, least, most, mean, last, step in rows
@@ -327,7 +334,7 @@ class RunData:
 
     def _name_places(self) -> None:
         """Let queries refer to targets by their place."""
-        targets = self._contents.targets
+        targets = self._contents.targets.names
         query = (
             "create or replace temp table places as select unnest(?::varchar[]) as target, unnest(?::int[]) as place"
         )
@@ -341,8 +348,9 @@ def _thinned(
     import numpy as np
 
     bad = np.isinf(high) | np.isinf(low)
+    steps = np.maximum(steps, first)  # a value of several steps may begin before
     each = math.ceil((last - first + 1) / points)
-    at = (np.maximum(steps, first) - first) // each
+    at = (steps - first) // each
     starts = np.flatnonzero(np.diff(at, prepend=-1))
     if not len(starts):
         return Curve([], [], [], [])
@@ -364,10 +372,9 @@ def head_of(id: str, folder: Path) -> RunHead:
     return RunHead(id=id, title=folder.resolve().name, path=str(folder), live=is_held(str(folder)))
 
 
-def _lines(rows: list[Range]) -> tuple[list[int], list[int]]:
-    """Return each place in the ranges, and the number of the range that it is in."""
-    places = [place for start, end in rows for place in range(start, end)]
-    return places, [row for row, (start, end) in enumerate(rows) for _ in range(start, end)]
+def _lines(rows: list[Range]) -> tuple[list[int], list[int], list[int]]:
+    """Return the start, the end and the number of each range."""
+    return [start for start, _ in rows], [end for _, end in rows], list(range(len(rows)))
 
 
 def _points(plan: str | None) -> dict[str, str]:

@@ -38,7 +38,7 @@ def sentence_of(
     if grave:
         hook = f"Hook {grave[0]['hook']}: " if grave[0].get("hook") else ""
         return "sick", f"{hook}{grave[0].get('title', grave[0].get('code'))} ({grave[0].get('code')})."
-    steps = f"steps {contents.first:,} to {contents.last:,}"
+    steps = f"steps {contents.written.first:,} to {contents.written.last:,}"
     if live:
         return "unknown", f"The training is running. So far, {steps} are recorded."
     if watched:

@@ -45,7 +45,7 @@ class Surface:
         self.hook, self.name = hook, name
         #: the targets when the surface was made; with other targets, places have another meaning
         self.targets = contents.targets
-        self._line = np.full(len(self.targets), -1, np.int64)
+        self._line = np.full(len(self.targets.names), -1, np.int64)
         places = [place for start, end in contents.ranges(hook, name) for place in range(start, end)]
         self._line[places] = np.arange(len(places))
         self._lines = len(places)
@@ -57,22 +57,27 @@ class Surface:
         self._line_of_word = np.zeros(0, np.int64)
         #: number of steps in a column; the first column begins at a multiple of it
         self.width = 1
+        first, last = contents.written.first, contents.written.last
         columns = min(MAX_COLUMNS, max(1, MAX_CELLS // max(1, self._lines)))
-        while contents.last - contents.first + 1 > self.width * columns:
+        while last - first + 1 > self.width * columns:
             self.width *= 2
-        self.first = contents.first // self.width * self.width
-        self._columns = -(-(contents.last - self.first + 1) // self.width)
+        self.first = first // self.width * self.width
+        self._columns = -(-(last - self.first + 1) // self.width)
         self.low = np.full((self._lines, self._columns), np.nan, np.float32)
         #: the same array as `low` as long as no cell has two values
         self.high = self.low
 
-    @property
-    def fits(self) -> bool:
-        """Return False if the run has grown so much that a new surface is needed."""
-        contents = self._contents
-        most = self.first + self.width * max(self._columns, MAX_COLUMNS)
-        same = all(self._limits.get(name, limit) == limit for name, limit in contents.limits.items())
-        return same and self.targets is contents.targets and self.first <= contents.first and contents.last < most
+    def fits(self, contents: Contents) -> bool:
+        """Return False if a new surface is needed: the run was opened again, or has grown too much."""
+        written, most = self._contents.written, self.first + self.width * max(self._columns, MAX_COLUMNS)
+        same = all(self._limits.get(name, limit) == limit for name, limit in written.limits.items())
+        return (
+            same
+            and contents is self._contents
+            and self.targets is self._contents.targets
+            and self.first <= written.first
+            and written.last < most
+        )
 
     @property
     def size(self) -> int:
@@ -82,13 +87,14 @@ class Surface:
     def read(self) -> None:
         """Read the parts that were not read yet."""
         with self._lock:
-            new = [part for part in self._contents.parts if part.name not in self._limits]
+            written = self._contents.written
+            new = [part for part in written.parts if part.name not in self._limits]
             for part, table in self._tables(new):
                 merged = part.replaces and self._limits.keys() >= set(part.replaces)
                 if table is not None and not merged:
-                    self._add(part, table)
+                    self._add(table, written.limits[part.name])
                 if table is not None or merged:
-                    self._limits[part.name] = self._contents.limits.get(part.name)
+                    self._limits[part.name] = written.limits[part.name]
 
     def _tables(self, parts: list[Part]) -> Iterator[tuple[Part, pa.Table | None]]:
         """Yield each part with its rows. Threads read the next parts while the caller uses one."""
@@ -111,8 +117,8 @@ class Surface:
         except FileNotFoundError:
             return None
 
-    def _add(self, part: Part, table: pa.Table) -> None:
-        """Add the values of one part."""
+    def _add(self, table: pa.Table, limit: int | None) -> None:
+        """Add the values of one part, without the steps from `limit` on."""
         import numpy as np
 
         hooks, targets, names = (table[column].combine_chunks() for column in ("hook", "target", "name"))
@@ -124,12 +130,11 @@ class Surface:
         value = table["value"].to_numpy()
         mine &= table["value"].is_valid().to_numpy()
         step = table["step"].to_numpy()
-        limit = self._contents.limits.get(part.name)
         if limit is not None:
             mine &= step < limit
         if self._words is None or not self._words.equals(targets.dictionary):  # most parts have the same targets
             self._words = targets.dictionary
-            self._line_of_word = self._line[self._contents.places_of(self._words.to_pylist())]
+            self._line_of_word = self._line[self.targets.places_of(self._words.to_pylist())]
         at = self._line_of_word[targets.indices.to_numpy(zero_copy_only=False)[mine]]
         column, value = (step[mine] - self.first) // self.width, value[mine].astype(np.float32)
         there = at >= 0
@@ -170,10 +175,14 @@ class Surface:
 
     def matrix(self, request: MatrixRequest) -> NDArray[np.float32] | None:
         """Answer a request for the largest magnitudes, or return None if it asks for more detail than there is."""
-        import numpy as np
-
         if request.each % self.width or (request.first - self.first) % self.width:
             return None
+        with self._lock:
+            return self._matrix(request)
+
+    def _matrix(self, request: MatrixRequest) -> NDArray[np.float32]:
+        import numpy as np
+
         each, start = request.each // self.width, (request.first - self.first) // self.width
         edges = np.clip(start + each * np.arange(request.columns + 1), 0, self._columns)
         out = np.full((len(request.rows), request.columns), np.nan, np.float32)
@@ -201,9 +210,10 @@ class Surface:
         if line < 0:
             return np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32)
         start, end = max(0, (first - self.first) // self.width), max(0, (last - self.first) // self.width + 1)
-        low, high = self.low[line, start:end], self.high[line, start:end]
-        there = np.flatnonzero(~np.isnan(high))
-        return self.first + (start + there) * self.width, low[there], high[there]
+        with self._lock:
+            low, high = self.low[line, start:end], self.high[line, start:end]
+            there = np.flatnonzero(~np.isnan(high))
+            return self.first + (start + there) * self.width, low[there], high[there]
 
 
 def _magnitude(

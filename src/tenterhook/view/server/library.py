@@ -17,6 +17,7 @@ from tenterhook.record import no_run_in
 from tenterhook.record.run_folder.find_runs import find_runs
 from tenterhook.view.data.messages import Change, RunHead
 from tenterhook.view.data.run_data import RunData, head_of
+from tenterhook.view.data.surfaces import Surfaces
 
 #: number of runs that stay open
 MAX_OPEN = 16
@@ -48,6 +49,7 @@ class Library:
         self._paths = [Path(path) for path in paths]
         self._lock = threading.Lock()
         self._open: OrderedDict[str, RunData] = OrderedDict()
+        self._surfaces = Surfaces()
         self._seen: dict[str, _Seen] = {}
         self._folders: dict[str, Path] = {}
         #: for each pair of runs, when their folders were modified, and where they differ
@@ -81,7 +83,7 @@ class Library:
         with self._lock:
             run = self._open.get(id)
             if run is None:
-                run = self._open[id] = RunData(id, folder)
+                run = self._open[id] = RunData(id, folder, self._surfaces)
                 while len(self._open) > MAX_OPEN:
                     self._open.popitem(last=False)
             self._open.move_to_end(id)

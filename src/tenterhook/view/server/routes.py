@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -200,6 +201,9 @@ async def _read(act: Callable[[], T]) -> T:
         raise RequestError(422, error.fact, error.remedy or "") from error
     except OSError as error:
         raise RequestError(422, f"the run folder cannot be read: {error.strerror}", "check its permissions") from error
+    except Exception as error:
+        traceback.print_exc()  # uvicorn is told to print nothing
+        raise RequestError(500, f"tenterhook failed: {type(error).__name__}: {error}", "report it as a bug") from error
 
 
 async def _decoded(request: Request, kind: type[T]) -> T:
