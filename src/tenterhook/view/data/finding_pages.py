@@ -16,7 +16,7 @@ def pages_about(codes: Iterable[object]) -> dict[str, str]:
     """Return the page about each code as Markdown.
 
     Args:
-        codes: The codes, as they stand in a run folder. A code that has no page is left out.
+        codes: The codes that a run folder contains. A code that has no page is left out.
     """
     valid = sorted({code for code in codes if isinstance(code, str) and _CODE.fullmatch(code)})
     files = {code: folder / f"{code}.md" for code in valid for folder in _FOLDERS if folder.is_dir()}

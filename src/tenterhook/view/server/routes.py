@@ -202,7 +202,7 @@ async def _read(act: Callable[[], T]) -> T:
     except OSError as error:
         raise RequestError(422, f"the run folder cannot be read: {error.strerror}", "check its permissions") from error
     except Exception as error:
-        traceback.print_exc()  # uvicorn is told to print nothing
+        traceback.print_exc()  # uvicorn prints nothing at this level
         raise RequestError(500, f"tenterhook failed: {type(error).__name__}: {error}", "report it as a bug") from error
 
 
