@@ -419,6 +419,20 @@ def test_a_copy_of_a_hooked_model_has_no_graph_callbacks():
 
 
 def test_a_compiled_step_of_the_optimizer():
+    """Compare with the same steps without hooks, because torch 2.11 rounds a compiled step differently."""
+
+    def bare() -> list[Tensor]:
+        model, run = build("whole")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = torch.compile(optimizer.step, backend="aot_eager")
+        for number in range(3):
+            run(batch(number)).square().mean().backward()
+            for parameter in model.parameters():
+                parameter.grad.clamp_(-0.01, 0.01)
+            step()
+            optimizer.zero_grad()
+        return list(model.parameters())
+
     def train(compiled: bool) -> Any:
         model, run = build("whole" if compiled else "eager")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -435,7 +449,7 @@ def test_a_compiled_step_of_the_optimizer():
 
     eager, compiled = train(False), train(True)
     assert eager[:2] == compiled[:2]
-    assert all(map(torch.equal, eager[2], compiled[2]))
+    assert all(map(torch.equal, bare(), compiled[2]))
 
 
 def test_compiled_autograd():
@@ -553,6 +567,7 @@ class Checkpointed(torch.nn.Module):
         return checkpoint(lambda x: self.b(self.a(x).tanh()), x, use_reentrant=False)
 
 
+@pytest.mark.filterwarnings("ignore:remat_using_tags_for_fwd_loss_bwd_graph")  # torch 2.10
 @pytest.mark.parametrize("at", ["input", "output", "grad_output"])
 def test_several_forward_passes_before_the_backward_pass_of_a_compiled_checkpoint(at):
     """Compare with the same model in eager mode. The graph of a checkpoint saves what its callbacks mutate."""

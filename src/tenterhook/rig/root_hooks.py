@@ -7,7 +7,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,11 +16,12 @@ from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
 from tenterhook.errors import RefusedError
+from tenterhook.rig.compiled.gradient_callbacks import Call, report_gradient
 from tenterhook.rig.compiled.graph_ops import EntryCallback, operations
 from tenterhook.rig.compiled.graph_tracker import GraphTracker
 from tenterhook.rig.runtime.forward_pass import ForwardPasses
 from tenterhook.rig.runtime.registration import Dispatch, inert
-from tenterhook.rig.runtime.tensor_tree import leaves
+from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
 
 
@@ -141,20 +141,20 @@ class RootHooks:
             )
 
     @dynamo.skip_dynamo
-    def end(self, module: nn.Module, args: Any, output: Any) -> None:
+    def end(self, module: nn.Module, args: Any, output: Any) -> Any:
         """End a forward pass, even if it raised an error."""
         if is_dynamo_compiling():
-            self._end_callback.traced(output)
-            return
+            return self._end_callback.traced(module, output)
         if private.graph_task_id() != -1 or self.silent:
-            return
+            return None
         if self._depth:
             self._depth -= 1
-            return
+            return None
         self.passes.under_way = False
         if id(sys.exc_info()[1]) == self._handled:
             self._hook_output(output)  # a forward pass that raised an error has no output
         self.events.end_forward()
+        return None
 
     def _hook_output(self, output: Any) -> None:
         """Register a tensor hook on the output to report when a backward pass through its graph begins."""
@@ -173,11 +173,6 @@ class RootHooks:
                 hooked.register_hook(begin_backward)
 
 
-def _gradient_passed(ticket: Tensor, grad: Tensor) -> Tensor:
-    passed: Tensor = operations.on_gradient(grad, ticket, 0, None)
-    return passed
-
-
 class RootEndCallback(EntryCallback):
     """A callback by which compiled code reports the end of a forward pass and the beginning of a backward pass."""
 
@@ -185,14 +180,22 @@ class RootEndCallback(EntryCallback):
         super().__init__(self._ended)
         self._root = weakref.ref(root)
 
-    def traced(self, output: Any) -> None:
-        """Insert this callback into the compiled graph, instead of the dispatch."""
+    def traced(self, module: nn.Module, output: Any) -> Any:
+        """Insert this callback into the compiled graph, instead of the dispatch. Return the root's output."""
         ticket = operations.enter(self.token)
-        tensors = [t for t in leaves(output) if t.requires_grad] if torch.is_grad_enabled() else []
-        for tensor in tensors:
-            tensor.register_hook(partial(_gradient_passed, ticket))
-        if not tensors:
+        found = False
+
+        def visit(x: Tensor) -> Tensor | None:
+            nonlocal found
+            if not x.requires_grad:
+                return None
+            found = True
+            return report_gradient(x, module, Call(ticket))
+
+        new = map_leaves(output, visit) if torch.is_grad_enabled() else output
+        if not found:
             operations.skip(self.token, "")
+        return new
 
     def _ended(self) -> None:
         root = self._root()

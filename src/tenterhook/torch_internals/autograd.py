@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tenterhook.torch_internals.capabilities import Capability, entry, find, require
+from tenterhook.torch_internals.capabilities import Capability, entry, find, look_for, require
 
 
 def _outside_checkpoints(_: bool = False) -> int:
@@ -134,7 +134,8 @@ sequence_number: Callable[[], int] = find(
 )
 
 
-find("torch.autograd.graph.Node._sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR, Capability.RERUN)
+_node = torch.ones((), requires_grad=True).view(()).grad_fn
+look_for(_node, "_sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR, Capability.RERUN)
 
 
 def node_number(node: torch.autograd.graph.Node) -> int:

@@ -6,9 +6,12 @@ has loaded it. `tests/torch_internals/test_compiler.py` fails when torch changes
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -18,6 +21,44 @@ from torch import nn
 from tenterhook.torch_internals.capabilities import Capability, disabled, find, look_for, needed_for
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+look_for(torch.compiler, "_is_exporting_flag", Capability.COMPILED)
+
+#: True if dynamo traces a hook on a tensor that a graph computes. Tested with torch 2.10 to 2.15; True from 2.13 on.
+TRACES_TENSOR_HOOKS = find_spec("torch._higher_order_ops.register_hook") is not None
+
+
+def is_exporting() -> bool:
+    """Return True while torch.export traces a model.
+
+    It reads the flag itself, because Dynamo of torch 2.11 and earlier takes `torch.compiler.is_exporting()` for True in
+    every graph. Hooks in compiled code would then never fire. Tested with torch 2.10 to 2.15.
+    """
+    return getattr(torch.compiler, "_is_exporting_flag", False)
+
+
+def shallow_copy(tree: T) -> T:
+    """Return `copy.copy(tree)`, also in code that dynamo traces.
+
+    Dynamo of torch 2.10 and 2.11 does not trace `copy.copy`. There, a traced copy has only the fields of a dataclass or
+    the items of a mapping. Tested with torch 2.10 to 2.15.
+    """
+    if TRACES_TENSOR_HOOKS or not torch.compiler.is_dynamo_compiling():  # nothing cheap tells 2.12 from 2.11
+        return copy.copy(tree)
+    if isinstance(tree, Mapping):
+        items: Any = type(tree)()
+        for key, value in tree.items():
+            items[key] = value
+        copied: T = items
+        return copied
+    if dataclasses.is_dataclass(tree):
+        made: T = object.__new__(type(tree))
+        for field in dataclasses.fields(tree):
+            object.__setattr__(made, field.name, getattr(tree, field.name))
+        return made
+    return copy.copy(tree)
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from tenterhook.rig.compiled.gradient_callbacks import Call, call_with_gradient
 from tenterhook.rig.compiled.graph_ops import Change, GraphCallback, operations
 from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skip_call
 from tenterhook.rig.points.leaf_dispatcher import LeafDispatcher, graph_task_id, is_grad_enabled, no_tensor
@@ -103,11 +103,6 @@ class ValueCallback(GraphCallback):
         self._dispatcher.skip(why)
 
 
-def _gradient_passed(ticket: Tensor, leaf: int, value: Tensor | None, grad: Tensor) -> Tensor:
-    new: Tensor = operations.on_gradient(grad, ticket, leaf, value)
-    return new
-
-
 #: how many times the hooks may change between a forward pass and its backward pass
 KEPT = 64
 #: larger than the number of calls in any step
@@ -153,14 +148,7 @@ class GradientCallback(GraphCallback):
             if not x.requires_grad:
                 return None
             found = True
-            # Hook a copy, not a view, because autograd drops the hooks of a view that is changed in place. If two
-            # rigs have hooks at the same place, the second rig hooks the first rig's copy.
-            alias: Any = x if getattr(x, "_tenterhook_owner", None) is module else x.clone()
-            alias._tenterhook_owner = module
-            value = x.detach() if self.keeps else None
-            alias.register_hook(partial(_gradient_passed, ticket, leaf, value))
-            hooked: Tensor = alias
-            return hooked
+            return call_with_gradient(x, module, Call(ticket, leaf, x.detach() if self.keeps else None))
 
         new = map_leaves(output, visit)
         if not found:

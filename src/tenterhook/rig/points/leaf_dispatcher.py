@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_exporting
 
 from tenterhook import ranks
 from tenterhook import torch_internals as private
@@ -19,6 +18,7 @@ from tenterhook.rig.runtime.attached_hook import Site
 from tenterhook.rig.runtime.forward_pass import ForwardPass
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import hidden_in, leaves, map_leaves
+from tenterhook.torch_internals.compiler import is_exporting
 
 graph_task_id = private.graph_task_id
 is_grad_enabled = torch.is_grad_enabled

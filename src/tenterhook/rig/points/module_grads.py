@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.compiler import is_dynamo_compiling, is_exporting
+from torch.compiler import is_dynamo_compiling
 
 from tenterhook.resolve.targets import Target
 from tenterhook.rig.points.gradient_hooks import NO_GRAD, NOTHING_NEEDS_GRAD, GradientHooks, skip_call
@@ -18,6 +18,7 @@ from tenterhook.rig.runtime.registration import REMOVED, Dispatch, Touched
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.rig.runtime.tensor_tree import leaves, map_leaves
 from tenterhook.torch_internals import compiler as dynamo
+from tenterhook.torch_internals.compiler import is_exporting
 
 
 def grad_output_dispatch(sites: Sequence[Site], clock: StepClock, callback: GradientCallback) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
-from torch.compiler import is_dynamo_compiling, is_exporting
+from torch.compiler import is_dynamo_compiling
 
 from tenterhook.resolve.targets import Target
 from tenterhook.rig.points.graph_entry import ValueCallback
@@ -15,6 +15,7 @@ from tenterhook.rig.points.module_registration import TracedRegistration
 from tenterhook.rig.runtime.registration import REMOVED, Dispatch, Serving, Touched
 from tenterhook.rig.runtime.step_clock import StepClock
 from tenterhook.torch_internals import compiler as dynamo
+from tenterhook.torch_internals.compiler import is_exporting
 
 
 def output_dispatch(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
+
+from tenterhook.torch_internals.compiler import shallow_copy
 
 Visit = Callable[[Tensor], Tensor | None]
 
@@ -37,7 +38,7 @@ def _mapped(tree: Any, visit: Visit) -> Any:
             return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
         if type(tree) is list:
             return items
-        rebuilt: Any = copy.copy(tree)
+        rebuilt: Any = shallow_copy(tree)
         rebuilt[:] = items
         return rebuilt
     if isinstance(tree, Mapping):
@@ -46,7 +47,7 @@ def _mapped(tree: Any, visit: Visit) -> Any:
             return None
         if isinstance(tree, MappingProxyType):
             return MappingProxyType({**tree, **dict(changed)})
-        rebuilt = dict(tree) if type(tree) is dict else copy.copy(tree)
+        rebuilt = dict(tree) if type(tree) is dict else shallow_copy(tree)
         for key, value in changed:
             rebuilt[key] = value
         return rebuilt
@@ -55,7 +56,7 @@ def _mapped(tree: Any, visit: Visit) -> Any:
         changed = _changed(fields, visit)
         if not changed:
             return None
-        rebuilt = copy.copy(tree)
+        rebuilt = shallow_copy(tree)
         for key, value in changed:
             object.__setattr__(rebuilt, key, value)
         return rebuilt
