@@ -199,7 +199,8 @@ def test_a_gradient_that_only_one_run_has_is_a_difference(tmp_path: Path) -> Non
             if not (step == 1 and target == "first.weight" and hook.startswith("grad"))
         ]
         store.write([Batch(step, 0, {}, rows)])
-    store.keep("model.json", (one / "model.json").read_text())
+    for name in ("model.json", "plan.json"):
+        store.keep(name, (one / name).read_text())
     store.close()
     found = compare(one, tmp_path / "b")
     assert (found.step, found.kind, found.target, found.others) == (1, "backward", "first.weight", 0)
@@ -207,17 +208,49 @@ def test_a_gradient_that_only_one_run_has_is_a_difference(tmp_path: Path) -> Non
 
 
 def test_what_rounding_hides_is_named_too(tmp_path: Path) -> None:
-    rounding = {(1, "grad_bits", "first.weight", "digest"): 9.0, (1, "grads", "first.weight", "norm"): 6.0 + 1e-7}
+    def rounded(step: int) -> Changes:
+        return {(step, "grad_bits", "first.weight", "digest"): 9.0, (step, "grads", "first.weight", "norm"): 6.0 + 1e-7}
+
+    rounding = rounded(0)
     found = compare(write(tmp_path / "a"), write(tmp_path / "b", rounding))
-    assert (found.equal, found.step, found.target) == (False, 1, "first.weight")
+    assert (found.equal, found.step, found.target) == (False, 0, "first.weight")
     assert "If rounding is ignored: The runs are equal in steps 0 to 2, apart from rounding" in found.sentence
     larger = {(2, "output_bits", "first", "digest"): 9.0, (2, "outputs", "first", "norm"): 4.1}
     found = compare(tmp_path / "a", write(tmp_path / "c", rounding | larger))
-    assert (found.step, found.target) == (1, "first.weight")
+    assert (found.step, found.target) == (0, "first.weight")
     assert (
         "If rounding is ignored: The runs are equal within rounding (2e-08) up to step 1. The first difference is the "
         "output of first in step 2, relative 0.02." in found.sentence
     )
+    # Kernels that round differently each time do so from the first step on.
+    assert "rounding" not in compare(tmp_path / "a", write(tmp_path / "d", rounded(1))).sentence
+
+
+def test_what_only_one_of_two_plans_records_is_no_difference(tmp_path: Path) -> None:
+    one = write(tmp_path / "a")
+    store = th.Store(tmp_path / "b")
+    for step in range(3):
+        store.write([Batch(step, 0, {}, [Row(step, 0, *row) for row in STEP if row[1] != "first.weight"])])
+    store.keep("model.json", (one / "model.json").read_text())
+    store.keep("plan.json", diff_plan(30).to_json())
+    store.close()
+    assert compare(one, tmp_path / "b").equal
+
+
+def test_the_own_parameters_of_a_container_come_last_in_a_backward_pass(tmp_path: Path) -> None:
+    layers = [[".", "Model", ["position"]], *LAYERS[1:]]
+    folders = []
+    for name, gradient in (("a", 6.0), ("b", 6.5)):
+        store = th.Store(tmp_path / name)
+        targets = ("position", "first.weight", "second.weight")
+        store.write([Batch(0, 0, {}, [Row(0, 0, "grads", target, "norm", gradient) for target in targets])])
+        store.keep("plan.json", diff_plan(3).to_json())
+        store.keep("model.json", json.dumps({"tenterhook": 1, "setup": SETUP, "layers": layers}))
+        store.close()
+        folders.append(tmp_path / name)
+    found = compare(*folders)
+    assert (found.target, found.others) == ("first.weight", 2)
+    assert "Nothing before it was recorded in this step." in found.sentence
 
 
 def write_calls(folder: Path, calls: list[tuple[str, str, int, float, int]]) -> Path:

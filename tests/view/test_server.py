@@ -22,6 +22,8 @@ from tenterhook.view.server.library import Library
 from tenterhook.view.server.routes import MAX_BODY, make_app
 from tests.support.view.asking import HOST, PORT, TOKEN, ask, ask_everything
 
+LEDGER, VERDICTS = '{"tenterhook": 1, "ledger": []}', '{"tenterhook": 1, "verdicts": []}'
+
 
 def write_run(folder: Path, steps: int = 3) -> th.Store:
     store = th.Store(folder, linger=0)
@@ -137,11 +139,52 @@ def test_a_damaged_run_is_reported_and_the_others_are_shown(tmp_path: Path):
     assert ask(app, f"/{TOKEN}/api/run", query=b"run=good")[0] == 200
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path: Path):
+def test_a_run_is_found_in_a_folder_that_did_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tenterhook.view.server.library.SEARCH_EVERY", 0.0)
+    library = Library([tmp_path / "runs"])
+    library.open_newest()
+    assert library.heads() == []
+    write_run(tmp_path / "runs" / "first").close()
+    assert [head.id for head in library.heads()] == ["first"]
+
+
+def test_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "run").write_text("")
     with pytest.raises(th.StoreError, match="no recorded run"):
-        Library([tmp_path])
-    with pytest.raises(th.StoreError, match="does not exist"):
-        Library([tmp_path / "runs"])
+        Library([tmp_path / "run"])
+
+
+UNWATCHED = "There is no verdict, because nothing watched the training in steps 0 to 2."
+CUT = "The recording ends in step 2 without a verdict: its process was killed, or it did not detach the rig."
+
+
+@pytest.mark.parametrize(
+    ("reports", "names", "live", "sentence"),
+    [
+        ([], {"ledger.json": LEDGER}, False, UNWATCHED),
+        ([], {}, False, CUT),
+        ([], {}, True, "The training is running."),
+        ([], {"verdicts.json": VERDICTS}, True, "The training is running. Nothing went wrong so far."),
+        ([], {"verdicts.json": VERDICTS, "ledger.json": LEDGER}, False, "Nothing went wrong in steps 0 to 2."),
+        (["KeyboardInterrupt"], {}, False, "The training was stopped in step 1 (KeyboardInterrupt)."),
+        (["ValueError: x"], {}, False, "A flight report was written in step 1: ValueError: x."),
+    ],
+)  # fmt: skip
+def test_the_sentence_about_a_run(tmp_path: Path, reports: list[str], names: dict[str, str], live: bool, sentence: str):
+    store = write_run(tmp_path / "run")
+    for name, text in names.items():
+        store.keep(name, text)
+    for reason in reports:
+        flight = th.Flight(tmp_path / "run" / "flights")
+        flight.record(Batch(1, 0, {}, []))
+        flight.fail(reason)
+        flight.close()
+    if not live:
+        store.close()
+    try:
+        assert Library([tmp_path]).open("run").summary().sentence == sentence
+    finally:
+        store.close()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ export async function exerciseLive(page, real) {
   await page.evaluate(() => {
     window.seen = [];
     const look = () => {
-      const last = Number(/–([\d,]+)/.exec(document.querySelector(".facts").textContent)?.[1].replace(/,/g, ""));
+      const last = Number(/–([\d,]+)/.exec(document.querySelector(".facts")?.textContent)?.[1].replace(/,/g, ""));
       if (last !== window.seen.at(-1)?.last) window.seen.push({ last, at: Date.now() });
       requestAnimationFrame(look);
     };
@@ -46,7 +46,15 @@ export async function exerciseLive(page, real) {
   await eventually(page, "the window follows the end", old => Number(/steps=\d+(?:\.\d+)?~([\d.]+)/.exec(decodeURIComponent(location.hash))?.[1]) > old + 3, last, 20_000);
   check((await hash(page)).includes("run=live"), "the run stays in the address");
 
+  // Both runs have the same settings. The answer and the curves follow the live run, although another run is open.
+  await page.evaluate(() => { location.hash = "page=compare&run=good&with=good&with=live"; });
+  await eventually(page, "a live run is equal so far", () => /^\S*\s*Equal so far/.test(document.querySelector(".sentence .tone")?.textContent ?? ""), undefined, 20_000);
+  const ends = () => [...document.querySelectorAll(".curve-plot")].map(one => Number(/live: [^;]* to ([\d,]+),/.exec(one.getAttribute("aria-label"))?.[1].replace(/,/g, "")));
+  const before = await page.evaluate(ends);
+  check(before.some(end => end > 0), `the curve of the live run is drawn (${before})`);
+  await eventually(page, "the curve of the live run grows", old => Number(/live: [^;]* to ([\d,]+),/.exec(document.querySelector(".curve-plot").getAttribute("aria-label"))?.[1].replace(/,/g, "")) > old + 10, before[0], 10_000);
+
   real.stopServer();
   await eventually(page, "a lost connection is told", () => document.querySelector(".badge.lost"), undefined, 5000);
-  check(await page.locator('[role="treeitem"]').count() > 0, "the map stays when the connection is lost");
+  check(await page.locator(".curve-plot").count() > 0, "the curves stay when the connection is lost");
 }

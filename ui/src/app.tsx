@@ -54,7 +54,7 @@ export function App({ source }: { source: Source }) {
   }, [source]);
 
   const change = id ? live[id] : undefined;
-  const answer = useAnswer(id ? () => source.run(id) : null, ["run", id], `${change?.revision ?? ""}${round}`);
+  const answer = useAnswer(id ? () => source.run(id) : null, ["run", id], `${change?.revision ?? ""}${round}${runs.some(one => one.id === id)}`);
   const run = useSteady(answer.value, runs.find(one => one.id === id)?.title, change);
   useEffect(() => {
     const name = run ? `${run.title} · ` : "";
@@ -63,8 +63,8 @@ export function App({ source }: { source: Source }) {
 
   const beat = run ? run.last : 0;
   const view = useMemo<View>(() => ({
-    source, runs, state, go, ink, beat, link: changed => formatState({ ...state, ...changed }),
-  }), [source, runs, state, go, ink, beat]);
+    source, runs, state, go, ink, beat, changes: live, link: changed => formatState({ ...state, ...changed }),
+  }), [source, runs, state, go, ink, beat, live]);
 
   return (
     <ViewContext.Provider value={view}>
@@ -78,7 +78,7 @@ export function App({ source }: { source: Source }) {
         {answer.error !== null && <Trouble error={answer.error} retry={answer.retry} />}
         {heads.loading && <Loading what="the list of runs" />}
         {heads.value?.length === 0 && (
-          <div class="empty"><h1>No runs yet</h1><p>This folder has no recorded run. Start a training with <code>tenterhook run</code>, then reload the page.</p></div>)}
+          <div class="empty"><h1>No runs yet</h1><p>This folder has no recorded run. A training that <code>tenterhook run</code> records in it appears here.</p></div>)}
         {id && answer.loading && <Loading what="the run" />}
         {run && <CurrentPage run={run} page={state.page} />}
       </main>

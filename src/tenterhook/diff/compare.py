@@ -55,6 +55,8 @@ def compare(
         return found
     # Some kernels round in another way each time. What was planted or broken may come later, and be larger.
     larger = _first_difference(pairs, allowed, exact=False)
+    if larger.equal and found.step != pairs.first:  # such kernels would have shown in the first step
+        return found
     return replace(found, sentence=f"{found.sentence} If rounding is ignored: {larger.sentence}")
 
 

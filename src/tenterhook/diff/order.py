@@ -88,11 +88,20 @@ class Order:
                 self._within.setdefault(name, number)
         names = sorted((layer.name for layer in layers), key=lambda name: (last[name], -_depth(name)))
         self._ends = {name: place for place, name in enumerate(names)}
+        #: for each module with modules inside it, the first end of one of these
+        self._begins: dict[str, int] = {}
+        for place, name in enumerate(names):
+            for above in _above(name)[:-1]:
+                self._begins.setdefault(above, place)
 
-    def place(self, kind: Kind, target: str) -> tuple[int, ...]:
+    def place(self, kind: Kind, target: str) -> tuple[float, ...]:
         """Return a key that sorts the targets of a step by the time at which their numbers were computed."""
         owner = self._owner.get(target) or target.partition(":")[0]
-        end = self._ends.get(owner, len(self._ends))
+        end: float = self._ends.get(owner, len(self._ends))
+        if kind == "backward" and owner in self._begins:
+            # Nothing says where such a module uses its own parameters. As the last ones in a backward pass, they are
+            # named only if the gradients of all modules inside are equal.
+            end = self._begins[owner] - 0.5
         return STAGES.index(kind), -end if kind == "backward" else end, self._within.get(target, 0)
 
 

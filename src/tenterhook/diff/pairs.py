@@ -170,6 +170,8 @@ class Pairs:
         self._shared = self.ranks[0] != self.ranks[1]
         self._both = _BOTH + (_FIRST_RANKS if self._shared else _SAME_RANK)
         ends = self._run.fetch("select run, min(step), max(step), count(distinct rank) from rows group by run")
+        #: True if both runs should have recorded the same
+        self._same_plan = first.plan == Run(other).plan
         self.first = max((row[1] for row in ends), default=0)
         self.last = min((row[2] for row in ends), default=-1) if len(ends) == 2 else -1
         self.all_ranks = min((row[3] for row in ends), default=0) >= max(self.ranks)
@@ -188,7 +190,9 @@ class Pairs:
             some = recorded[start : start + STEPS_AT_ONCE]
             given = [*self._kinds.phases, some[0], some[-1], *self._paths]
             pairs = self._recorded_by_both(given)
-            for step, rank, hook, target, name in self._run.fetch(_ROWS + _LACKING, *given) if exact else ():
+            for step, rank, hook, target, name in (
+                self._run.fetch(_ROWS + _LACKING, *given) if exact and self._same_plan else ()
+            ):
                 kind = self._kinds.kind_of(hook, target, name)
                 # Weights are read only where there is a gradient, so the gradient is what is lacking.
                 if kind is not None and kind != "weights":

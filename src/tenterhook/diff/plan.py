@@ -35,7 +35,7 @@ def diff_plan(steps: int) -> Plan:
     everything = (".", "**")
     hooks = [
         Hook("grads", on="**", at="grad_final", do=stats(), when=when),
-        Hook("weights", on="**", at="grad_final", do=ratio(), when=when),
+        Hook("grad_ratios", on="**", at="grad_final", do=ratio(), when=when),
         Hook("updates", on="**", at="update", do=ratio(), when=when),
         Hook("weight_bits", on="**", at="grad_final", do=weight_digest(), when=when),
         Hook("grad_bits", on="**", at="grad_final", do=digest(), when=when),

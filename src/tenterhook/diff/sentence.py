@@ -23,12 +23,17 @@ _NAMES: dict[Kind, str] = {
     "weights": "the weights that are trained",
     "forward": "the outputs of earlier layers",
 }
+#: what is computed before a gradient
+_EARLIER: dict[Kind, str] = {
+    "forward": "the outputs",
+    "loss": "the loss",
+    "backward": "the gradients of later layers",
+}
 #: what the kinds before it say
 _BEFORE: dict[Kind, str] = {
     "data": "Check the data, its order and the seed of its random numbers",
     "weights": "The weights were changed outside the optimizer's step, or they were initialized differently",
     "loss": "The outputs are equal, so the labels or the loss function differ",
-    "backward": "The outputs, the loss and the gradients of later layers are equal",
     "rate": "The gradients are equal",
     "update": "The gradients are equal, so the optimizer, its settings or its state differ",
 }
@@ -128,8 +133,10 @@ def _before(step: list[Pair], pair: Pair, pairs: Pairs) -> str:
     if pair.kind == "forward":
         known = [_NAMES[kind] for kind in ("data", "weights", "forward") if kind in before]
         return f"Everything that was recorded before it in this step is equal{': ' * bool(known)}{_listed(known)}"
-    if pair.kind == "backward" and "forward" not in before:
-        return "The gradients of later layers are equal"
+    if pair.kind == "backward":
+        known = [_EARLIER[kind] for kind in ("forward", "loss", "backward") if kind in before]
+        text = f"{_listed(known)} {'is' if known == [_EARLIER['loss']] else 'are'} equal"
+        return text[0].upper() + text[1:] if known else "Nothing before it was recorded in this step"
     if pair.kind == "loss" and not pairs.all_ranks:
         return "Only some ranks recorded their outputs, and these are equal"
     if pair.kind == "loss" and "forward" not in before:

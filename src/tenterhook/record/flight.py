@@ -206,7 +206,8 @@ def _at_exit() -> None:
     """Write a report if an uncaught error ended the program. Python stores an uncaught error in `sys.last_value`."""
     error = getattr(sys, "last_value", None)
     for flight in list(_flights) if error is not None else ():
-        call_and_report(WRITING, flight.fail, f"the program ended with {type(error).__name__}: {error}")
+        reason = f"the program ended with {type(error).__name__}: {error}".removesuffix(": ")
+        call_and_report(WRITING, flight.fail, reason)
 
 
 atexit.register(_at_exit)

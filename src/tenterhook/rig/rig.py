@@ -612,7 +612,7 @@ class Rig:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is not None and not isinstance(error, SystemExit):
-            reason = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
             self._recorder.errors.contain("writing a flight report", self._recorder.fail, reason)
         self.detach()
 

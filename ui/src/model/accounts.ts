@@ -10,9 +10,14 @@ export interface Account {
   /** How often the hook should have fired: `due` counts steps, and each site that is not dormant fires in each. */
   expected: number;
   missing: number;
+  /** Calls of modules that did not happen. A module need not be called in each step, so this is no fault. */
+  uncalled: number;
   /** A hook at a point of the backward pass fires several times a step when gradients are accumulated. */
   more: boolean;
 }
+
+/** Points at which a hook fires once for each parameter and step, whatever the forward pass calls. */
+const AT_PARAMETERS = ["grad", "grad_accumulated", "grad_final", "update"];
 
 /** Check that a hook fired wherever it was due, or was skipped for a stated reason. */
 export function account(entry: LedgerEntry): Account {
@@ -25,8 +30,9 @@ export function account(entry: LedgerEntry): Account {
   // `due` may already be summed over the sites; then it is the expected number itself.
   const expected = done === entry.due || entry.fired + skipped === entry.due ? entry.due : entry.due * Math.max(0, entry.sites - asleep);
   const balanced = entry.fired + skipped === expected || done === expected;
+  const less = balanced ? 0 : Math.max(0, expected - entry.fired - skipped), certain = AT_PARAMETERS.includes(entry.at);
   return {
-    entry, skipped, reasons, dormant, asleep, expected, missing: balanced ? 0 : Math.max(0, expected - entry.fired - skipped),
+    entry, skipped, reasons, dormant, asleep, expected, missing: certain ? less : 0, uncalled: certain ? 0 : less,
     more: !balanced && entry.fired + skipped > expected,
   };
 }

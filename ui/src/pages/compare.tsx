@@ -6,11 +6,14 @@ import { useAnswer } from "../parts/answer";
 import { CurvePlot } from "../parts/curve_plot";
 import { MOST_RUNS, RunChoice, useStyles } from "../parts/run_choice";
 import { RatioMap } from "../parts/ratio_map";
+import { useThrottled } from "../parts/settled";
 import { Sign } from "../parts/sign";
 import { Loading, Trouble } from "../parts/trouble";
 import { useView } from "../parts/view";
 
 const POINTS = 600;
+/** Milliseconds between two comparisons of runs that are live. */
+const COMPARE = 3000;
 
 /** Two to eight runs beside each other. */
 export function Compare({ run }: { run: Run }) {
@@ -23,17 +26,25 @@ export function Compare({ run }: { run: Run }) {
     <div class="column compare">
       <RunChoice ids={ids} />
       {ids.length < 2 ? <section class="card"><p>{runs.length < 2 ? "There is only one run here. Open a folder with several runs to compare them." : "Choose at least two runs."}</p></section>
-        : loaded.error !== null ? <Trouble error={loaded.error} retry={loaded.retry} />
+        : loaded.error !== null && !loaded.value ? <Trouble error={loaded.error} retry={loaded.retry} />
           : !loaded.value ? <Loading what="the runs" /> : <Comparison runs={loaded.value} />}
     </div>
   );
 }
 
 function useRuns(source: Source, ids: string[], shown: Run) {
-  const { beat, runs } = useView();
-  const titled = (run: Run) => ({ ...run, title: runs.find(one => one.id === run.id)?.title ?? run.title });
-  return useAnswer(async () => (await Promise.all(ids.map(id => id === shown.id ? shown : source.run(id)))).map(titled), ["runs", ...ids], beat);
+  const { runs, changes } = useView();
+  const revisions = ids.map(id => changes[id]?.revision ?? "").join(" ");
+  const answer = useAnswer(() => Promise.all(ids.map(id => id === shown.id ? shown : source.run(id))), ["runs", ...ids], revisions);
+  const value = useMemo(() => answer.value?.map(run => run.id === shown.id ? shown : {
+    ...run, title: runs.find(one => one.id === run.id)?.title ?? run.title, live: changes[run.id]?.live ?? run.live,
+    last: Math.max(run.last, changes[run.id]?.last ?? run.last),
+  }) ?? null, [answer.value, runs, changes, shown]);
+  return { ...answer, value };
 }
+
+/** Return a text that changes when one of the runs has new steps. */
+const progress = (runs: Run[]) => runs.map(run => `${run.last} ${run.live}`).join(", ");
 
 function Comparison({ runs }: { runs: Run[] }) {
   return (
@@ -47,14 +58,15 @@ function Comparison({ runs }: { runs: Run[] }) {
 
 function DifferenceLine({ a, b }: { a: Run; b: Run }) {
   const { source, go } = useView();
-  const { value, error, retry } = useAnswer(() => source.difference(a.id, b.id), [a.id, b.id]);
-  const target = value?.target;
+  const beat = useThrottled(progress([a, b]), COMPARE);
+  const { value, error, retry } = useAnswer(() => source.difference(a.id, b.id), [a.id, b.id], beat);
+  const target = value?.target, live = a.live || b.live;
   return (
-    <section class={`card sentence ${value?.equal ? "healthy" : "unknown"}`} aria-label="Difference">
-      {error !== null ? <Trouble error={error} retry={retry} /> : !value ? <Loading what="the difference" /> : (
+    <section class={`card sentence ${value?.equal && !live ? "healthy" : "unknown"}`} aria-label="Difference">
+      {error !== null && !value ? <Trouble error={error} retry={retry} /> : !value ? <Loading what="the difference" /> : (
         <>
           <p class="tone"><span class="tone-icon" aria-hidden="true">{value.equal ? "=" : value.equal === false ? "≠" : "?"}</span>
-            {value.equal ? "Equal" : value.equal === false ? "Different" : "Not known"}<span class="quiet"> · <bdi>{a.title}</bdi> and <bdi>{b.title}</bdi></span></p>
+            {value.equal ? live ? "Equal so far" : "Equal" : value.equal === false ? "Different" : "Not known"}<span class="quiet"> · <bdi>{a.title}</bdi> and <bdi>{b.title}</bdi></span></p>
           <h1>{value.sentence}</h1>
           {target && a.targets.includes(target) && value.step !== null && (
             <p><button type="button" class="link" onClick={() => go({ page: "flow", run: a.id, target, step: value.step, steps: null })}>Show this place on the page Flow</button></p>)}
@@ -96,20 +108,21 @@ function TargetChoice({ names, target }: { names: string[]; target: string }) {
   const near = useMemo(() => names.filter(name => name.toLowerCase().includes(text.toLowerCase())).slice(0, 40), [names, text]);
   return (
     <span class="search">
-      <input type="text" list="near" value={text} aria-label="Target" spellcheck={false} autocomplete="off" onFocus={event => event.currentTarget.select()}
+      <input type="text" list="near" value={text} aria-label="Target" aria-invalid={near.length === 0} spellcheck={false} autocomplete="off" onFocus={event => event.currentTarget.select()}
         onInput={event => {
           const next = event.currentTarget.value;
           setText(next);
           if (names.includes(next)) go({ target: next });
         }} onBlur={() => setText(target)} />
+      {near.length === 0 && <span class="bad-text">No target has this in its name.</span>}
       <datalist id="near">{near.map(name => <option key={name} value={name} />)}</datalist>
     </span>
   );
 }
 
 function Overlaid({ runs, hook, name, target, title }: { runs: Run[]; hook: string; name: string; target: string | null; title: string }) {
-  const { source, state, go, beat } = useView();
-  const styles = useStyles();
+  const { source, state, go } = useView();
+  const styles = useStyles(), beat = progress(runs);
   const first = Math.min(...runs.map(one => one.first)), last = Math.max(...runs.map(one => one.last));
   const { value, error, retry } = useAnswer(signal => Promise.all(runs.map(async (run): Promise<Curve | null> => {
     const series = run.series.find(one => one.hook === hook && one.name === name);
@@ -120,7 +133,7 @@ function Overlaid({ runs, hook, name, target, title }: { runs: Run[]; hook: stri
   const lines = useMemo((): Line[] => (value ?? []).flatMap((curve, place) =>
     curve && runs[place] ? [{ label: runs[place].title, curve, ...styles[place % styles.length]! }] : []), [value, styles]);
   const missing = value ? runs.filter((_, place) => !value[place]) : [];
-  if (error !== null) return <Trouble error={error} retry={retry} />;
+  if (error !== null && !value) return <Trouble error={error} retry={retry} />;
   return (
     <>
       <CurvePlot title={title} lines={lines} scale={state.curve} first={first} last={last} step={null} height={220} onScale={scale => go({ curve: scale })} />

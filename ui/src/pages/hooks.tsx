@@ -19,14 +19,15 @@ export function Hooks({ run }: { run: Run }) {
 }
 
 function Balance({ run, accounts }: { run: Run; accounts: Account[] }) {
-  const wrong = accounts.map(imbalance).filter(text => text !== null);
+  const audited = run.findings.filter(one => one.code.startsWith("TH7") && one.severity !== "note");
+  const wrong = [...accounts.map(imbalance).filter(text => text !== null), ...audited.map(one => `${one.hook ?? "A hook"}: ${one.message ?? one.title} (${one.code}).`)];
   const failed = accounts.filter(one => one.entry.failed > 0);
   const fine = !wrong.length && !failed.length;
   return (
     <section class={`card sentence ${accounts.length ? fine ? "healthy" : "sick" : "unknown"}`} aria-label="Balance of the hooks">
       <p class="tone"><span class="tone-icon" aria-hidden="true">{accounts.length ? fine ? "✓" : "✕" : "?"}</span>
         {accounts.length ? fine ? "Balanced" : wrong.length ? "Imbalance" : "Failures" : "Not known"}</p>
-      {!accounts.length && <h1>This run has no ledger, so nobody can say whether its hooks fired.</h1>}
+      {!accounts.length && <h1>{run.live ? "The ledger is written when the run ends." : "This run has no ledger, so nobody can say whether its hooks fired."}</h1>}
       {wrong.map((text, i) => <h1 key={i}>{text}</h1>)}
       {failed.map(one => <p key={one.entry.hook}><Sign kind="error" text="failed" /> <code>{one.entry.hook}</code> raised an error {many(one.entry.failed, "time")}.</p>)}
       {accounts.length > 0 && fine && <h1>Each of the {many(accounts.length, "hook")} fired wherever it was due, or was skipped for a stated reason.</h1>}
@@ -64,7 +65,8 @@ function LedgerTable({ accounts }: { accounts: Account[] }) {
 function Reasons({ one }: { one: Account }) {
   const lines: [string, string][] = [];
   if (one.missing) lines.push(["error", `${many(one.missing, "firing")} without explanation`]);
-  if (one.more) lines.push(["note", "fired several times in a step"]);
+  if (one.uncalled) lines.push(["note", `${many(one.uncalled, "time")} the module was not called`]);
+  if (one.more) lines.push(["note", "fired several times in a step, or in a step that did not end"]);
   if (one.skipped) lines.push(["note", `skipped ${reasonsText(one.reasons)}`]);
   if (one.asleep) lines.push(["note", `dormant ${reasonsText(one.dormant)}`]);
   return lines.length ? <ul class="plain">{lines.map(([kind, text], i) => <li key={i}>{kind === "error" ? <Sign kind="error" text={text} /> : text}</li>)}</ul> : <span class="quiet">–</span>;

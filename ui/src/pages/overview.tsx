@@ -14,6 +14,8 @@ const TONES = {
   healthy: { icon: "✓", word: "Healthy" }, sick: { icon: "✕", word: "Problem" }, unknown: { icon: "?", word: "Not known" },
 };
 
+const RUNNING = { icon: "▸", word: "Running" };
+
 /** What happened in the run: the sentence first, everything else below it. */
 export function Overview({ run }: { run: Run }) {
   const curves = run.series.filter(one => one.hook === "training" && (one.name === "loss" || one.name === "rate"))
@@ -30,14 +32,14 @@ export function Overview({ run }: { run: Run }) {
 }
 
 function Sentence({ run }: { run: Run }) {
-  const tone = TONES[run.tone] ?? TONES.unknown, first = run.verdicts[0];
+  const tone = run.live && run.tone === "unknown" ? RUNNING : TONES[run.tone] ?? TONES.unknown, first = run.verdicts[0];
   return (
     <section class={`card sentence ${run.tone}`} aria-label="Result">
       <p class="tone"><span class="tone-icon" aria-hidden="true">{tone.icon}</span>{tone.word}{first && <> · <Code code={first.code} pages={run.pages} /></>}</p>
       <h1>{run.sentence}</h1>
       {first && <VerdictBody verdict={first} shown={run.sentence} />}
       <p class="quiet">
-        steps {count(run.first)} to {count(run.last)} · {many(run.targets.length, "target")} · {many(run.series.length, "series", "series")} · {many(run.ledger.length, "hook")}
+        steps {count(run.first)} to {count(run.last)} · {many(run.targets.length, "target")} · {many(run.series.length, "series", "series")}{run.ledger.length > 0 && <> · {many(run.ledger.length, "hook")}</>}
         {run.path && <> · <bdi class="path">{run.path}</bdi></>}
       </p>
       {run.dropped > 0 && <p><Sign kind="warning" text={`${many(run.dropped, "row")} dropped`} /> The sinks were too slow, so these numbers are not in the run.</p>}
@@ -64,7 +66,7 @@ function RootCurve({ run, series }: { run: Run; series: Series }) {
   const lines = useMemo(() => value ? [{ label: title, curve: value, colour: ink.accent }] : [], [value, ink.accent]);
   return (
     <section class="card" aria-label={title}>
-      {error !== null ? <Trouble error={error} retry={retry} />
+      {error !== null && !value ? <Trouble error={error} retry={retry} />
         : <CurvePlot title={title} lines={lines} scale={loss ? state.curve : "linear"} first={run.first} last={run.last} step={null} height={190}
           {...(loss ? { onScale: (scale: "log" | "linear") => go({ curve: scale }) } : {})} />}
     </section>

@@ -83,7 +83,8 @@ function valueAt({ curve }: Line, step: number | null): string {
   if (step === null) while (i >= 0 && curve.high[i] === null) i--;
   const low = curve.low[i], high = curve.high[i];
   if (low == null || high == null) return curve.nonfinite.length ? "not finite" : "–";
-  const text = brief(low) === brief(high) ? brief(low) : `${brief(low)} to ${brief(high)}`;
+  const text = (brief(low) === brief(high) ? brief(low) : `${brief(low)} to ${brief(high)}`)
+    + (step !== null && curve.steps[i] !== step ? ` (step ${count(curve.steps[i]!)})` : "");
   return ends ? `not finite, before ${text}` : text;
 }
 

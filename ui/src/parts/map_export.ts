@@ -29,7 +29,7 @@ export async function saveMapTable(map: MapHandle): Promise<void> {
     const rows = map.rows.slice(at, at + ROWS_AT_ONCE);
     const cells = await map.fetch({ rows, first: start, each: map.each, columns }, new AbortController().signal);
     rows.forEach((row, i) => lines.push([field(row.name), ...Array.from(cells.subarray(i * columns, (i + 1) * columns), cell =>
-      cell !== cell ? "" : cell === Infinity ? "nonfinite" : String(cell))].join(",")));
+      cell !== cell ? "" : cell === Infinity ? "nonfinite" : String(Number(cell.toPrecision(7))))].join(",")));
   }
   saveText(`${map.name}.csv`, "text/csv", `${lines.join("\r\n")}\r\n`);
 }
@@ -59,6 +59,7 @@ export function saveMapPicture(map: MapHandle): void {
   const rows = map.rows.slice(map.from, map.to);
   rows.forEach((row, place) => {
     const y = top + (place + 0.5) * map.rowHeight;
+    if (y > top + height) return; // the map shows only a part of its last row
     const text = row.covered > 1 ? `${row.name} (${count(row.covered)})` : row.name;
     context.fillText(text.length > 44 ? `…${text.slice(-43)}` : text, 12, y, left - 24);
   });

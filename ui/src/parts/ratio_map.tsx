@@ -86,7 +86,7 @@ function RatioOf({ a, b, seriesA, seriesB }: { a: Run; b: Run; seriesA: Series; 
       {(a.first !== b.first || a.last !== b.last) && last >= first && <p class="quiet">Only the steps {count(first)} to {count(last)} are in both runs.</p>}
       {last < first ? <p>The two runs have no steps in common.</p> : !found.names.length ? <p>The two runs have no targets in common.</p>
         : stride === null ? <Loading what="the map" /> : (
-          <HeatMap key={key} name={`${seriesTitle(seriesA)}, ratio`} rows={rows} fetch={fetch} first={first} last={last} stride={stride} revision={a.revision + b.revision}
+          <HeatMap key={key} name={`${seriesTitle(seriesA)}, ${b.title} divided by ${a.title}`} rows={rows} fetch={fetch} first={first} last={last} stride={stride} revision={a.revision + b.revision}
             window={shown} onWindow={move} scale="ratio" range={null} palette={ink.theme === "dark" ? divergingDark : divergingLight} words={ratioText} types={a.types}
             isTree rowHeight={rowHeight} selected={state.target} step={state.step} handle={handle} legendTitle="doublings" note="0 is equal, 1 is twice as large, −1 is half"
             onSelect={(row: Row, step) => go(step === null ? { target: row.name } : { target: row.name, step })}

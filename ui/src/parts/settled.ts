@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 /** Follow a value when it has not changed for some milliseconds. */
 export function useSettled(value: string, milliseconds: number): string {
@@ -8,6 +8,20 @@ export function useSettled(value: string, milliseconds: number): string {
     return () => clearTimeout(timer);
   }, [value, milliseconds]);
   return settled;
+}
+
+/** Follow a value, but change at most once in so many milliseconds. */
+export function useThrottled(value: string, milliseconds: number): string {
+  const [shown, setShown] = useState(value);
+  const next = useRef(0);
+  useEffect(() => {
+    const timer = setTimeout(() => {
+      next.current = Date.now() + milliseconds;
+      setShown(value);
+    }, Math.max(0, next.current - Date.now()));
+    return () => clearTimeout(timer);
+  }, [value, milliseconds]);
+  return shown;
 }
 
 const REST = 300;

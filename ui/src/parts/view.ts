@@ -1,6 +1,6 @@
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
-import type { RunHead, Source } from "../data/source";
+import type { Change, RunHead, Source } from "../data/source";
 import type { State } from "../model/state";
 import type { Ink } from "./theme";
 
@@ -15,6 +15,8 @@ export interface View {
   ink: Ink;
   /** Counts the updates of the shown run. */
   beat: number;
+  /** The last change of each run that changed since the page was opened. */
+  changes: Record<string, Change>;
 }
 
 

@@ -17,7 +17,7 @@ from tenterhook.torch_internals.compiler import TRACES_TENSOR_HOOKS
 
 
 class Call(NamedTuple):
-    """What identifies a call of a callback. `value` is the forward value, if the hooks need it."""
+    """Identifies a call of a callback. `value` is the forward value, if the hooks need it."""
 
     ticket: Tensor
     leaf: int = 0

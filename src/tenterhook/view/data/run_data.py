@@ -16,7 +16,7 @@ import msgspec
 from tenterhook.errors import PlanError, PlanFileError, StoreError
 from tenterhook.plan import Plan
 from tenterhook.plan.histogram import BINS, LOWEST_EXPONENT
-from tenterhook.record import VERDICTS, FlightFile, Folder, open_run, read_json
+from tenterhook.record import LEDGER, VERDICTS, FlightFile, Folder, open_run, read_json
 from tenterhook.record.run_folder.find_runs import folders_in
 from tenterhook.record.run_folder.part import Part
 from tenterhook.record.run_folder.writer_lock import is_held
@@ -169,8 +169,10 @@ class RunData:
             points = {str(entry["hook"]): str(entry["at"]) for entry in ledger if "hook" in entry and "at" in entry}
             points = {**points, **_points(run.plan)}
             live = is_held(str(self.folder))
-            watched = VERDICTS in Folder(self.folder).names()
-            tone, sentence = sentence_of(contents, verdicts, findings, flights, live=live, watched=watched)
+            names = Folder(self.folder).names()
+            tone, sentence = sentence_of(
+                contents, verdicts, findings, flights, live=live, watched=VERDICTS in names, closed=LEDGER in names
+            )
             return RunSummary(
                 **msgspec.structs.asdict(head_of(self.id, self.folder)),
                 revision=self.revision(),

@@ -19,6 +19,7 @@ def sentence_of(
     *,
     live: bool,
     watched: bool,
+    closed: bool,
 ) -> tuple[Tone, str]:
     """Return whether the run is healthy, and the sentence.
 
@@ -28,10 +29,14 @@ def sentence_of(
         findings: What the doctor found about the hooks.
         flights: The reports of flight recorders.
         live: True while a process records the run.
-        watched: True if the run folder has the verdicts of a training that has ended.
+        watched: True if the run folder has a list of verdicts, which may be empty.
+        closed: True if the run folder has what is written when the training ends.
     """
     if verdicts:
         return "sick", verdicts[0].sentence
+    stopped = next((one for one in flights if "KeyboardInterrupt" in one["reason"]), None)
+    if stopped is not None:
+        return "unknown", f"The training was stopped in step {stopped['step']:,} (KeyboardInterrupt)."
     if flights:
         return "sick", f"A flight report was written in step {flights[0]['step']:,}: {flights[0]['reason']}."
     grave = [one for one in findings if one.get("severity") != "note"]
@@ -39,8 +44,14 @@ def sentence_of(
         hook = f"Hook {grave[0]['hook']}: " if grave[0].get("hook") else ""
         return "sick", f"{hook}{grave[0].get('title', grave[0].get('code'))} ({grave[0].get('code')})."
     steps = f"steps {contents.written.first:,} to {contents.written.last:,}"
-    if live:
-        return "unknown", f"The training is running. So far, {steps} are recorded."
+    if live:  # the page shows the last step, which grows
+        return (
+            "unknown",
+            "The training is running. Nothing went wrong so far." if watched else "The training is running.",
+        )
+    if not closed:
+        why = "its process was killed, or it did not detach the rig"
+        return "unknown", f"The recording ends in step {contents.written.last:,} without a verdict: {why}."
     if watched:
         return "healthy", f"Nothing went wrong in {steps}."
     return "unknown", f"There is no verdict, because nothing watched the training in {steps}."

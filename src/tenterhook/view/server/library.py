@@ -42,7 +42,7 @@ class Library:
         paths: Run folders, or folders that contain run folders. Runs that are added later are found as well.
 
     Raises:
-        StoreError: There is no run in the folders.
+        StoreError: A path is a file.
     """
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
@@ -56,10 +56,8 @@ class Library:
         self._differences: dict[tuple[str, str], tuple[tuple[int, int], Difference]] = {}
         self._searched = -SEARCH_EVERY
         for path in self._paths:
-            if not path.is_dir():
+            if path.exists() and not path.is_dir():
                 raise no_run_in(str(path), "pass a run folder, or a folder that contains runs")
-        if not self.folders():
-            raise no_run_in(", ".join(map(str, self._paths)), "pass a folder that `tenterhook run` wrote")
 
     def folders(self) -> dict[str, Path]:
         """Return the run folders by id. The folders are searched again if the last search is old."""
@@ -92,7 +90,9 @@ class Library:
     def open_newest(self) -> None:
         """Open the run that was written last, which is probably the first one that is asked for."""
         folders = self.folders()
-        with suppress(StoreError, OSError):  # a request for the run says why it cannot be read
+        with suppress(
+            StoreError, OSError, ValueError
+        ):  # there may be no run yet; a request for the run says why it cannot be read
             self.open(max(folders, key=lambda run: os.stat(folders[run]).st_mtime_ns))
 
     def difference(self, a: str, b: str) -> Difference:

@@ -64,6 +64,7 @@ def make_app(library: Library, token: str, port: int) -> ASGIApp:
     """
     api = _Api(library)
     routes = [
+        Route("/{token}", _redirect, methods=["GET"]),
         Route("/{token}/", _page, methods=["GET"]),
         Route("/{token}/{name}", _page, methods=["GET"]),
         Route("/{token}/api/runs", api.runs, methods=["GET"]),
@@ -123,7 +124,7 @@ class Guard:
         if any(site not in (b"none", b"same-origin") for site in given.get(b"sec-fetch-site", ())):
             return _error(403, "the request comes from another site", "open the address that `tenterhook view` printed")
         path = scope["path"].encode("utf-8", "surrogateescape").split(b"/")
-        if len(path) < 3 or not secrets.compare_digest(path[1], self._token):
+        if len(path) < 2 or not secrets.compare_digest(path[1], self._token):
             return _error(403, "the address has no valid token", "open the address that `tenterhook view` printed")
         return None
 
@@ -177,6 +178,11 @@ class _Api:
                     yield b"event: change\ndata: " + msgspec.json.encode(change) + b"\n\n"
             await asyncio.sleep(LOOK_EVERY)
             yield b": alive\n\n"
+
+
+async def _redirect(request: Request) -> Response:
+    """Add the slash at the end of the address, because the addresses in the page are relative to it."""
+    return Response(status_code=307, headers={"location": f"{request.path_params['token']}/"})
 
 
 async def _page(request: Request) -> Response:

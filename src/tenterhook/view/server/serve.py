@@ -27,7 +27,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         browser: If True, open the page in a browser.
 
     Raises:
-        StoreError: There is no run in the folders, the port is in use, or the packages of the extra `view` are missing.
+        StoreError: A path is a file, the port is in use, or the packages of the extra `view` are missing.
     """
     try:
         import uvicorn
@@ -37,6 +37,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         raise StoreError(
             f"{error.name} is not installed, which the server needs", remedy="run pip install 'tenterhook[view]'"
         ) from error
+    from tenterhook.record import no_run_in
     from tenterhook.view.server.library import Library
 
     # A number that is too large for float32 is drawn as not finite.
@@ -59,6 +60,9 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         # uvicorn leaves the errors of connections that break to asyncio, which would print them.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         print(f"tenterhook view: {address}", flush=True)
+        for path in paths if not library.folders() else ():
+            nothing = no_run_in(str(path), "start a training that writes to it; the page shows its run")
+            print(f"tenterhook view: {nothing}", flush=True)
         threading.Thread(target=library.open_newest, name="tenterhook: open a run", daemon=True).start()
         if browser:
             threading.Timer(0.3, webbrowser.open, (address,)).start()
