@@ -54,6 +54,8 @@ class ModelRun:
     #: for each hook that could not be attached, the reason
     refused: dict[str, str] = field(default_factory=dict)
     steps: int = 0
+    #: number of steps that the folder contained before
+    resumed: int = 0
     #: if no hook recorded anything, the reason for each hook
     silence: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=lambda: Findings([]))
@@ -141,7 +143,8 @@ class AutoAttach:
         run.optimizers = [type(o).__name__ for o in optimizers]
         before, state = run.rig, None
         if before is None:
-            step = _first_step(run.path, optimizers)
+            run.resumed = last_step(run.path) + 1
+            step = _steps_counted(optimizers) or run.resumed
         else:
             step = max(before.step_count, _steps_counted(optimizers))
             state = before.state_dict() if before._installer.environment.model.root() is model else None
@@ -263,6 +266,7 @@ def _summary(model: ModelRun) -> list[str]:
     if model.rig is None:
         return [f"tenterhook: {model.name} ({by}) is not watched", *(f"  {why}" for why in model.refused.values())]
     lines = [f"tenterhook: {model.name} ({by}), {model.steps} steps -> {model.path}"]
+    lines += [f"  the folder contained a run of {model.resumed} steps, which this one continues"] * bool(model.resumed)
     lines += [f"  {line}" for verdict in model.verdicts[:1] for line in str(verdict).split("\n")]
     lines += [f"  left out: {why}" for why in model.refused.values()]
     lines += [f"  recorded nothing: {why}" for why in model.silence]
@@ -271,11 +275,6 @@ def _summary(model: ModelRun) -> list[str]:
     lines += [f"  {line}" for report in reports for line in report.split("\n")]
     lines += [f"  {line}" for finding in model.findings.grave for line in str(finding).split("\n")]
     return lines
-
-
-def _first_step(path: Path, optimizers: list[Optimizer]) -> int:
-    """Return the number of the first step: the optimizers' step count, or one more than the last recorded step."""
-    return _steps_counted(optimizers) or last_step(path) + 1
 
 
 def _steps_counted(optimizers: list[Optimizer]) -> int:

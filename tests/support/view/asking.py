@@ -52,7 +52,7 @@ def _asked(app: Any) -> Iterator[tuple[int, str]]:
 
     status, heads = get("runs")
     yield status, "runs"
-    for head in heads[:3]:
+    for head in heads[:3] if status == 200 else ():
         run = quote(head["id"], safe="", errors="surrogateescape")
         status, summary = get("run", f"run={run}")
         yield status, "run"

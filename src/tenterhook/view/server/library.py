@@ -90,10 +90,9 @@ class Library:
     def open_newest(self) -> None:
         """Open the run that was written last, which is probably the first one that is asked for."""
         folders = self.folders()
-        with suppress(
-            StoreError, OSError, ValueError
-        ):  # there may be no run yet; a request for the run says why it cannot be read
-            self.open(max(folders, key=lambda run: os.stat(folders[run]).st_mtime_ns))
+        if folders:
+            with suppress(StoreError, OSError):  # a request for the run says why it cannot be read
+                self.open(max(folders, key=lambda run: os.stat(folders[run]).st_mtime_ns))
 
     def difference(self, a: str, b: str) -> Difference:
         """Return where two runs differ first.

@@ -27,7 +27,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         browser: If True, open the page in a browser.
 
     Raises:
-        StoreError: A path is a file, the port is in use, or the packages of the extra `view` are missing.
+        StoreError: A path is a file or cannot be read, the port is in use, or the packages of the extra `view` are missing.
     """
     try:
         import uvicorn
@@ -43,6 +43,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
     # A number that is too large for float32 is drawn as not finite.
     warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning)
     library = Library(paths)
+    empty = not library.folders()
     app_file("index.html")
     with _listen(port) as listener:
         port = listener.getsockname()[1]
@@ -60,7 +61,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         # uvicorn leaves the errors of connections that break to asyncio, which would print them.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         print(f"tenterhook view: {address}", flush=True)
-        for path in paths if not library.folders() else ():
+        for path in paths if empty else ():
             nothing = no_run_in(str(path), "start a training that writes to it; the page shows its run")
             print(f"tenterhook view: {nothing}", flush=True)
         threading.Thread(target=library.open_newest, name="tenterhook: open a run", daemon=True).start()
