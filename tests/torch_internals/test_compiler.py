@@ -224,7 +224,7 @@ def test_dynamo_is_imported_by_the_first_compilation_and_not_before():
 def test_dynamo_tells_of_a_graph_break_and_where_it_was(monkeypatch):
     where, name = dynamo.dynamo_entries()[0]
     told, tell = [], getattr(where, name)
-    monkeypatch.setattr(where, name, lambda *a, **k: (told.append(k.get("exc", a[-1])), tell(*a, **k))[1])
+    monkeypatch.setattr(where, name, lambda *a, **k: (told.append(dynamo.graph_break(a, k)), tell(*a, **k))[1])
 
     def say(x):
         print(end="")
@@ -232,8 +232,9 @@ def test_dynamo_tells_of_a_graph_break_and_where_it_was(monkeypatch):
 
     torch.compiler.reset()
     torch.compile(lambda x: say(x) + 1, backend="eager")(torch.ones(1))
-    assert str(told[0]).startswith("Failed to trace builtin operator")
-    file, line, function = dynamo.broken_at(told[0])[-1]
+    reason, frames = told[0]
+    assert reason == "Failed to trace builtin operator"
+    file, line, function = frames[-1]
     assert (file, line, function) == (__file__, say.__code__.co_firstlineno + 1, "say")
 
 
@@ -250,10 +251,9 @@ def test_a_recompilation_says_whose_guard_failed():
         fast(torch.ones(1))
     first, second, *_, last = dynamo.compilations(before)
     assert (first.co_name, first.recompile_reason, first.fail_type) == ("grow", None, None)
-    assert f'File "{__file__}", line {grow.__code__.co_firstlineno + 1}, in grow\n    kept.append(1)' in (
-        second.recompile_reason
-    )
-    assert (last.fail_type, last.compile_id) == ("Unsupported", first.compile_id.replace("/0", "/8"))
+    assert dynamo.frames_in(second.recompile_reason)[-1] == (__file__, grow.__code__.co_firstlineno + 1, "grow")
+    assert last.fail_type in ("Unsupported", "RecompileLimitExceeded")  # the second one in torch 2.10
+    assert last.compile_id == first.compile_id.replace("/0", "/8")
 
 
 def test_a_graph_shows_operations_that_nobody_uses(monkeypatch):

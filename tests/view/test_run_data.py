@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -24,6 +26,7 @@ from tenterhook.view.data.run_data import RunData
 from tenterhook.view.data.surface import MAX_COLUMNS, Surface
 from tenterhook.view.data.surfaces import Surfaces
 
+ROOT = Path(__file__).parents[2]
 Rows = list[Row]
 
 
@@ -292,3 +295,10 @@ def opened(folder: Path) -> tuple[Folder, Contents]:
 def test_the_pages_about_the_codes_of_a_run_are_part_of_it():
     pages = pages_about(["TH803", "TH803", "TH999", "../../../README", "", None, 7])
     assert list(pages) == ["TH803"] and pages["TH803"].startswith("# TH803: ")
+
+
+@pytest.mark.parametrize("case", ["values: no step", "size: a name of 60 kB in 50,000 rows"])
+def test_hostile_runs_are_shown_or_refused_within_limits(case: str):
+    command = [sys.executable, str(ROOT / "scripts" / "hostile-folders"), "--only", case]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

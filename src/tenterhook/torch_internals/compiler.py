@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -268,8 +269,8 @@ def is_in_compiled_call() -> bool:
 def dynamo_entries() -> tuple[tuple[Any, str], ...]:
     """Return the methods that report a graph break, pass a graph to the backend, and begin to inline a function.
 
-    Each method is given as its class and its name. The last argument of the first method is the error. Tested with
-    torch 2.13.
+    Each method is given as its class and its name. `graph_break` reads the arguments of the first one. Tested with
+    torch 2.10 and 2.13.
     """
     from torch._dynamo.output_graph import OutputGraph
     from torch._dynamo.symbolic_convert import InliningInstructionTranslator, InstructionTranslatorBase
@@ -300,12 +301,34 @@ def inlined(args: tuple[Any, ...]) -> tuple[CodeType | None, nn.Module | None]:
     return code, module
 
 
-def broken_at(error: Any) -> list[tuple[str, int, str]]:
-    """Return the file, line and function of each frame that dynamo was tracing at a graph break, innermost last.
+def graph_break(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, list[Frame]]:
+    """Return the reason for a graph break, and the frames that dynamo was tracing, innermost last.
 
-    Tested with torch 2.13.
+    The arguments are those of the first one of `dynamo_entries`: the error, or in torch 2.10 a text and the frames.
+    Tested with torch 2.10 and 2.13.
     """
-    return [(frame.filename, frame.lineno or 0, frame.name) for frame in getattr(error, "real_stack", None) or ()]
+    if "user_stack" in kwargs:
+        reason, stack = str(kwargs.get("reason")).rpartition("Graph break encountered:\n")[2], kwargs["user_stack"]
+        reason = reason.partition(":\n\n")[2] or reason
+    else:
+        error = kwargs.get("exc", args[-1])
+        reason, stack = str(error), getattr(error, "real_stack", None)
+    return reason.partition("\n")[0], [(one.filename, one.lineno or 0, one.name) for one in stack or ()]
+
+
+def frames_in(text: str | None) -> list[Frame]:
+    """Return the frames in the reason for a recompilation, or in the stack of a graph's operation, innermost last.
+
+    The reason has a whole stack, or in torch 2.10 the innermost frame. Tested with torch 2.10 and 2.13.
+    """
+    found = _FRAME.findall(text or "") or [(os.path.abspath(file), *rest) for file, *rest in _PLACE.findall(text or "")]
+    return [(file, int(line), name) for file, line, name in found]
+
+
+#: the file, the line and the function of a frame
+Frame = tuple[str, int, str]
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_PLACE = re.compile(r"  # (\S+):(\d+) in (\w+)$", re.MULTILINE)
 
 
 @needed_for(Capability.COMPILED_EXAM, otherwise=[])

@@ -30,12 +30,19 @@ def reduces_in_other_dtype(model: nn.Module) -> bool:
 
 @needed_for(Capability.SHARDED_EXAM, otherwise=[])
 def shard_groups(model: nn.Module) -> list[tuple[Any, list[Tensor]]]:
-    """Return the parameter groups of FSDP2, each with its sharded parameters. Tested with torch 2.13."""
+    """Return the parameter groups of FSDP2, each with its sharded parameters. Tested with torch 2.10 and 2.13."""
     from torch.distributed.fsdp import FSDPModule
 
     states = [m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)]
-    groups = [group for state in states for group in state._fsdp_param_groups]
+    groups = [group for state in states for group in _groups_of(state)]
     return [(group, [one.sharded_param for one in group.fsdp_params]) for group in groups]
+
+
+def _groups_of(state: Any) -> list[Any]:
+    """Return the parameter groups of a module's state. In torch 2.11 and earlier, there is at most one."""
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    return [state._fsdp_param_group] if state._fsdp_param_group is not None else []
 
 
 @needed_for(Capability.SHARDED_EXAM, otherwise=True)
@@ -47,16 +54,20 @@ def syncs(group: Any) -> bool:
     return bool(group.reduce_grads)
 
 
+#: the method with which a stage infers shapes, from torch 2.12 on and before
+_INFERENCE = ("_forward_metadata_inference", "_shape_inference")
+
+
 def infers_shapes() -> bool:
     """Return True if a pipeline stage is running with empty tensors to infer the shapes of its outputs.
 
-    This is visible only in the names of the calling functions. Tested with torch 2.13.
+    This is visible only in the names of the calling functions. Tested with torch 2.10 and 2.13.
     """
     if getattr(torch.distributed, "pipelining", None) is None:
         return False
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "_forward_metadata_inference":
+        if frame.f_code.co_name in _INFERENCE:
             return True
         frame = frame.f_back
     return False
@@ -95,8 +106,9 @@ def _is_split(stage: Any, parts: list[Any]) -> bool:
     """
     from torch.distributed.pipelining import schedules
 
-    if isinstance(stage, torch.distributed.pipelining.PipelineStage):
-        _ = stage._forward_metadata_inference  # `infers_shapes` relies on it
+    known = any(hasattr(stage, name) for name in _INFERENCE)  # `infers_shapes` relies on it
+    if isinstance(stage, torch.distributed.pipelining.PipelineStage) and not known:
+        raise AttributeError(_INFERENCE[0])
     kinds = (schedules.ScheduleInterleavedZeroBubble, schedules.ScheduleZBVZeroBubble, schedules.ScheduleDualPipeV)
     return any(stage in one._stages for one in parts if isinstance(one, kinds))
 

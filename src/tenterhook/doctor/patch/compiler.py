@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -30,12 +29,6 @@ COMPILED_NODE = "CompiledFunctionBackward"
 
 #: serial numbers of the hooks that were traced into compiled code, where they cannot be observed
 traced: set[int] = set()
-
-
-_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
-
-
-Frame = tuple[str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +159,11 @@ class Compiler:
     def _breaking(self, tell: Callable[..., None]) -> Callable[..., None]:
         @wraps(tell)
         def told(*args: Any, **kwargs: Any) -> None:
-            error = kwargs.get("exc", args[-1])
-            text = str(error).partition("\n")[0].rstrip(".")
+            text, frames = dynamo.graph_break(args, kwargs)
             entered = self._entered
             # If the hook is the outermost frame, dynamo compiles it alone, after it broke the graph of the model.
-            if entered is not None and any(_is_in(frame, entered) for frame in dynamo.broken_at(error)[1:]):
-                self.breaks.setdefault(entered.number, []).append(text)
+            if entered is not None and any(_is_in(frame, entered) for frame in frames[1:]):
+                self.breaks.setdefault(entered.number, []).append(text.rstrip("."))
             elif text.startswith("Module-level backwards hooks"):
                 self.breaks_for_backward += 1
             tell(*args, **kwargs)
@@ -196,7 +188,7 @@ class Compiler:
             before = dynamo.lowered()
             code = lower(output, graph, *args, **kwargs)
             for name, stack in unused if dynamo.lowered() > before else ():
-                for hook, _ in self._hooks_in(_frames(stack)):
+                for hook, _ in self._hooks_in(dynamo.frames_in(stack)):
                     self.left_out.setdefault(hook.number, []).append(name)
             return code
 
@@ -211,13 +203,14 @@ class Compiler:
             number = str(one.compile_id).partition("/")[0]
             if one.co_name is not None:
                 self._frames[number] = one.co_name
-            for hook, alone in self._hooks_in(_frames(one.recompile_reason or "")):
-                file, line, _ = _frames(one.recompile_reason)[-1]
+            frames = dynamo.frames_in(one.recompile_reason)
+            for hook, alone in self._hooks_in(frames):
+                file, line, _ = frames[-1]
                 place = f"{os.path.basename(file)}:{line}"
                 again = Recompiled(place, self._frames.get(number, "?"), alone, one.fail_type is not None)
                 self.recompiled.setdefault(hook.number, []).append(again)
 
-    def _hooks_in(self, frames: list[Frame]) -> Iterator[tuple[HookRecord, bool]]:
+    def _hooks_in(self, frames: list[dynamo.Frame]) -> Iterator[tuple[HookRecord, bool]]:
         """Yield each hook whose code is on the stack, and True if the hook is the outermost frame."""
         for at, frame in enumerate(frames):
             found = [hook for hook in self._hooks if _is_in(frame, hook)]
@@ -248,14 +241,10 @@ def _uses(hook: HookRecord) -> int:
     return sum(meeting.used and not meeting.late for meeting in hook.missed_backwards)
 
 
-def _is_in(frame: Frame, hook: HookRecord) -> bool:
+def _is_in(frame: dynamo.Frame, hook: HookRecord) -> bool:
     """Return True if the frame runs the code of the hook."""
     (file, line, name), code = frame, hook.code
     return code is not None and (code.co_filename, code.co_name) == (file, name) and line in _lines(code)
-
-
-def _frames(stack: str) -> list[Frame]:
-    return [(file, int(line), name) for file, line, name in _FRAME.findall(stack)]
 
 
 def _lines(code: types.CodeType) -> set[int]:

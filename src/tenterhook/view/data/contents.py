@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+#: number of rows of a part that are read together; with more of them, the arrays take much memory
+ROWS = 1 << 19
 #: order in which the numbers are listed; a viewer begins with the first one
 NAMES = ("norm", "rms", "ratio", "score", "change", "abs_max", "zeros", "nonfinite", "mean")
 #: hook of the rows in which the recorder counts what it dropped
@@ -140,25 +142,26 @@ class Contents:
         import numpy as np
 
         try:
-            table = self._folder.table(part.name, ["hook", "target", "name"]).combine_chunks()
+            table = self._folder.table(part.name, ["hook", "target", "name"])
         except FileNotFoundError:
             return None
         if any(table[column].null_count for column in table.column_names):
             raise StoreError(f"some rows of {part.name} have no hook, target or name", remedy="move the part away")
-        codes, words = [], []
-        for column in table.column_names:
-            array = table[column].combine_chunks()
-            codes.append(array.indices.to_numpy(zero_copy_only=False).astype(np.int64))
-            words.append(array.dictionary)
+        words = [table[column].chunk(0).dictionary for column in table.column_names]  # all chunks have the same words
         hooks, targets, names = words
-        key = (codes[0] * len(names) + codes[2]) * len(targets) + codes[1]
-        starts = np.flatnonzero(np.diff(key, prepend=-1))  # equal rows are adjacent
-        return Scan(part.name, hooks, targets, names, np.unique(key[starts]))
+        found = []
+        for some in table.to_batches(max_chunksize=ROWS):
+            hook, target, name = (column.indices.to_numpy(zero_copy_only=False) for column in some.columns)
+            key = (hook.astype(np.int64) * len(names) + name) * len(targets) + target
+            starts = np.flatnonzero(key[1:] != key[:-1]) + 1  # equal rows are adjacent
+            found += [key[:1], key[starts]]
+        return Scan(part.name, hooks, targets, names, np.unique(np.concatenate(found or [np.zeros(0, np.int64)])))
 
     def add(self, scans: Iterable[Scan]) -> None:
         """Add what some parts contain."""
         size = self.size
         for scan in scans:
+            self._check_size(len(scan.keys))  # before Python texts are made of the names
             if self._last is None or not scan.same_as(self._last):  # most parts have the same curves
                 self._add(scan)
                 self._last = scan
@@ -167,15 +170,19 @@ class Contents:
             self._read.add(scan.part)
         if self.size == size:
             return
-        if self.size > self._folder.limits.series:
-            raise StoreError(
-                f"the run has {self.size:,} different curves; the limit is {self._folder.limits.series:,}",
-                remedy="read it with th.open_run instead of a report",
-            )
+        self._check_size(self.size)
         # Sorting takes long for many targets, so the targets become visible all at once.
         targets = model_order({name for one in self._found.values() for name in one.targets}, self._layers)
         self.targets = Targets(targets, {name: place for place, name in enumerate(targets)})
         self._ranges = {}
+
+    def _check_size(self, curves: int) -> None:
+        limit = self._folder.limits.series
+        if curves > limit:
+            raise StoreError(
+                f"the run has {curves:,} different curves; the limit is {limit:,}",
+                remedy="read it with th.open_run instead of a report",
+            )
 
     def _add(self, scan: Scan) -> None:
         """Add the numbers and targets of one part."""
@@ -200,17 +207,17 @@ class Contents:
 
     def _is_single(self, part: str, hook: str, name: str) -> bool:
         """Return True if a number is a single number, and not a list."""
-        import pyarrow.compute as pc
-
         table = self._folder.table(part, ["hook", "name", "value"])
-        rows = table.filter((pc.field("hook") == hook) & (pc.field("name") == name))
-        return bool(rows["value"].null_count < len(rows))
+        mine = _are(table["hook"], hook) & _are(table["name"], name)
+        return bool((mine & table["value"].is_valid().to_numpy()).any())
 
     def _count_dropped(self, part: str) -> None:
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        table = self._folder.table(part, ["hook", "value"]).filter(pc.field("hook") == RECORDER)
-        values = table["value"].filter(pc.is_finite(table["value"]))
+        table = self._folder.table(part, ["hook", "value"])
+        values = table["value"].filter(pa.array(_are(table["hook"], RECORDER)))
+        values = values.filter(pc.is_finite(values))
         self.dropped += int(pc.sum(values).as_py() or 0)
 
     @property
@@ -242,3 +249,10 @@ class Contents:
             places = sorted({self.targets.places[target] for one in found for target in one.targets})
             self._ranges[hook, name] = ranges_of(places)
         return self._ranges[hook, name]
+
+
+def _are(column: pa.ChunkedArray, word: str) -> NDArray[np.bool_]:
+    """Return which rows have a word. Arrow would write the words of all rows out, and a word may be long."""
+    codes = column.combine_chunks()
+    same: NDArray[np.bool_] = codes.indices.to_numpy(zero_copy_only=False) == codes.dictionary.index(word).as_py()
+    return same

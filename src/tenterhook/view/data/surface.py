@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tenterhook.record import Folder
 from tenterhook.record.run_folder.part import Part
-from tenterhook.view.data.contents import Contents
+from tenterhook.view.data.contents import ROWS, Contents
 from tenterhook.view.data.messages import MatrixRequest
 
 if TYPE_CHECKING:
@@ -113,23 +113,28 @@ class Surface:
     def _table(self, part: Part) -> pa.Table | None:
         """Return the rows of a part, or None if it was merged in the meantime."""
         try:
-            return self._folder.table(part.name, ["step", "hook", "target", "name", "value"]).combine_chunks()
+            return self._folder.table(part.name, ["step", "hook", "target", "name", "value"])
         except FileNotFoundError:
             return None
 
     def _add(self, table: pa.Table, limit: int | None) -> None:
         """Add the values of one part, without the steps from `limit` on."""
+        for some in table.to_batches(max_chunksize=ROWS):
+            self._add_rows(some, limit)
+
+    def _add_rows(self, table: pa.RecordBatch, limit: int | None) -> None:
         import numpy as np
 
-        hooks, targets, names = (table[column].combine_chunks() for column in ("hook", "target", "name"))
+        hooks, targets, names = (table[column] for column in ("hook", "target", "name"))
         words = hooks.dictionary.to_pylist(), names.dictionary.to_pylist()
         if self.hook not in words[0] or self.name not in words[1]:
             return
         mine = hooks.indices.to_numpy(zero_copy_only=False) == words[0].index(self.hook)
         mine &= names.indices.to_numpy(zero_copy_only=False) == words[1].index(self.name)
-        value = table["value"].to_numpy()
-        mine &= table["value"].is_valid().to_numpy()
-        step = table["step"].to_numpy()
+        value = table["value"].to_numpy(zero_copy_only=False)
+        for column in ("value", "step"):
+            mine &= table[column].is_valid().to_numpy(zero_copy_only=False)
+        step = table["step"].fill_null(0).to_numpy()
         if limit is not None:
             mine &= step < limit
         if self._words is None or not self._words.equals(targets.dictionary):  # most parts have the same targets

@@ -27,7 +27,8 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         browser: If True, open the page in a browser.
 
     Raises:
-        StoreError: A path is a file or cannot be read, the port is in use, or the packages of the extra `view` are missing.
+        StoreError: A path is a file or cannot be read, the port is in use, or the packages of the extra `view` are
+            missing.
     """
     try:
         import uvicorn
