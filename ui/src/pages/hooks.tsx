@@ -30,7 +30,7 @@ function Balance({ run, accounts }: { run: Run; accounts: Account[] }) {
       {!accounts.length && <h1>{run.live ? "The ledger is written when the run ends." : "This run has no ledger, so nobody can say whether its hooks fired."}</h1>}
       {wrong.map((text, i) => <h1 key={i}>{text}</h1>)}
       {failed.map(one => <p key={one.entry.hook}><Sign kind="error" text="failed" /> <code>{one.entry.hook}</code> raised an error {many(one.entry.failed, "time")}.</p>)}
-      {accounts.length > 0 && fine && <h1>Each of the {many(accounts.length, "hook")} fired wherever it was due, or was skipped for a stated reason.</h1>}
+      {accounts.length > 0 && fine && <h1>{accounts.length === 1 ? "The hook" : `Each of the ${many(accounts.length, "hook")}`} fired wherever it was due, or was skipped for a stated reason.</h1>}
       {run.dropped > 0 && <p><Sign kind="warning" text={`${many(run.dropped, "row")} dropped`} /> The numbers of these rows were measured, but not written.</p>}
     </section>
   );
