@@ -102,8 +102,10 @@ class ModelCalls:
         passes.under_way, passes.replayed = False, None
         if self._installer.has_pending_changes:
             self._apply_schedule()
-        before = self.sync.resolved
+        before, built = self.sync.resolved, self.sync.graph_was_built()
         self.sync.begin_forward()
+        if built and self.sync.resolved != before:
+            self._rootless.report_unwatched()
         self._rootless.disarm()
         passes.under_way = self.root.end_handle is not None
         return self.sync.resolved != before

@@ -122,7 +122,7 @@ class ModelSync:
             self._rebinds = bool(swapped)  # the next call removes the hooks of the tensors that were there before
             if may_have_run and not self._fsdp:  # FSDP2 itself swaps the parameters in each pass
                 sites = [site for registration in swapped for site in registration.serving.active]
-                self._on_missed([site for site in sites if _has_gradient(site)])
+                self._on_missed([site for site in sites if _has_gradient(site, self._model.root())])
         if change is Change.STRUCTURE:
             self._installer.registrations.remove_stale()
         self.account()
@@ -178,7 +178,7 @@ class ModelSync:
             except ResolveError:
                 targets = {}
             acted = self._acted(hook, names)
-            before = {_object_of(site) for site in hook.sites}
+            before = {_object_of(site) for site in hook.sites if site.dormant != GONE}
             changed = [site for site in hook.sites if self._move(site, targets.pop(site.name, None))]
             for target in targets.values():
                 site = hook.add_site(target)
@@ -187,7 +187,7 @@ class ModelSync:
             if hook.has_registrations and hook.active:
                 new = [site for site in changed if _object_of(site) not in before]
                 ran = forward and hook.hook.point.side == "forward"
-                missed += [site for site in new if ran or (backward and _has_gradient(site))]
+                missed += [site for site in new if ran or (backward and _has_gradient(site, model))]
             renamed += self._acted_by_old_name(hook, acted)
             installer.environment.outdated.add(hook)
         self._update_dormant_sites()
@@ -199,19 +199,20 @@ class ModelSync:
         self._on_renamed(renamed)
 
     def _move(self, site: Site, target: Target | None) -> bool:
-        """Bind a site to the target that now has its name. Return True if that is another module or parameter."""
+        """Bind a site to the target that now has its name. Return True if it was bound to another one, or to none."""
         if target is None:
             if site.dormant != ELSEWHERE:
                 site.sleep(GONE)
             return False
-        if site.dormant == GONE:
+        returns = site.dormant == GONE
+        if returns:
             site.wake()
         moved = target.owner() is not site.target.owner() or target.key != site.target.key
         site.target = target
         self._installer.registrations.move(site, target, moved=moved)
         if moved:
             site.rebound += 1
-        return moved
+        return moved or returns
 
     def _update_dormant_sites(self) -> None:
         """Update which sites are dormant because their parameters are frozen or not in an optimizer."""
@@ -239,20 +240,25 @@ class ModelSync:
         """Return the number of the next graph node, which is 0 if this torch does not tell it, and of firings."""
         return private.sequence_number(), self._installer.environment.clock.firings
 
+    def graph_was_built(self) -> bool:
+        """Return True if a graph was built since `account` was called."""
+        number = private.sequence_number()
+        return number != self._accounted[0] or not number
+
     def _a_pass_may_have_run(self) -> bool:
         """Return True if a graph was built since `account` was called, and calls were not watched."""
-        number = private.sequence_number()
-        return not self.watches_calls and (number != self._accounted[0] or not number)
+        return not self.watches_calls and self.graph_was_built()
 
     def _a_forward_pass_may_have_run(self) -> bool:
-        """Return True if a hook fired in a forward pass since `account` was called, or could not show that it ran."""
+        """Return True if a hook fired in a forward pass since `account` was called, or a graph was built.
+
+        A forward pass that failed may have ended before it called a module with a hook.
+        """
         if self.watches_calls:
             return False
         hooks = [hook for hook in self._installer.hooks.values() if hook.hook.point.side == "forward"]
         sites = [site for hook in hooks for site in hook.sites if site.dormant is None]
-        if sites:
-            return any(site.order >= self._accounted[1] for site in sites)
-        return self._root_called != self._installer.environment.clock.step and self._a_pass_may_have_run()
+        return any(site.order >= self._accounted[1] for site in sites) or self._a_pass_may_have_run()
 
     def _acted(self, hook: AttachedHook, names: Mapping[tuple[Kind, str], int]) -> dict[Site, int]:
         """Return the sites where a hook has fired in this step, and the objects that then had their names."""
@@ -277,9 +283,13 @@ def _object_of(site: Site) -> int:
     return id(site.target.parameter() if site.target.kind == "parameter" else site.target.owner())
 
 
-def _has_gradient(site: Site) -> bool:
-    """Return True if a parameter of the target has a gradient, so that a pass has run."""
-    owner, parameter = site.target.owner(), site.target.parameter()
+def _has_gradient(site: Site, model: nn.Module | None) -> bool:
+    """Return True if a parameter that the target's gradient may have reached has one, so that a pass has run.
+
+    The gradient of a module reaches the parameters of other modules, which the program may keep when it clears the
+    parameters of this one.
+    """
     if site.target.kind == "parameter":
+        parameter = site.target.parameter()
         return parameter is not None and parameter.grad is not None
-    return isinstance(owner, nn.Module) and any(one.grad is not None for one in owner.parameters())
+    return model is not None and any(one.grad is not None for one in model.parameters())

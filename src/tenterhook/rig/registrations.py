@@ -76,6 +76,8 @@ class Registrations:
             )
             if self.targets.in_graph(target):
                 found.expect()
+        elif found.target is not target:  # another hook selected the object that had this name before
+            found.move(target)
         found.sites.append(site)
         return found
 

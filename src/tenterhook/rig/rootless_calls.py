@@ -93,6 +93,14 @@ class RootlessCalls:
         self._watched.clear()
         self._waits = self._waits_for_output = self._sync.watches_calls = False
 
+    def report_unwatched(self) -> None:
+        """Report modules that are new. A pass that failed may have called them, but none of the watched modules."""
+        model = self._model()
+        if self._waits and model is not None:
+            unwatched = [one for one in entrances(model) if one not in self._watched]
+            if unwatched:
+                self._on_unwatched(unwatched)
+
     def listen(self) -> None:
         """Begin to notice assignments. The modules of the model are read now, before they change."""
         self._parents()

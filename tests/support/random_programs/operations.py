@@ -196,6 +196,8 @@ def fail_in_backward(side: Side, op: Op) -> None:
     finally:
         if handle is not None:
             handle.remove()
+            if not parameter._post_accumulate_grad_hooks:  # after a swap, PyTorch takes an empty dict for installed
+                parameter._post_accumulate_grad_hooks = None
 
 
 @operation("zero_grad")

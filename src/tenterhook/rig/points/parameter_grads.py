@@ -67,8 +67,9 @@ class ParameterRegistration(Registration):
 
     def _dispatch(self) -> Callable[..., Any]:
         fire = chain([make_fire(s) for s in self.serving.active])
-        if self.point == "grad":
+        if self.point == "grad" or not self.serving.active:
             return fire
+        gradients = self.serving.active[0].attached.environment.gradients
 
         @dynamo.breaks_graph
         def dispatch(parameter: Tensor) -> None:
@@ -76,6 +77,7 @@ class ParameterRegistration(Registration):
                 return  # it was frozen after its use, so PyTorch calls its hooks, but accumulates nothing
             out = fire(parameter.grad)
             if out is not None:
+                gradients.replacing(parameter)
                 parameter.grad = out
 
         return dispatch

@@ -151,6 +151,11 @@ class GradientWatch:
         self._task, self._first, self._is_open = task, parameter, True
         private.at_end_of_backward(self._backward_ended)
 
+    def replacing(self, parameter: Tensor) -> None:
+        """Look at the gradients before a hook replaces one, which could not be recognized afterwards."""
+        if self.accumulated:
+            self.measured(parameter, accumulated=True)
+
     def _are_cleared(self, accumulated: Tensor | None) -> bool:
         answers = (one.was_cleared(accumulated) for one in self._witnesses)
         return next((answer for answer in answers if answer is not None), False)

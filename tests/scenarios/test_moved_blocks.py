@@ -1,0 +1,144 @@
+"""Check hooks on blocks that get another name, or that are new in a pass that does not call the root.
+
+Random programs found these cases. A hook acts in each pass, or its absence is reported.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tenterhook as th
+
+X = torch.arange(16.0).view(4, 4) / 16
+
+
+class Wrapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x).tanh()
+
+
+class Chain(nn.Module):
+    """Blocks that run one after the other. `loss` does not call the root. `failing` is a block that raises an error."""
+
+    def __init__(self, *blocks: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(blocks)
+        self.failing: int | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, block in enumerate(self.blocks):
+            if number == self.failing:
+                raise KeyboardInterrupt
+            x = block(x)
+        return x
+
+    def loss(self, x: Tensor) -> Tensor:
+        return self.forward(x).square().mean()
+
+
+def sgd(model: nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_a_hook_acts_on_a_block_that_gets_a_name_that_another_hook_had():
+    def build() -> Chain:
+        return Chain(Wrapped(), nn.Linear(4, 4), Wrapped())
+
+    model, by_hand = build(), build()
+    by_hand.load_state_dict(model.state_dict())
+    new = nn.Linear(4, 4)
+    hooks = [
+        th.Hook("wrapped", on="type:Wrapped", at="output", do=th.scale(0.5)),
+        th.Hook("linear", on="type:Linear", at="output", do=th.scale(0.25)),
+    ]
+    optimizer = sgd(model)
+    rig = th.attach(model, hooks, optimizer=optimizer)
+    model(X)
+    optimizer.step()
+    model.blocks.insert(0, new)
+    model(X).sum().backward()
+
+    by_hand.blocks.insert(0, nn.Linear(4, 4))
+    by_hand.blocks[0].load_state_dict(new.state_dict())
+    for module in by_hand.modules():
+        if isinstance(module, Wrapped | nn.Linear):
+            factor = 0.5 if isinstance(module, Wrapped) else 0.25
+            module.register_forward_hook(lambda module, args, output, factor=factor: output * factor)
+    by_hand(X).sum().backward()
+    for one, other in zip(model.parameters(), by_hand.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+    assert rig.ledger["linear"]["blocks.2"].fired == 1
+
+
+def test_a_block_gets_its_name_back():
+    model = Chain(Wrapped(), nn.Linear(4, 4))
+    optimizer = sgd(model)
+    rig = th.attach(model, th.Hook("h", on="blocks.0.**", at="grad", do=th.scale(0.5)), optimizer=optimizer)
+    for change in (None, lambda: model.blocks.insert(0, nn.Linear(4, 4))):
+        if change:
+            change()
+        optimizer.zero_grad()
+        model(X).sum().backward()
+        optimizer.step()
+    del model.blocks[0]
+    model.loss(X).backward()
+    with pytest.warns(RuntimeWarning, match="TH703"):
+        optimizer.step()
+    assert "blocks.0.fc.weight" in {one.target for one in rig.imbalances}
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_pass_that_fails_before_a_hooked_block_may_have_missed_a_new_one(watched: bool):
+    model = Chain(nn.Linear(4, 4), nn.Linear(4, 4))
+    optimizer = sgd(model)
+    rig = th.attach(model, th.Hook("h", on="blocks.0", at="input", do=th.stats()), optimizer=optimizer)
+    if watched:  # after a step without a call of the root, the modules below it are watched
+        model.loss(X).backward()
+        optimizer.step()
+    model.blocks.insert(0, nn.Linear(4, 4))
+    model.failing = 1
+    with pytest.raises(KeyboardInterrupt):
+        model.loss(X)
+    model.failing = None
+    with pytest.warns(RuntimeWarning, match="TH703"):
+        model(X).sum().backward()
+        optimizer.step()
+    assert {one.target for one in rig.imbalances} == {"blocks.0"}
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_backward_pass_through_a_new_block_may_have_missed_it_although_the_block_has_no_gradients(frozen: bool):
+    model = Chain(nn.Linear(4, 4))
+    optimizer = sgd(model)
+    rig = th.attach(model, th.Hook("h", on="blocks.*", at="grad_output", do=th.scale(0.5)), optimizer=optimizer)
+    model(X).sum().backward()
+    optimizer.step()
+    new = nn.Linear(4, 4)
+    model.blocks.insert(1, new.requires_grad_(not frozen))  # PyTorch reports what is appended, but not this
+    model.loss(X).backward()
+    new.zero_grad()  # the gradients of the other block are kept
+    with pytest.warns(RuntimeWarning, match="TH703"):
+        model(X).sum().backward()
+        optimizer.step()
+    assert [one.target for one in rig.imbalances] == ["blocks.1"]
+
+
+def test_gradients_that_a_hook_replaces_are_not_taken_for_cleared():
+    model = Chain(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    optimizer = torch.optim.SGD([block.weight for block in reversed(model.blocks)], lr=0.1)
+    rig = th.attach(model, [
+        th.Hook("halved", on="**.weight", at="grad_accumulated", do=th.scale(0.5)),
+        th.Hook("seen", on="blocks.1", at="grad_input", do=th.stats()),
+    ], optimizer=optimizer)  # fmt: skip
+    for _ in range(3):
+        model(X.clone().requires_grad_()).sum().backward()
+    optimizer.step()
+    assert rig.ledger["seen"]["blocks.1"].fired == 3
+    assert not rig.ledger["seen"].skipped
