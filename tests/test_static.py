@@ -70,10 +70,12 @@ REGULAR = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "f
 
 #: functions that look up an attribute by a name that is not a literal; the names come from the source code
 BY_NAME = {
-    "__init__.py: __getattr__", "actions/definition.py: convert", "errors.py: located", "plan/files.py: _make_hook",
+    "__init__.py: __getattr__", "record/__init__.py: __getattr__", "diff/sentence.py: _limits",
+    "actions/definition.py: convert", "errors.py: located", "plan/files.py: _make_hook",
     "plan/files.py: _as_json", "plan/hook.py: __post_init__", "plan/hook.py: __repr__",
     "rig/runtime/tensor_tree.py: _mapped",
     "rig/saved/loader.py: _compare_surroundings", "rig/saved/loader.py: _keep",
+    "torch_internals/compiler.py: shallow_copy", "torch_internals/distributed.py: _is_split",
     "torch_internals/hook_dicts.py: count_hooks", "torch_internals/hook_dicts.py: drop_empty_tensor_hooks",
     "torch_internals/hook_dicts.py: forget_hook", "torch_internals/hook_dicts.py: gets_kwargs",
     "torch_internals/hook_dicts.py: hooks_in",
@@ -82,7 +84,7 @@ BY_NAME = {
     "torch_internals/hook_dicts.py: reinstall_tensor_hooks", "torch_internals/hook_dicts.py: tensor_hooks",
 }  # fmt: skip
 #: functions that may use globals()
-OWN_NAMES = {"__init__.py: __getattr__"}
+OWN_NAMES = {"__init__.py: __getattr__", "record/__init__.py: __getattr__"}
 
 
 class Gate(ast.NodeVisitor):

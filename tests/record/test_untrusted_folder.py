@@ -125,7 +125,7 @@ def test_the_limits_themselves_are_allowed(run: Path):
     )  # fmt: skip
     opened = th.open_run(run, limits=exact)
     assert opened.plan is not None and opened.verify() == 100
-    assert len(contents_of(run, exact).targets) == 1
+    assert len(contents_of(run, exact).targets.names) == 1
 
 
 def test_a_larger_part_may_have_more_rows(run: Path):
@@ -154,7 +154,7 @@ def test_names_that_would_fill_a_page_are_refused(tmp_path: Path):
         th.StoreError, match=r"the names in part-0001-0-000001\.parquet have 51,227 characters; the limit"
     ):
         contents_of(tmp_path, th.ReadLimits(table_bytes=51_226))
-    assert len(contents_of(tmp_path, th.ReadLimits(table_bytes=51_227)).targets) == 50
+    assert len(contents_of(tmp_path, th.ReadLimits(table_bytes=51_227)).targets.names) == 50
 
 
 @pytest.mark.parametrize(

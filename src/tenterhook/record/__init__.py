@@ -3,7 +3,6 @@
 This package does not access the model. Reading a run does not import torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tenterhook.record.run import Run as Run
@@ -68,6 +67,11 @@ _RECORDING = {
 def __getattr__(name: str) -> Any:
     if name not in _RECORDING:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_RECORDING[name]}"), name)
+    from tenterhook.record import flight, recorder, rows, sink_worker, store, suspects
+
+    modules = {
+        module.__name__.rpartition(".")[2]: module for module in (flight, recorder, rows, sink_worker, store, suspects)
+    }
+    found = getattr(modules[_RECORDING[name]], name)
     globals()[name] = found
     return found

@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -28,7 +27,9 @@ T = TypeVar("T")
 look_for(torch.compiler, "_is_exporting_flag", Capability.COMPILED)
 
 #: True if dynamo traces a hook on a tensor that a graph computes. Tested with torch 2.10 to 2.15; True from 2.13 on.
-TRACES_TENSOR_HOOKS = find_spec("torch._higher_order_ops.register_hook") is not None
+TRACES_TENSOR_HOOKS = os.path.exists(
+    os.path.join(os.path.dirname(torch.__file__), "_higher_order_ops/register_hook.py")
+)
 
 
 def is_exporting() -> bool:

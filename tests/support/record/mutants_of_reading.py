@@ -133,7 +133,7 @@ OF_REPORTS = [
     Mutant("report-follows-flights", RUN_DATA, 'if not (folder / "flights").is_symlink() else ()',
            "if True else ()", (f"{PAGES}::test_links_to_other_folders_are_not_followed",),
            "a link adds flight reports from elsewhere"),
-    Mutant("limit-series", CONTENTS, "if self.size > self._folder.limits.series:", "if False:",
+    Mutant("limit-series", CONTENTS, "if curves > limit:", "if False:",
            (f"{HOSTILE}::test_a_run_of_too_many_curves_has_no_report",), "a report may have any number of curves"),
     Mutant("limit-names-of-reports", CONTENTS, "if size > self._folder.limits.table_bytes:", "if False:",
            (f"{HOSTILE}::test_names_that_would_fill_a_page_are_refused",), "a report may have any names"),

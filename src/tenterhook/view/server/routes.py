@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import traceback
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -208,7 +208,7 @@ async def _read(act: Callable[[], T]) -> T:
     except OSError as error:
         raise RequestError(422, f"the run folder cannot be read: {error.strerror}", "check its permissions") from error
     except Exception as error:
-        traceback.print_exc()  # uvicorn prints nothing at this level
+        sys.excepthook(type(error), error, error.__traceback__)  # uvicorn prints nothing at this level
         raise RequestError(500, f"tenterhook failed: {type(error).__name__}: {error}", "report it as a bug") from error
 
 
