@@ -116,7 +116,7 @@ def test_a_pass_that_fails_before_a_hooked_block_may_have_missed_a_new_one(watch
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_backward_pass_through_a_new_block_may_have_missed_it_although_the_block_has_no_gradients(frozen: bool):
     model = Chain(nn.Linear(4, 4))
-    optimizer = sgd(model)
+    optimizer = torch.optim.SGD([model.blocks[0].weight], lr=0.1)  # so zero_grad does not clear the bias
     rig = th.attach(model, th.Hook("h", on="blocks.*", at="grad_output", do=th.scale(0.5)), optimizer=optimizer)
     model(X).sum().backward()
     optimizer.step()
@@ -142,3 +142,20 @@ def test_gradients_that_a_hook_replaces_are_not_taken_for_cleared():
     optimizer.step()
     assert rig.ledger["seen"]["blocks.1"].fired == 3
     assert not rig.ledger["seen"].skipped
+
+
+@pytest.mark.parametrize("at", ["output", "grad_output"])
+def test_the_passes_of_another_model_are_not_taken_for_passes_that_a_hook_missed(at: str):
+    model, other = Chain(nn.Linear(4, 4)), Chain(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD([model.blocks[0].weight], lr=0.1)  # so the gradient of the bias is kept
+    rig = th.attach(model, th.Hook("h", on="blocks.*", at=at, do=th.stats()), optimizer=optimizer)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(X).sum().backward()
+        optimizer.step()
+    model.blocks.insert(1, nn.Linear(4, 4))
+    other(X).sum().backward()
+    model(X).sum().backward()
+    optimizer.step()
+    assert rig.ledger["h"]["blocks.1"].fired == 1
+    assert not rig.imbalances

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import NamedTuple
 
 from torch import nn
 
@@ -21,6 +23,16 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.environment import TrainedModel
 
 ABANDONED = "the gradients were cleared without a step"
+
+
+class Activity(NamedTuple):
+    """Counts that change when a pass runs."""
+
+    #: the number of the next graph node, or 0 if this torch does not tell it
+    nodes: int
+    firings: int
+    #: the identity and version of a gradient that no optimizer clears
+    gradient: tuple[int, int] | None
 
 
 class ModelSync:
@@ -52,6 +64,8 @@ class ModelSync:
         self.root_is_called = False
         #: True if the next call of a module below the root will be noticed, so that no pass can have been missed
         self.watches_calls = False
+        #: a parameter whose gradient `Optimizer.zero_grad` does not clear, so that it shows backward passes
+        self._uncleared = self._find_uncleared()
         #: what had happened when it was last known that no pass was missed
         self._accounted = self._activity()
         self._fingerprint: Fingerprint | None = self._take()
@@ -122,7 +136,7 @@ class ModelSync:
             self._rebinds = bool(swapped)  # the next call removes the hooks of the tensors that were there before
             if may_have_run and not self._fsdp:  # FSDP2 itself swaps the parameters in each pass
                 sites = [site for registration in swapped for site in registration.serving.active]
-                self._on_missed([site for site in sites if _has_gradient(site, self._model.root())])
+                self._on_missed([site for site in sites if self._has_gradient(site)])
         if change is Change.STRUCTURE:
             self._installer.registrations.remove_stale()
         self.account()
@@ -167,9 +181,8 @@ class ModelSync:
         self._fingerprint = self._take()
         names = installer.registrations.objects  # a weight that was tied outlives the module that it was found in
         installer.registrations.set_targets(view.targets)
-        missed: list[Site] = []
+        new: list[Site] = []
         renamed: list[Site] = []
-        backward, forward = self._a_pass_may_have_run(), self._a_forward_pass_may_have_run()
         for hook in installer.hooks.values():
             if hook.on_taps:
                 continue
@@ -185,11 +198,10 @@ class ModelSync:
                 installer.registrations.add_site(site)
                 changed.append(site)
             if hook.has_registrations and hook.active:
-                new = [site for site in changed if _object_of(site) not in before]
-                ran = forward and hook.hook.point.side == "forward"
-                missed += [site for site in new if ran or (backward and _has_gradient(site, model))]
+                new += [site for site in changed if _object_of(site) not in before]
             renamed += self._acted_by_old_name(hook, acted)
             installer.environment.outdated.add(hook)
+        missed = self._missed(new)
         self._update_dormant_sites()
         installer.registrations.leave_renamed()
         installer.registrations.sort({hook: i for i, hook in enumerate(installer.hooks.values())})
@@ -217,6 +229,7 @@ class ModelSync:
     def _update_dormant_sites(self) -> None:
         """Update which sites are dormant because their parameters are frozen or not in an optimizer."""
         held = held_by(self._model.optimizers())
+        self._uncleared = self._find_uncleared()
         for hook in self._installer.hooks.values():
             for site in hook.sites:
                 if site.blocked:
@@ -230,35 +243,81 @@ class ModelSync:
                 else:
                     site.sleep(why)
 
+    def _find_uncleared(self) -> Target | None:
+        """Return the last trained parameter that no optimizer holds."""
+        held = held_by(self._model.optimizers())
+        for target in reversed(self._installer.registrations.targets.parameters.values()):
+            parameter = target.parameter()
+            if parameter is not None and parameter.requires_grad and id(parameter) not in held:
+                return target
+        return None
+
     # -- passes that hooks missed ------------------------------------------------------------------------------------
 
     def account(self) -> None:
         """Take note that all passes and firings so far are accounted for."""
         self._accounted = self._activity()
 
-    def _activity(self) -> tuple[int, int]:
-        """Return the number of the next graph node, which is 0 if this torch does not tell it, and of firings."""
-        return private.sequence_number(), self._installer.environment.clock.firings
+    def _activity(self) -> Activity:
+        state = None
+        parameter = None if self._uncleared is None else self._uncleared.parameter()
+        # functional_call may have replaced the parameter, so it need not be a leaf
+        if parameter is not None and parameter.is_leaf and parameter.grad is not None:
+            state = id(parameter.grad), private.read_version(parameter.grad)
+        return Activity(private.sequence_number(), self._installer.environment.clock.firings, state)
 
     def graph_was_built(self) -> bool:
         """Return True if a graph was built since `account` was called."""
         number = private.sequence_number()
-        return number != self._accounted[0] or not number
+        return number != self._accounted.nodes or not number
 
     def _a_pass_may_have_run(self) -> bool:
         """Return True if a graph was built since `account` was called, and calls were not watched."""
         return not self.watches_calls and self.graph_was_built()
 
-    def _a_forward_pass_may_have_run(self) -> bool:
-        """Return True if a hook fired in a forward pass since `account` was called, or a graph was built.
-
-        A forward pass that failed may have ended before it called a module with a hook.
-        """
+    def _missed(self, new: Sequence[Site]) -> list[Site]:
+        """Return the new sites that a pass may have reached before they were noticed."""
         if self.watches_calls:
-            return False
+            return []
+        built, first = self.graph_was_built(), self._called_first(new)
+        return [
+            site
+            for site in new
+            if (site.attached.hook.point.side == "forward" and (first is None or site.name in first))
+            or (built and self._has_gradient(site))
+        ]
+
+    def _called_first(self, new: Sequence[Site]) -> set[str] | None:
+        """Return the modules that a forward pass may have called without a hook to show it, or None for all of them.
+
+        A hook that fired shows that a pass ran. If none fired, a pass that failed may have called the modules that come
+        before the first one with a hook.
+        """
         hooks = [hook for hook in self._installer.hooks.values() if hook.hook.point.side == "forward"]
         sites = [site for hook in hooks for site in hook.sites if site.dormant is None]
-        return any(site.order >= self._accounted[1] for site in sites) or self._a_pass_may_have_run()
+        if any(site.order >= self._accounted.firings for site in sites):
+            return None
+        if not self.graph_was_built() or self._root_called == self._installer.environment.clock.step:
+            return set()
+        known = {site.name for site in sites if not _has_parts(site)} - {site.name for site in new}
+        return set(takewhile(lambda name: name not in known, self._installer.registrations.targets.modules))
+
+    def _has_gradient(self, site: Site) -> bool:
+        """Return True if a gradient shows that a backward pass has reached a site.
+
+        If the parameters of a module are frozen, those of other modules show it, because the module's gradient
+        reaches them. If they were cleared, a gradient that no optimizer clears shows it.
+        """
+        if site.target.kind == "parameter":
+            parameter = site.target.parameter()
+            return parameter is not None and parameter.grad is not None
+        owner, model = site.target.owner(), self._model.root()
+        if not isinstance(owner, nn.Module) or model is None:
+            return False
+        own = [one for one in owner.parameters() if one.requires_grad]
+        if any(one.grad is not None for one in own or model.parameters()):
+            return True
+        return self._activity().gradient not in (None, self._accounted.gradient)
 
     def _acted(self, hook: AttachedHook, names: Mapping[tuple[Kind, str], int]) -> dict[Site, int]:
         """Return the sites where a hook has fired in this step, and the objects that then had their names."""
@@ -273,7 +332,7 @@ class ModelSync:
         known = set(self._installer.registrations.objects.values())
         if hook.definition.modifies:
             known -= {_object_of(site) for site in hook.sites if site.dormant != GONE}
-            acted = {site: was for site, was in acted.items() if site.order >= self._accounted[1]}
+            acted = {site: was for site, was in acted.items() if site.order >= self._accounted.firings}
         moved = {site for site, was in acted.items() if was != _object_of(site) or site.dormant == GONE}
         return [site for site in moved if acted[site] in known]
 
@@ -283,13 +342,7 @@ def _object_of(site: Site) -> int:
     return id(site.target.parameter() if site.target.kind == "parameter" else site.target.owner())
 
 
-def _has_gradient(site: Site, model: nn.Module | None) -> bool:
-    """Return True if a parameter that the target's gradient may have reached has one, so that a pass has run.
-
-    The gradient of a module reaches the parameters of other modules, which the program may keep when it clears the
-    parameters of this one.
-    """
-    if site.target.kind == "parameter":
-        parameter = site.target.parameter()
-        return parameter is not None and parameter.grad is not None
-    return model is not None and any(one.grad is not None for one in model.parameters())
+def _has_parts(site: Site) -> bool:
+    """Return True if a site's module has modules, which a program may call without a call of this module."""
+    owner = site.target.owner()
+    return isinstance(owner, nn.Module) and bool(private.child_modules(owner))

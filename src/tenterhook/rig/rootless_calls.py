@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from torch import nn
@@ -94,10 +95,10 @@ class RootlessCalls:
         self._waits = self._waits_for_output = self._sync.watches_calls = False
 
     def report_unwatched(self) -> None:
-        """Report modules that are new. A pass that failed may have called them, but none of the watched modules."""
+        """Report the modules that come before the first watched one. A pass that failed may have called only these."""
         model = self._model()
         if self._waits and model is not None:
-            unwatched = [one for one in entrances(model) if one not in self._watched]
+            unwatched = list(takewhile(lambda one: one not in self._watched, entrances(model)))
             if unwatched:
                 self._on_unwatched(unwatched)
 
