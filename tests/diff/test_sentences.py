@@ -253,6 +253,25 @@ def test_the_own_parameters_of_a_container_come_last_in_a_backward_pass(tmp_path
     assert "Nothing before it was recorded in this step." in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("hooks", "sentence"),
+    [
+        (["input_bits"], "The input of the model is equal."),
+        (["weight_bits"], "The weights that are trained are equal."),
+        (["input_bits", "weight_bits"], "The input of the model and the weights that are trained are equal."),
+    ],
+)
+def test_what_was_recorded_before_a_gradient_is_named(tmp_path: Path, hooks: list[str], sentence: str) -> None:
+    for name, gradient in (("a", 6.0), ("b", 6.5)):
+        store = th.Store(tmp_path / name)
+        rows = [row for row in STEP if row[0] in hooks] + [("grads", "first.weight", "norm", gradient)]
+        store.write([Batch(0, 0, {}, [Row(0, 0, *row) for row in rows])])
+        store.keep("plan.json", diff_plan(3).to_json())
+        store.keep("model.json", json.dumps({"tenterhook": 1, "setup": SETUP, "layers": LAYERS}))
+        store.close()
+    assert f" {sentence}" in compare(tmp_path / "a", tmp_path / "b").sentence
+
+
 def write_calls(folder: Path, calls: list[tuple[str, str, int, float, int]]) -> Path:
     """Write a run with one step, of digests: hook, target, call, digest, and the place of the call."""
     store = th.Store(folder)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -187,22 +189,63 @@ def test_the_sentence_about_a_run(tmp_path: Path, reports: list[str], names: dic
         store.close()
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    """Start `tenterhook view` on a run that is being written, and return its address."""
-    command = [sys.executable, "-m", "tenterhook", "view", str(tmp_path), "--no-browser"]
+def test_a_run_that_was_resumed_and_killed_has_not_ended(tmp_path: Path):
     store = write_run(tmp_path / "run")
+    store.keep("ledger.json", LEDGER)
+    store.keep("verdicts.json", VERDICTS)
+    store.close()
+    resumed = write_run(tmp_path / "run", steps=5)
+    # A killed process leaves no lock, and a copy has none either.
+    shutil.copytree(tmp_path / "run", tmp_path / "copy", ignore=shutil.ignore_patterns(".writer-*"))
+    resumed.close()
+    sentence = "The recording ends in step 4 without a verdict: its process was killed, or it did not detach the rig."
+    assert Library([tmp_path]).open("copy").summary().sentence == sentence
+
+
+def test_an_address_without_its_last_slash_leads_to_the_page(app: Any):
+    status, headers, _ = ask(app, f"/{TOKEN}")
+    assert (status, headers["location"]) == (307, f"{TOKEN}/")
+    assert ask(app, "/wrong")[0] == 403
+
+
+@contextmanager
+def serving(path: Path, *, lines: int) -> Iterator[list[str]]:
+    """Start `tenterhook view`, and give the first lines that it prints."""
+    command = [sys.executable, "-m", "tenterhook", "view", str(path), "--no-browser"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert server.stdout is not None and server.stderr is not None
-        line = server.stdout.readline()
-        assert "http://127.0.0.1:" in line, server.stderr.read()
-        yield line.split()[-1]
+        assert server.stdout is not None
+        yield [server.stdout.readline() for _ in range(lines)]
     finally:
         server.send_signal(signal.SIGINT)
         said = server.communicate(timeout=30)[1]
-        store.close()
     assert (server.returncode, said) == (0, "")
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Serve a run that is being written, and return the address."""
+    store = write_run(tmp_path / "run")
+    with serving(tmp_path, lines=1) as (line,):
+        assert "http://127.0.0.1:" in line
+        yield line.split()[-1]
+    store.close()
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_without_runs_is_served_and_named(tmp_path: Path, exists: bool):
+    path = tmp_path / "runs"
+    if exists:
+        path.mkdir()
+    with serving(path, lines=3) as (address, nothing, remedy):
+        assert address.startswith("tenterhook view: http://127.0.0.1:")
+        assert nothing.rstrip() == (
+            f"tenterhook view: there is no recorded run in {path}"
+            if exists
+            else f"tenterhook view: the folder {path} does not exist"
+        )
+        assert remedy.rstrip() == "  remedy: start a training that writes to it; the page shows its run"
 
 
 @pytest.mark.programs

@@ -190,9 +190,8 @@ class Pairs:
             some = recorded[start : start + STEPS_AT_ONCE]
             given = [*self._kinds.phases, some[0], some[-1], *self._paths]
             pairs = self._recorded_by_both(given)
-            for step, rank, hook, target, name in (
-                self._run.fetch(_ROWS + _LACKING, *given) if exact and self._same_plan else ()
-            ):
+            lacking = self._run.fetch(_ROWS + _LACKING, *given) if exact and self._same_plan else []
+            for step, rank, hook, target, name in lacking:
                 kind = self._kinds.kind_of(hook, target, name)
                 # Weights are read only where there is a gradient, so the gradient is what is lacking.
                 if kind is not None and kind != "weights":

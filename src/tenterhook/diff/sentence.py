@@ -29,6 +29,7 @@ _EARLIER: dict[Kind, str] = {
     "loss": "the loss",
     "backward": "the gradients of later layers",
 }
+_SINGULAR = ([_EARLIER["loss"]], [_NAMES["data"]])
 #: what the kinds before it say
 _BEFORE: dict[Kind, str] = {
     "data": "Check the data, its order and the seed of its random numbers",
@@ -135,7 +136,8 @@ def _before(step: list[Pair], pair: Pair, pairs: Pairs) -> str:
         return f"Everything that was recorded before it in this step is equal{': ' * bool(known)}{_listed(known)}"
     if pair.kind == "backward":
         known = [_EARLIER[kind] for kind in ("forward", "loss", "backward") if kind in before]
-        text = f"{_listed(known)} {'is' if known == [_EARLIER['loss']] else 'are'} equal"
+        known = known or [_NAMES[kind] for kind in ("data", "weights") if kind in before]
+        text = f"{_listed(known)} {'is' if known in _SINGULAR else 'are'} equal"
         return text[0].upper() + text[1:] if known else "Nothing before it was recorded in this step"
     if pair.kind == "loss" and not pairs.all_ranks:
         return "Only some ranks recorded their outputs, and these are equal"

@@ -10,7 +10,7 @@ from tenterhook.errors import StoreError
 from tenterhook.record.arrow_tables import as_arrow
 from tenterhook.record.rows import Batch, Row
 from tenterhook.record.run_folder import writer_lock
-from tenterhook.record.run_folder.folder import Folder, encode_part, merge_parts
+from tenterhook.record.run_folder.folder import LEDGER, Folder, encode_part, merge_parts
 from tenterhook.record.run_folder.part import PART_NAME, Part
 
 #: the last attempt that the name of a part can contain
@@ -164,6 +164,7 @@ class Store:
         """Remove the steps that are about to be recorded again from the parts of earlier attempts."""
         self._superseded = True
         self._folder.sweep()
+        self._folder.delete(LEDGER)  # it would mark the run as ended, also if this attempt is killed
         for part in self._folder.parts():
             if part.attempt == self._attempt or part.rank != rank or part.last < step:
                 continue

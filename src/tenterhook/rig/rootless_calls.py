@@ -98,9 +98,7 @@ class RootlessCalls:
         """Report the modules that come before the first watched one. A pass that failed may have called only these."""
         model = self._model()
         if self._waits and model is not None:
-            unwatched = list(takewhile(lambda one: one not in self._watched, entrances(model)))
-            if unwatched:
-                self._on_unwatched(unwatched)
+            self._on_unwatched(list(takewhile(lambda one: one not in self._watched, entrances(model))))
 
     def listen(self) -> None:
         """Begin to notice assignments. The modules of the model are read now, before they change."""
@@ -146,8 +144,7 @@ class RootlessCalls:
         self.disarm()
         self.arm()
         self._stop_waiting()
-        if unwatched:
-            self._on_unwatched(unwatched)
+        self._on_unwatched(unwatched)
         return self._call_new_hooks(module, there, args, kwargs)
 
     def _call_new_hooks(self, module: nn.Module, there: set[int], args: Any, kwargs: Any) -> Any:

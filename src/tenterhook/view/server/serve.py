@@ -46,7 +46,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
     library = Library(paths)
     empty = not library.folders()
     app_file("index.html")
-    with _listen(port) as listener:
+    with suppress(KeyboardInterrupt), _listen(port) as listener:  # Ctrl-C ends the server
         port = listener.getsockname()[1]
         token = secrets.token_urlsafe(24)
         address = f"http://{HOST}:{port}/{token}/"
@@ -68,8 +68,7 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         threading.Thread(target=library.open_newest, name="tenterhook: open a run", daemon=True).start()
         if browser:
             threading.Timer(0.3, webbrowser.open, (address,)).start()
-        with suppress(KeyboardInterrupt):  # this is how the server is ended
-            uvicorn.Server(config).run(sockets=[listener])
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listen(port: int) -> socket.socket:
