@@ -52,7 +52,7 @@ def _hook(call: Call, grad: Tensor) -> Tensor:
     return new
 
 
-class _Function(torch.autograd.Function):
+class _GradientCall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, ticket: Tensor, leaf: int, value: Tensor | None) -> Tensor:
         ctx.save_for_backward(ticket, value)
@@ -73,7 +73,7 @@ def _with_function(x: Tensor, owner: nn.Module, call: Call) -> Tensor:
         source, calls = alias._tenterhook_source, (*alias._tenterhook_calls, call)
     passed = source
     for one in reversed(calls):
-        passed = _Function.apply(passed, *one)  # type: ignore[no-untyped-call]
+        passed = _GradientCall.apply(passed, *one)  # type: ignore[no-untyped-call]
     alias = passed.clone()  # torch 2.10 does not trace attributes of what a function returns
     alias._tenterhook_owner, alias._tenterhook_source, alias._tenterhook_calls = owner, source, calls
     copied: Tensor = alias
