@@ -169,7 +169,7 @@ def test_a_result_is_added_to_the_page(tmp_path: Path, monkeypatch: pytest.Monke
     page.write_text("# Versions\n\n| torch | an old table\n")
     for torch, skipped in (("2.15.0", {"no browser": 2}), ("2.13.0", {}), ("2.15.0", {"no browser": 1})):
         counts = {"passed": 9, "second": 1, "failed": 0, "skipped": skipped}
-        versions.write(f"{torch} 3.11", {"torch": torch, "python": "3.11", **counts, "commit": "abc"})
+        versions.write({f"{torch} 3.11": {"torch": torch, "python": "3.11", **counts, "commit": "abc"}})
     assert page.read_text().splitlines() == [
         "# Versions",
         "",
