@@ -5,9 +5,13 @@ Random programs found these cases. A hook acts in each pass, or its absence is r
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import tenterhook as th
 
@@ -92,6 +96,42 @@ def test_a_block_gets_its_name_back():
     with pytest.warns(RuntimeWarning, match="TH703"):
         optimizer.step()
     assert "blocks.0.fc.weight" in {one.target for one in rig.imbalances}
+
+
+def test_a_recomputed_block_does_not_get_the_hook_of_the_block_that_had_its_name():
+    class Checkpointed(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            first, *others = self.blocks
+            x = checkpoint(first, x, use_reentrant=False)
+            for block in others:
+                x = block(x)
+            return x
+
+    def build() -> Checkpointed:
+        return Checkpointed(Wrapped(), nn.Linear(4, 4), Wrapped())
+
+    def scale_input(factor: float) -> Callable[..., Any]:
+        return lambda module, args: (args[0] * factor,)
+
+    model, by_hand = build(), build()
+    by_hand.load_state_dict(model.state_dict())
+    hooks = [
+        th.Hook("all", on="blocks.*", at="input", do=th.scale(0.5)),
+        th.Hook("wrapped", on="type:Wrapped", at="input", do=th.clip_value(0.1)),
+    ]
+    optimizer = sgd(model)
+    th.attach(model, hooks, optimizer=optimizer)
+    model(X).sum().backward()
+    optimizer.zero_grad()
+    for one in (model, by_hand):
+        del one.blocks[0]
+    for block in by_hand.blocks:
+        block.register_forward_pre_hook(scale_input(0.5))
+    by_hand.blocks[1].register_forward_pre_hook(lambda module, args: (args[0].clamp(-0.1, 0.1),))
+    for one in (model, by_hand):
+        one(X).sum().backward()
+    for ours, theirs in zip(model.parameters(), by_hand.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad)
 
 
 @pytest.mark.parametrize("watched", [False, True])

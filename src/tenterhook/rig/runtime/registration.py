@@ -98,8 +98,7 @@ class Registration:
         active = tuple(s for s in self.sites if s.attached.active and not s.blocked)
         everything = active
         if kept:
-            # A module that has lost its name is not registered again: it may have another name, with hooks of its own.
-            stays = [s for s in self.sites if s.attached in kept and (self.is_registered or s.dormant != GONE)]
+            stays = [s for s in self.sites if s.attached in kept and (s.dormant != GONE or self._is_still_on(s.target))]
             everything = tuple(s for s in self.sites if s in stays or (s.attached.active and not s.blocked))
         if self.is_in_graph:
             self.expect()
@@ -116,6 +115,14 @@ class Registration:
             self.suspend()
         for site in active:
             site.installed = self.is_registered
+
+    def _is_still_on(self, target: Target) -> bool:
+        """Return True if the registration is installed on a target that has lost its name.
+
+        The target is not registered again: it may have another name, with hooks of its own. And if another module got
+        the name, the registration has moved to that module.
+        """
+        return self.is_registered and self.target.owner() is target.owner()
 
     @property
     def is_gone(self) -> bool:
