@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.compiled.models import compare
+from tests.support.earlier_torch import since
 
 #: torch.compile of a block reads the .grad of its inputs
 pytestmark = [
@@ -13,6 +14,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name, how", [("gpt2", "by block"), ("llama", "whole")])
+@pytest.mark.parametrize(
+    "name, how",
+    [pytest.param("gpt2", "by block", marks=since(11, "compiles a block of GPT-2 twice")), ("llama", "whole")],
+)
 def test_hooks_in_one_graph_are_as_in_eager(name: str, how: str):
     assert "1 graph, 0 breaks" in compare(name, how, steps=7, backend="aot_eager")

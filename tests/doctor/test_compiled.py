@@ -12,6 +12,7 @@ from torch import nn
 import tenterhook as th
 from tenterhook.doctor.findings import Findings
 from tenterhook.torch_internals import compiler as dynamo
+from tests.support.earlier_torch import since
 
 # Dynamo reads .grad of non-leaf tensors. Turned into an error, that warning would stop it.
 pytestmark = [pytest.mark.compiled, pytest.mark.filterwarnings("ignore")]
@@ -213,6 +214,7 @@ def test_an_early_hook_of_a_layer_that_is_not_called_is_not_late(monkeypatch: py
     assert examined(run).codes == ["TH213"]
 
 
+@since(11, "does not say which function a recompilation is for")
 def test_few_recompilations_are_a_note():
     def run():
         block = Block()

@@ -9,13 +9,19 @@ import textwrap
 import pytest
 
 from tests.support.doctor.programs import Program, programs, run, same
+from tests.support.earlier_torch import since
 
 FAULTY = programs("faulty")
+#: programs with a hook that is compiled again and again
+RECOMPILED = {"activations_appended_in_the_graph", "appended_on_a_compiled_block", "calls_counted_in_the_graph"}
+_LATER = since(11, "does not say which function a recompilation is for")
 
 
 @pytest.mark.slice(3)
 @pytest.mark.programs
-@pytest.mark.parametrize("program", FAULTY, ids=str)
+@pytest.mark.parametrize(
+    "program", [pytest.param(one, id=str(one), marks=_LATER if str(one) in RECOMPILED else ()) for one in FAULTY]
+)
 def test_the_fault_is_reported_first(program: Program):
     codes = program.codes
     assert codes, "the first line names no code"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tenterhook as th
+from tests.support.docs.run_page import without_gloo
 from tests.support.ranks.launch import run_patiently
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "adapters" / "scripts").glob("*.py"))
@@ -61,6 +62,6 @@ def compare(script: Path, place: Path, python: str = sys.executable) -> Outcome:
     assert made.returncode == 0, watched.stderr + made.stderr
     folders = sorted(path.parent for path in (place / "runs").glob("*/plan.json"))
     return Outcome(
-        bare.stdout, watched.stdout, watched.returncode, watched.stderr,
+        without_gloo(bare.stdout), without_gloo(watched.stdout), watched.returncode, watched.stderr,
         {path.name: th.open_run(path) for path in folders}, (place / "runs" / "report.html").stat().st_size,
     )  # fmt: skip
