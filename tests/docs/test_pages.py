@@ -18,7 +18,7 @@ _REASONS = "does not say which function a recompilation is for"
 #: pages that an earlier torch cannot run, or about which it prints other words
 LATER = {
     "TH226": since(11, "refuses tensor hooks in compiled code"),
-    "TH508": since(12, "warns in other words"),
+    "TH508": since(13, "warns in other words"),
     **dict.fromkeys(("TH515", "TH517", "TH518"), since(11, _REASONS)),
 }
 
