@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tenterhook.actions import nan_to_num as nan_to_num
     from tenterhook.actions import noise as noise
     from tenterhook.actions import ratio as ratio
+    from tenterhook.actions import replicas as replicas
     from tenterhook.actions import reverse as reverse
     from tenterhook.actions import scale as scale
     from tenterhook.actions import spike as spike
@@ -100,6 +101,7 @@ _ACTIONS = (
     "nan_to_num",
     "noise",
     "ratio",
+    "replicas",
     "reverse",
     "scale",
     "spike",

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from tenterhook import ranks
-from tenterhook.actions import histogram
+from tenterhook.actions import histogram, replicas
 from tenterhook.adapters.discover import Discovery, Moment
 from tenterhook.diff.plan import DiffRun, diff_plan, perturb
 from tenterhook.doctor import Findings, check
@@ -35,10 +35,12 @@ PLAN_VARIABLE = "TENTERHOOK_PLAN"
 def default_plan() -> Plan:
     """Return the plan that is used if the user does not provide one.
 
-    It is the plan of a flight recorder, with gradient histograms in every fiftieth step.
+    It is the plan of a flight recorder, with gradient histograms in every fiftieth step. On several ranks, replicas are
+    compared.
     """
     magnitudes = Hook("magnitudes", on="**", at="grad_final", do=histogram(), when=When(every=50, start=1))
-    return Plan([*flight_plan(), magnitudes])
+    compared = [Hook("replicas", on="**", at="grad_final", do=replicas())] if ranks.world_size() > 1 else []
+    return Plan([*flight_plan(), magnitudes, *compared])
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tenterhook.errors import RanksError, TenterhookError
@@ -20,13 +21,26 @@ class Header(NamedTuple):
     hooks: int
 
 
-def agree(group: RankGroup, header: Header, error: TenterhookError | None = None, *, flag: bool = False) -> bool:
+class Agreed(NamedTuple):
+    """Holds the result of an exchange."""
+
+    #: True if at least one rank has set the flag
+    flag: bool
+    #: the maximum of each number over the ranks
+    highest: list[int]
+
+
+def agree(
+    group: RankGroup,
+    header: Header,
+    error: TenterhookError | None = None,
+    *,
+    flag: bool = False,
+    numbers: Sequence[int] = (),
+) -> Agreed:
     """Compare the headers of all ranks, and raise the error of one rank on every rank.
 
-    One collective of 64 bytes does both.
-
-    Returns:
-        True if at least one rank has set the flag.
+    One collective of 64 bytes does both. It also carries the numbers, of which every rank gives equally many.
 
     Raises:
         RanksError: The headers differ. Every rank raises it.
@@ -34,15 +48,15 @@ def agree(group: RankGroup, header: Header, error: TenterhookError | None = None
     if group.is_alone:
         if error is not None:
             raise error
-        return flag
+        return Agreed(flag, list(numbers))
     failed = group.size - group.position if error is not None else 0
-    found = group.max_of([*header, *(-one for one in header), failed, int(flag)])
+    found = group.max_of([*header, *(-one for one in header), failed, int(flag), *numbers])
     highest, lowest = found[:3], [-one for one in found[3:6]]
     if highest != lowest:
         _raise_difference(group, header)
     if found[6]:
         raise_on_all(group, error, first=group.size - found[6])
-    return bool(found[7])
+    return Agreed(bool(found[7]), found[8:])
 
 
 def _raise_difference(group: RankGroup, header: Header) -> None:

@@ -57,15 +57,19 @@ def reduce_partial(tensor: Tensor) -> Tensor:
 
     Every rank in the mesh must call this function.
     """
-    if not is_sharded(tensor):
+    if not is_partial(tensor):
         return tensor
     from torch.distributed.tensor import Replicate
 
     sharded: Any = tensor
-    if not _is_partial(sharded.placements):
-        return tensor
     summed: Tensor = sharded.redistribute(placements=[Replicate() if p.is_partial() else p for p in sharded.placements])
     return summed
+
+
+def is_partial(tensor: Tensor) -> bool:
+    """Return True if this rank has only a partial sum."""
+    sharded: Any = tensor
+    return is_sharded(tensor) and _is_partial(sharded.placements)
 
 
 @lru_cache(maxsize=256)

@@ -118,14 +118,14 @@ class Rig:
         view, optimizers = resolution.view, resolution.view.optimizers
         environment = Environment.for_model(model, optimizers, recorder=self._recorder, group=group)
         self._installer = Installer(environment, Registrations(view, environment.clock, next(_numbers)))
-        self._agreement = StepAgreement(plan, self._installer)
+        found = Imbalances()
+        self._agreement = StepAgreement(plan, self._installer, found.add)
         self._finalizer = StepFinalizer(self._installer, self._recorder, self._agreement, self._apply_schedule)
         #: the name of the optimizer whose steps are counted
         self._clock_name = clock
         self._steps: list[OptimizerStep] = []
         #: the report of the last `restore` or `load_state_dict` call
         self.loaded: LoadReport | None = None
-        found = Imbalances()
         events = RootEvents(
             self._begin_forward, self._end_forward, self._finalizer.backward_began, self._finalizer.no_optimizer_steps
         )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from itertools import islice
+
 from torch import nn
 
 from tenterhook import ranks
 from tenterhook import torch_internals as private
-from tenterhook.errors import RefusedError
+from tenterhook.audit import Imbalance
+from tenterhook.errors import RanksError, RefusedError
 from tenterhook.plan import Plan
 from tenterhook.resolve.agreement import digest_of
 from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.rig.installer import Installer, Schedule
 from tenterhook.rig.step.layout import Layout, LayoutStatus
+from tenterhook.rig.step.replica_check import ReplicaCheck
 
 
 class StepAgreement:
@@ -21,18 +27,27 @@ class StepAgreement:
     missing, every rank raises an error before unrelated numbers are mixed.
     """
 
-    def __init__(self, plan: Plan, installer: Installer) -> None:
+    def __init__(self, plan: Plan, installer: Installer, report: Callable[[list[Imbalance]], None]) -> None:
         self._plan = plan
         self._installer = installer
+        self._report = report
+        #: what compares the replicas of each optimizer's parameters
+        self._checks: list[ReplicaCheck] = []
         self._layout = Layout(installer)
         #: the step of the last exchange, and the number of exchanges in it
         self._step, self._exchanges = -1, 0
         #: the schedule whose digest is known, and the digest
         self._known: tuple[Schedule, int] | None = None
 
+    def new_check(self) -> ReplicaCheck:
+        """Return an object that compares the replicas of one optimizer's parameters in the exchanges of each step."""
+        self._checks.append(ReplicaCheck(self._installer, self._report))
+        return self._checks[-1]
+
     def set_plan(self, plan: Plan) -> None:
         self._plan, self._known = plan, None
         self._layout.forget()
+        self._forget_replicas()
 
     def begin(self) -> None:
         """Compare the ranks before the first exchange of a step. If the layout of the model changed, decide it again.
@@ -51,6 +66,33 @@ class StepAgreement:
         hooks = [hook.resolved for hook in self._installer.schedule.active if not points or hook.hook.at in points]
         if any(resolved.on_error == "raise" for resolved in hooks):
             self._exchange()
+        if any(check.is_due for check in self._checks):
+            self._compare_replicas()
+
+    def _compare_replicas(self) -> None:
+        """Compare the replicas if no exchange of this step has done it yet."""
+        if _joins(self._installer.environment.model.root()):
+            for check in self._checks:
+                check.mute()
+            warnings.warn(
+                "tenterhook: replicas are not compared any more, because the ranks may make different numbers of steps "
+                "inside join()",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+        try:
+            self._exchange()
+            for check in (due := [check for check in self._checks if check.is_due]):
+                check.settle()
+            if due:
+                self._exchange()
+        except RanksError as error:
+            if any(check.raises for check in self._checks):
+                raise
+            for check in self._checks:
+                check.mute()
+            warnings.warn(f"tenterhook: replicas are not compared any more: {error}", RuntimeWarning, stacklevel=2)
 
     def follow_layout(self, resolved: int) -> None:
         """Decide the layout on all ranks together if it is not decided yet, or if it has changed on this rank.
@@ -75,9 +117,23 @@ class StepAgreement:
         self._exchanges += 1
         status = self._layout.status
         changes = status is LayoutStatus.CHANGED
-        changed = ranks.agree(environment.group, header, environment.errors.take(), flag=changes)
-        if changed or status is not LayoutStatus.DECIDED:
-            self._layout.settle(changed=changed)
+        due = [check for check in self._checks if check.is_due]
+        given = [check.numbers() for check in self._checks]
+        numbers = [number for some in given for number in some]
+        agreed = ranks.agree(environment.group, header, environment.errors.take(), flag=changes, numbers=numbers)
+        if agreed.flag or status is not LayoutStatus.DECIDED:
+            self._layout.settle(changed=agreed.flag)
+            self._forget_replicas()
+            for check in due:
+                check.is_due = True
+            return
+        highest = iter(agreed.highest)
+        for check, some in zip(self._checks, given, strict=True):
+            check.compare(list(islice(highest, len(some))))
+
+    def _forget_replicas(self) -> None:
+        for check in self._checks:
+            check.forget()
 
     def _digest(self) -> int:
         """Return a digest of the plan and of the active hooks that exchange data or raise errors."""

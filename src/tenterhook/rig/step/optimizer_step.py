@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
 from tenterhook.actions import unmeasurable
-from tenterhook.resolve.sharding import is_counted_here, local, reduce_partial
+from tenterhook.resolve.sharding import is_counted_here, is_partial, local, reduce_partial
 from tenterhook.resolve.targets import is_sharded
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.model_sync import ModelSync
@@ -45,6 +45,7 @@ class OptimizerStep:
         self._targets = StepTargets(optimizer, sync)
         self._installer = installer
         self._agreement = agreement
+        self._replicas = agreement.new_check()
         self._sync = sync
         #: function to call after the step if this optimizer is the clock; None otherwise
         self._end = end
@@ -187,10 +188,17 @@ class OptimizerStep:
         hooks = [hook for hook in self._hooks if hook.active and hook.hook.at == "grad_final"]
         if not hooks:
             return
+        found = [(hook, self._targets.reached_by(hook)) for hook in hooks]
+        compared = [one for one in found if one[0].definition.compares]
+        found = [one for one in found if not one[0].definition.compares]
+        partial_sums = any(_has_partial_sums(reached) for _, reached in compared)
+        for hook, reached in compared if not partial_sums else ():
+            self._replicas.measure(hook, reached)  # before the first exchange of the step, which carries the digests
         if any(hook.resolved.merges for hook in hooks):
             self._agreement.begin()
-        found = [(hook, self._targets.reached_by(hook)) for hook in hooks]
-        _sum({id(p): p for _, reached in found if reached.sharded for p in reached.parameters}.values())
+        _sum({id(p): p for _, reached in [*compared, *found] if reached.sharded for p in reached.parameters}.values())
+        for hook, reached in compared if partial_sums else ():
+            self._replicas.measure(hook, reached)
         batch = MergeBatch(self._installer.environment.group)
         for hook, reached in found:
             batch.finish_before(hook)
@@ -358,6 +366,10 @@ def _replace(parameter: Tensor, out: Tensor | None) -> None:
         local(parameter.grad).copy_(out)
     else:
         parameter.grad = out
+
+
+def _has_partial_sums(reached: Reached) -> bool:
+    return reached.sharded and any(p.grad is not None and is_partial(p.grad) for p in reached.parameters)
 
 
 def _sum(parameters: Iterable[Tensor]) -> None:

@@ -1,0 +1,257 @@
+"""Compare the replicas of a model before an optimizer's step, a part of the model in each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tenterhook import ranks
+from tenterhook.actions.replicas import ReplicaDigest, flat
+from tenterhook.audit import Imbalance
+from tenterhook.errors import RanksError
+from tenterhook.resolve.replica_sets import replica_sets
+from tenterhook.resolve.sharding import local
+from tenterhook.rig.installer import Installer
+from tenterhook.rig.points.calling import out_of_phase
+from tenterhook.rig.runtime.attached_hook import AttachedHook
+from tenterhook.rig.step.replica_evidence import ABSENT, find_evidence
+from tenterhook.rig.step.step_targets import Reached
+
+#: number of elements of which the parts of a model are multiples, so that their words are aligned
+_ALIGNED = 8
+
+
+class Piece(NamedTuple):
+    """A part of a tensor: the place of the tensor in its hook, and the elements."""
+
+    at: int
+    start: int
+    end: int
+
+
+@dataclass(eq=False, slots=True)
+class _Watched:
+    """Describes what a hook compares on this rank."""
+
+    reached: Reached | None = None
+    #: for each set that this rank has: for each part of the model, its pieces
+    parts: dict[str, list[list[Piece]]] = field(default_factory=dict)
+    #: the sets of all ranks, in an order that all ranks have in common
+    sets: list[str] = field(default_factory=list)
+    #: True if this rank may have other sets than those that the ranks agreed on
+    is_new: bool = True
+    #: for each set, the digest in this step; None if this rank has none. Empty if none are due
+    digests: list[Tensor | None] = field(default_factory=list)
+    #: how often this hook compared
+    count: int = 0
+    #: for each part, the last step in which it was compared, except the present one
+    compared: dict[int, int] = field(default_factory=dict)
+
+
+class ReplicaCheck:
+    """Compares the replicas of one optimizer's parameters, for all hooks that run the action `replicas`.
+
+    The ranks agree once which sets of replicas exist. In each step, every rank contributes one number for each set. If
+    the largest and the smallest number of a set differ, all ranks notice it, and look for the tensor together.
+
+    Args:
+        installer: The hooks of the rig.
+        report: Receives a difference.
+    """
+
+    def __init__(self, installer: Installer, report: Callable[[list[Imbalance]], None]) -> None:
+        self._installer = installer
+        self._report = report
+        self._watched: dict[AttachedHook, _Watched] = {}
+        #: True if digests are due in this step that the ranks have not exchanged
+        self.is_due = False
+
+    def _of_rig(self) -> dict[AttachedHook, _Watched]:
+        """Return what each hook compares, in the order of the plan."""
+        hooks = [hook for hook in self._installer.hooks.values() if hook.definition.compares]
+        self._watched = {hook: self._watched.get(hook) or _Watched() for hook in hooks}
+        return self._watched
+
+    def forget(self) -> None:
+        """Agree again on what is compared. Call this on all ranks together."""
+        for one in self._watched.values():
+            one.is_new = True
+
+    def mute(self) -> None:
+        """Compare nothing any more, until the program unmutes the hooks."""
+        self.is_due = False
+        for hook, one in self._watched.items():
+            one.digests = []
+            hook.mute()
+            self._installer.environment.outdated.add(hook)
+
+    @property
+    def is_new(self) -> bool:
+        """Return True if the ranks have to agree on what is compared."""
+        return any(one.is_new for one in self._watched.values())
+
+    @property
+    def raises(self) -> bool:
+        """Return True if a difference raises an error."""
+        return any(hook.resolved.params["on_difference"] == "raise" for hook in self._watched)
+
+    # -- before the exchange -----------------------------------------------------------------------------------------
+
+    def measure(self, hook: AttachedHook, reached: Reached) -> None:
+        """Compute the digests of the part of the model that is compared in this step."""
+        watched = self._watched.setdefault(hook, _Watched())
+        in_phase = hook.in_phase()
+        for site in reached.sites:
+            if in_phase:
+                site.count(hook.clock)
+            else:
+                site.skip(out_of_phase(hook))
+        if not in_phase or self._installer.environment.group.is_alone:
+            return
+        if watched.reached is not reached:
+            watched.reached, watched.is_new = reached, True
+        self.is_due |= watched.is_new or bool(watched.sets)
+        watched.count += 1
+        if not watched.is_new:
+            self._compute(hook, watched)
+
+    def _read(self, hook: AttachedHook, reached: Reached) -> dict[str, list[list[Piece]]]:
+        """Find the sets of this rank, and divide each of them into parts of equal size."""
+        at = {site.slot: place for place, site in enumerate(reached.sites)}
+        named = [(slot, reached.parameters[place]) for slot, place in at.items()]
+        separate = frozenset(site.slot for site in reached.sites if site.name in hook.resolved.parts)
+        sets = replica_sets(named, parts=separate, ranks=self._installer.environment.group.size)
+        return {
+            key: divide([(at[slot], local(reached.parameters[at[slot]]).numel()) for slot in slots], _every(hook))
+            for key, slots in sets.items()
+        }
+
+    @torch.no_grad()
+    def _compute(self, hook: AttachedHook, watched: _Watched) -> None:
+        assert watched.reached is not None
+        part = watched.count % _every(hook)
+        watched.digests = [
+            _digest_of(watched.count, watched.reached, watched.parts[key][part]) if key in watched.parts else None
+            for key in watched.sets
+        ]
+
+    def settle(self) -> None:
+        """Agree with the other ranks which sets of replicas exist, and compute their digests.
+
+        Every rank must call this method at the same time.
+        """
+        for hook, one in self._of_rig().items():
+            if one.is_new:
+                one.parts = self._read(hook, one.reached) if one.reached is not None else {}
+                texts = ranks.distinct_texts(self._installer.environment.group, json.dumps(sorted(one.parts)))
+                one.sets = sorted({key for text in texts.values() for key in json.loads(text)})
+                one.is_new = False
+                one.compared.clear()
+                if one.reached is not None:
+                    self._compute(hook, one)
+
+    def numbers(self) -> list[int]:
+        """Return what this rank contributes to the exchange. All ranks return equally many numbers."""
+        watched = self._of_rig().values()
+        given = [int(self.is_new)] if watched else []
+        self.is_due &= self.is_new
+        for one in watched:
+            for digest in one.digests or [None] * len(one.sets):
+                # This waits for the device, as the exchange of other numbers does.
+                number = ABSENT if digest is None else int(digest)
+                given += [number, ABSENT if digest is None else -number]
+            one.digests = []
+        return given
+
+    # -- after the exchange ------------------------------------------------------------------------------------------
+
+    def compare(self, highest: Sequence[int]) -> None:
+        """Look for a difference in the maxima of the numbers of all ranks."""
+        numbers = iter(highest)
+        if next(numbers, 0):  # on at least one rank, the model has changed
+            self.forget()
+            self.is_due = True
+        for hook, one in self._watched.items():
+            pairs = [(key, next(numbers), -next(numbers)) for key in one.sets]
+            differing = next((key for key, high, low in pairs if ABSENT != high != low), None)
+            if differing is not None:
+                self._explain(hook, one, differing)
+            elif any(high != ABSENT for _, high, _ in pairs):
+                one.compared[one.count % _every(hook)] = hook.clock.step
+
+    @torch.no_grad()
+    def _explain(self, hook: AttachedHook, watched: _Watched, key: str) -> None:
+        """Find the tensor that differs, and report it. Every rank calls this method."""
+        tensors: dict[tuple[int, int], Tensor] = {}
+        for at in {piece.at for part in watched.parts.get(key, ()) for piece in part}:
+            assert watched.reached is not None
+            parameter, slot = watched.reached.parameters[at], watched.reached.sites[at].slot
+            tensors[slot, 0] = flat(local(parameter.detach()))
+            if parameter.grad is not None and parameter.grad.layout is torch.strided:
+                tensors[slot, 1] = flat(local(parameter.grad))
+        steps = _steps_counted(self._installer.environment.model.optimizers().values())
+        group, compared = self._installer.environment.group, watched.compared
+        evidence = find_evidence(group, hook.names, tensors, steps=steps, is_first=not compared)
+        if evidence is None:
+            return
+        self.mute()  # the replicas will differ in all further steps, too
+        whole = len(compared) == _every(hook)
+        cause = evidence.sentence(hook.clock.step, min(compared.values()) if whole else None)
+        id, point, target = hook.hook.id, hook.hook.at, evidence.target
+        if hook.resolved.params["on_difference"] == "raise":
+            raise RanksError(cause, hook=id, target=target, point=point, remedy=evidence.remedy)
+        self._report([Imbalance("TH709", cause, evidence.remedy, id, point, target=target)])
+
+
+def _steps_counted(optimizers: Iterable[Optimizer]) -> int:
+    """Return the largest number of steps that the state of the optimizers counts, or 0."""
+    states = [state for one in optimizers for state in one.state.values() if isinstance(state, dict)]
+    return max((int(state["step"]) for state in states if "step" in state), default=0)
+
+
+def _every(hook: AttachedHook) -> int:
+    return int(hook.resolved.params["every"])
+
+
+def _digest_of(seed: int, reached: Reached, pieces: Sequence[Piece]) -> Tensor | None:
+    """Return one digest of some pieces of the parameters and gradients, or None if there are none."""
+    makers: dict[torch.device, ReplicaDigest] = {}
+    found = []
+    for piece in pieces:
+        parameter = reached.parameters[piece.at]
+        for tensor in (parameter.detach(), parameter.grad):
+            if tensor is None or tensor.layout is not torch.strided:
+                found.append(torch.ones((), dtype=torch.int64, device=reached.device))
+                continue
+            if tensor.device not in makers:
+                makers[tensor.device] = ReplicaDigest(seed, tensor.device)
+            maker = makers[tensor.device]
+            found.append(maker.of(flat(local(tensor))[piece.start : piece.end]).to(reached.device))
+    return ReplicaDigest(seed, reached.device).total(found) if found else None
+
+
+def divide(sizes: Sequence[tuple[int, int]], count: int) -> list[list[Piece]]:
+    """Divide tensors, given by place and number of elements, into parts with about equally many elements."""
+    total = sum(size for _, size in sizes)
+    each = max(-(-total // count), 1)
+    parts: list[list[Piece]] = [[] for _ in range(count)]
+    passed = 0
+    for at, size in sizes:
+        start = 0
+        while start < size:
+            part = min(passed // each, count - 1)
+            end = min(size, start + max(-(-(each * (part + 1) - passed) // _ALIGNED) * _ALIGNED, _ALIGNED))
+            if part == count - 1:
+                end = size
+            parts[part].append(Piece(at, start, end))
+            passed += end - start
+            start = end
+        if not size:
+            parts[min(passed // each, count - 1)].append(Piece(at, 0, 0))
+    return parts

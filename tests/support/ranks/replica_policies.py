@@ -1,0 +1,143 @@
+"""Check on two ranks what `th.replicas` does besides finding differences."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+import torch
+from torch import nn
+
+import tenterhook as th
+from tenterhook.ranks import RankGroup
+from tests.support.ranks.launch import run_programs
+
+
+def build() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def hook(on: object = "**", **options: object) -> th.Hook:
+    return th.Hook("replicas", on=on, at="grad_final", do=th.replicas(**{"every": 1, **options}))
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+def raises(rank: int) -> None:
+    model, optimizer = build()
+    rig = th.attach(model, hook(on_difference="raise"), optimizer=optimizer)
+    train(model, optimizer, 2)
+    before = [p.detach().clone() for p in model.parameters()]
+    with torch.no_grad():
+        model.module[1].bias[0] += rank
+        before[3][0] += rank
+    try:
+        train(model, optimizer, 1)
+    except th.RanksError as error:
+        assert (error.hook, error.target, error.point) == ("replicas", "1.bias", "grad_final")
+        assert "Only 1 of its 2 parts differs, so single values were changed" in str(error)
+    else:
+        raise AssertionError("nothing was raised")
+    assert all(torch.equal(one, p) for one, p in zip(before, model.parameters(), strict=True)), "it made the step"
+    rig.detach()
+
+
+def adds_no_exchange(rank: int) -> None:
+    counts: Counter[str] = Counter()
+    reduce = RankGroup._reduce
+
+    def counted(self: RankGroup, tensor: torch.Tensor, kind: object) -> torch.Tensor:
+        counts[phase] += 1
+        return reduce(self, tensor, kind)
+
+    RankGroup._reduce = counted
+    try:
+        for name, plan in (
+            ("clip", [th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0))]),
+            ("both", [th.Hook("clip", on="**", at="grad_final", do=th.clip_norm(1.0)), hook()]),
+            ("alone", [hook()]),
+        ):
+            phase = "first"
+            model, optimizer = build()
+            rig = th.attach(model, plan, optimizer=optimizer)
+            train(model, optimizer, 2)
+            phase = name
+            train(model, optimizer, 10)
+            phase = "last"
+            rig.detach()
+    finally:
+        RankGroup._reduce = reduce
+    assert counts["both"] == counts["clip"] == counts["alone"] == 10, counts
+
+
+def leaves_out(rank: int) -> None:
+    model, optimizer = build()
+    with torch.no_grad():
+        model.module[0].weight += rank
+    rig = th.attach(model, hook(("**", "!0.weight", "!1.*")), optimizer=optimizer)
+    train(model, optimizer, 1)
+    assert not rig.imbalances
+    rig.detach()
+
+
+def is_muted_inside_join(rank: int) -> None:
+    model, optimizer = build()
+    rig = th.attach(model, hook(), optimizer=optimizer)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with model.join():
+            train(model, optimizer, 2 + rank)
+    assert sum("inside join()" in str(one.message) for one in caught) == 1
+    assert rig.ledger["replicas"].state == "muted"
+    rig.detach()
+
+
+def compares_again_after_unmute(rank: int) -> None:
+    model, optimizer = build()
+    rig = th.attach(model, hook(), optimizer=optimizer)
+    train(model, optimizer, 2)
+    with torch.no_grad():
+        model.module[0].bias += rank
+    train(model, optimizer, 3)
+    assert [one.target for one in rig.imbalances] == ["0.bias"]
+    assert rig.ledger["replicas"].state == "muted"
+    fired = rig.ledger["replicas"].fired
+    with torch.no_grad():
+        model.module[0].bias -= rank
+        for p in model.parameters():
+            torch.distributed.broadcast(p, 0)
+    rig.unmute("replicas")
+    train(model, optimizer, 2)
+    assert rig.ledger["replicas"].fired == fired + 8
+    assert rig.ledger["replicas"].state == "installed"
+    rig.detach()
+
+
+def does_not_stop_a_rank_that_makes_more_steps(rank: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, hook(), optimizer=optimizer, patience=3.0)
+    train(model, optimizer, 2)
+    if rank == 0:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            train(model, optimizer, 3)
+        assert sum("replicas are not compared any more" in str(one.message) for one in caught) == 1
+        assert rig.step_count == 5
+
+
+PROGRAMS = (
+    raises, adds_no_exchange, leaves_out, is_muted_inside_join, compares_again_after_unmute,
+    does_not_stop_a_rank_that_makes_more_steps,
+)  # fmt: skip
+
+if __name__ == "__main__":
+    run_programs({one.__name__: one for one in PROGRAMS})
