@@ -20,6 +20,7 @@ from torch import nn
 import tenterhook as th
 from tenterhook.record import Batch, Row
 from tenterhook.view import report
+from tenterhook.view.app_files import app_file
 from tenterhook.view.data.run_data import RunData
 from tenterhook.view.file_data import file_run
 from tests.support.needs import needs
@@ -283,3 +284,10 @@ def test_no_name_makes_a_browser_contact_a_server(tmp_path: Path, browser: Any):
         server.settimeout(0.1)
         with pytest.raises(TimeoutError):
             server.accept()
+
+
+def test_the_script_contains_the_licenses_of_its_libraries():
+    root = Path(__file__).parents[2]
+    notice = app_file("app.js").decode().partition("*/")[0]
+    for library in json.loads((root / "ui" / "package.json").read_text())["dependencies"]:
+        assert f"{library}\n\nThe MIT License" in notice

@@ -206,9 +206,9 @@ def _count(group: RankGroup, keys: Sequence[Key], digests: Mapping[Key, int], of
 
 def _by_rank(group: RankGroup, digest: int | None, steps: int) -> dict[int, tuple[int, int]]:
     """Return the digest and the step count of each rank that has the tensor."""
-    table = torch.zeros(group.size, 2, dtype=torch.int64)
+    table = torch.zeros(group.size, 2, dtype=torch.int64, device="cpu")
     if digest is not None:
-        table[group.position] = torch.tensor([digest + 1, steps])
+        table[group.position] = torch.tensor([digest + 1, steps], device="cpu")
     rows = group.sum(table).tolist()
     return {rank: (row[0] - 1, row[1]) for rank, row in zip(group.members, rows) if row[0]}
 
@@ -233,7 +233,7 @@ def _parts(group: RankGroup, tensor: Tensor | None) -> tuple[int, int]:
 
 def _distance(group: RankGroup, tensor: Tensor | None, ranks: int) -> float:
     """Return how far some values of a tensor are from their mean over the ranks, relative to the mean."""
-    mine = torch.zeros(_SAMPLE, dtype=torch.float64)
+    mine = torch.zeros(_SAMPLE, dtype=torch.float64, device="cpu")
     if tensor is not None:
         every = max(tensor.numel() // _SAMPLE, 1)
         values = tensor[: every * _SAMPLE : every][:_SAMPLE]
@@ -241,7 +241,7 @@ def _distance(group: RankGroup, tensor: Tensor | None, ranks: int) -> float:
     mine = mine.nan_to_num()
     mean = group.sum(mine.clone()) / max(ranks, 1)
     far = 0.0 if tensor is None else float((mine - mean).norm() / mean.norm().clamp(min=1e-300))
-    return float(group.max(torch.tensor([far], dtype=torch.float64)))
+    return float(group.max(torch.tensor([far], dtype=torch.float64, device="cpu")))
 
 
 def _listed(ranks: Sequence[int]) -> str:
