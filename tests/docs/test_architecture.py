@@ -34,7 +34,7 @@ def test_paths_are_there(path: str) -> None:
 
 
 def layers(block: str) -> list[set[str]]:
-    return [set(re.findall(r"\w+", line[:40])) for line in block.strip().splitlines()]
+    return [set(re.findall(r"\w+", line[:51])) for line in block.strip().splitlines()]
 
 
 def test_the_picture_is_the_contract() -> None:

@@ -7,7 +7,7 @@ chooses the layout and decides whether to compile the reduction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tenterhook.actions.row_measures import CACHED_ROWS, ROW_WIDTH, RowMeasure
 from tenterhook.torch_internals import foreach_copy_, foreach_norm, foreach_zero_
+from tenterhook.transfers import send_to_device
 
 #: a tensor with at least this many elements is read in place instead of being copied
 READ_IN_PLACE_FROM = 2**18
@@ -107,11 +108,11 @@ class Group:
     device: torch.device
     sites: list[int]
     #: sites that are read in place, each with the number of its elements that fill whole rows
-    in_place: list[tuple[int, int]] = field(default_factory=list)
-    packs: list[Pack] = field(default_factory=list)
+    in_place: list[tuple[int, int]]
+    packs: list[Pack]
     #: for each site, the number of elements, and the number of zeros that were added to fill its rows
-    numel: Tensor = field(default_factory=lambda: torch.zeros(0))
-    padding: Tensor = field(default_factory=lambda: torch.zeros(0))
+    numel: Tensor
+    padding: Tensor
 
 
 class PackedMeasure:
@@ -132,13 +133,13 @@ class PackedMeasure:
     def _group(self, key: tuple[torch.device, torch.dtype]) -> Group:
         device, dtype = key
         mine = [site for site, spec in enumerate(self.specs) if (spec.device, spec.sum_dtype) == key]
-        group, padding = Group(device, mine), torch.zeros(len(self.specs), dtype=torch.float64)
+        in_place, padding = [], [0.0] * len(self.specs)
         packed: list[list[Piece]] = []
         for site in mine:
             numel = self.specs[site].numel
             start = numel // ROW_WIDTH * ROW_WIDTH if numel >= READ_IN_PLACE_FROM else 0
             if start:
-                group.in_place.append((site, start))
+                in_place.append((site, start))
             if start < numel:
                 rows = -(-(numel - start) // ROW_WIDTH)
                 padding[site] = rows * ROW_WIDTH - (numel - start)
@@ -151,10 +152,14 @@ class PackedMeasure:
             padding[packed[-1][0].site] += ROW_WIDTH
         most = max((sum(piece.rows for piece in pieces) for pieces in packed), default=0)
         buffer = torch.zeros(most, ROW_WIDTH, dtype=dtype, device=device)
-        group.packs = [self._pack(pieces, buffer) for pieces in packed]
-        group.padding = padding.to(device)
-        group.numel = torch.tensor([s.numel for s in self.specs], dtype=torch.float64, device=device)
-        return group
+        return Group(
+            device,
+            mine,
+            in_place,
+            [self._pack(pieces, buffer) for pieces in packed],
+            numel=send_to_device([s.numel for s in self.specs], device, torch.float64),
+            padding=send_to_device(padding, device, torch.float64),
+        )
 
     def _pack(self, pieces: list[Piece], buffer: Tensor) -> Pack:
         flat, at = buffer.view(-1), 0
@@ -167,7 +172,7 @@ class PackedMeasure:
             sites += [piece.site] * piece.rows
             at += piece.rows * ROW_WIDTH
         tails = [tail for tail in tails if len(tail)]
-        return Pack(pieces, views, tails, buffer[: len(sites)], torch.tensor(sites, device=buffer.device))
+        return Pack(pieces, views, tails, buffer[: len(sites)], send_to_device(sites, buffer.device))
 
     def _choose_kernel(self) -> tuple[Callable[..., Any], str]:
         elements = sum(s.numel for s in self.specs)

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from tenterhook.transfers import send_to_device
+
 #: number of elements in a row
 ROW_WIDTH = 1024
 #: number of rows that fit in a core's cache, so that reading them several times is fast
@@ -115,11 +117,22 @@ class RowBins:
 
     def add_site(self, into: dict[str, Tensor], made: tuple[Tensor, torch.dtype], site: int) -> None:
         keys, dtype = made
-        counts = torch.bincount(keys.view(-1), minlength=len(self._bin_of_key(dtype)))
-        into["counts"][site] += self._fold(counts.unsqueeze(0), dtype, into["counts"].shape[1])[0]
+        width, bins = len(self._bin_of_key(dtype)), into["counts"].shape[1]
+        if keys.device.type == "cpu":
+            counts = torch.bincount(keys.view(-1), minlength=width).unsqueeze(0)
+            into["counts"][site] += self._fold(counts, dtype, bins)[0]
+            return
+        whole = keys.view(-1, ROW_WIDTH if keys.numel() % ROW_WIDTH == 0 else keys.numel())
+        for part in whole.split(CACHED_ROWS):
+            into["counts"][site] += self._fold(_count_keys(part, width), dtype, bins).sum(0)
 
     def add_rows(self, into: dict[str, Tensor], made: tuple[Tensor, torch.dtype], sites: Tensor) -> None:
         keys, dtype = made
+        if keys.device.type != "cpu":
+            for part, place in zip(keys.split(CACHED_ROWS), sites.split(CACHED_ROWS), strict=True):
+                counts = _count_keys(part, len(self._bin_of_key(dtype)))
+                into["counts"].index_add_(0, place, self._fold(counts, dtype, into["counts"].shape[1]))
+            return
         mine, place = sites.unique_consecutive(return_inverse=True)
         width = len(self._bin_of_key(dtype))
         index = keys + (place * width).to(torch.int32).unsqueeze(1)
@@ -128,7 +141,7 @@ class RowBins:
 
     def _fold(self, counts: Tensor, dtype: torch.dtype, bins: int) -> Tensor:
         """Sum the counts of all keys that map to the same bin. An extra last column collects the counts to drop."""
-        place = torch.tensor(self._bin_of_key(dtype), device=counts.device)
+        place = send_to_device(self._bin_of_key(dtype), counts.device)
         wide = torch.zeros(len(counts), bins + 1, dtype=torch.float64, device=counts.device)
         return wide.index_add_(1, place % (bins + 1), counts.double())[:, :bins]
 
@@ -136,3 +149,10 @@ class RowBins:
         counts = into["counts"]
         counts[:, 0] -= padding
         return {self._name: counts}
+
+
+def _count_keys(keys: Tensor, width: int) -> Tensor:
+    """Count each key in each row. `torch.bincount` would wait for the device, because it reads the largest key."""
+    one = torch.ones((), dtype=torch.int64, device=keys.device)
+    counts = torch.zeros(len(keys), width, dtype=torch.int64, device=keys.device)
+    return counts.scatter_add_(1, keys.long(), one.expand(keys.shape))

@@ -15,6 +15,7 @@ from tenterhook import torch_internals as private
 from tenterhook.ranks import RankGroup
 from tenterhook.record import send_to_host
 from tenterhook.resolve.sharding import is_counted_here, local
+from tenterhook.transfers import send_to_device
 from tenterhook.verdict.history import GroupSettings
 
 #: number of elements of each parameter that are compared from step to step
@@ -193,12 +194,12 @@ def _layout(parts: Sequence[_Part], shares: Sequence[float]) -> Tensor:
     flat = _flat([one for part in parts for one in part.numbers])
     device = flat.device if flat.numel() else torch.device("cpu")
     sums = torch.zeros(2, _KINDS + 1, max(len(shares), 1), dtype=torch.float64, device=device)
-    weights = torch.tensor(shares or [1.0], dtype=torch.float64, device=device)
+    weights = send_to_device(shares or [1.0], device, torch.float64)
     sizes = [len(part.places) for part in parts]
     for kind, (part, numbers) in enumerate(zip(parts, flat.split(sizes), strict=True)):
         if not part.places:
             continue
-        places = torch.tensor(part.places, device=device)
+        places = send_to_device(part.places, device)
         values = numbers.double()
         sums[0, kind].index_add_(0, places, values if kind == _LOSS else values.square() * weights[places])
         sums[1, kind].index_add_(0, places, torch.ones_like(values))
@@ -219,7 +220,7 @@ def _norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
     """Return the elements of small tensors in one tensor."""
     if not tensors:
-        return torch.zeros(0)
+        return torch.zeros(0, device="cpu")
     kinds = {(one.device, one.dtype) for one in tensors}
     if len(kinds) > 1:
         device = tensors[0].device

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tenterhook.actions import Definition, Partial
 from tenterhook.errors import ContractError
+from tenterhook.transfers import send_to_device
 
 
 class Partials:
@@ -59,7 +60,7 @@ class Partials:
             return
         device = next(iter(columns.values())).device
         self._allocate(device)
-        index = torch.tensor(slots, device=device)
+        index = send_to_device(slots, device)
         for name, partial in self.declared.items():
             store, part = self.stores[name], parts[name]
             store[index] = _joined(store[index], part[index], partial.merge)
@@ -76,10 +77,16 @@ class Partials:
         A site that was not measured on this rank contributes the identity element of the merge.
         """
         self._allocate(device)
-        fired = torch.tensor(self.fired, dtype=torch.float64, device=device)
+        fired = self._flags(device)
         mine = fired.bool().unsqueeze(1)
         first = {n: _first(p.merge) for n, p in self.declared.items()}
         return {n: torch.where(mine, store, first[n]) for n, store in self.stores.items()} | {"fired": fired}
+
+    def _flags(self, device: torch.device) -> Tensor:
+        """Return 1 for each site that was measured, and 0 for the others."""
+        if 0 not in self.fired:
+            return torch.ones(len(self.fired), dtype=torch.float64, device=device)
+        return send_to_device(self.fired, device, torch.float64)
 
     def take_whole(self, whole: Mapping[str, Tensor]) -> None:
         """Replace all rows with the results that were merged across all ranks."""
@@ -92,7 +99,7 @@ class Partials:
             return None
         merged = {n: s.squeeze(1) if s.shape[1] == 1 else s for n, s in self.stores.items()}
         device = next(iter(self.stores.values())).device
-        merged["fired"] = torch.tensor(self.fired, dtype=torch.float64, device=device)
+        merged["fired"] = self._flags(device)
         self.clear()
         return merged
 
@@ -227,7 +234,7 @@ class SiteState(MutableMapping[str, Tensor]):
     def __setitem__(self, name: str, value: Tensor) -> None:
         if not self.writable:
             return
-        value = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
+        value = value.detach() if isinstance(value, Tensor) else send_to_device(value, self.device)
         state = self._state
         if name in state.declared:
             if value.numel() != 1:

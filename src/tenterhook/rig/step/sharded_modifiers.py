@@ -15,6 +15,7 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.hook_state import identity
 from tenterhook.rig.step.modify_together import change_together, fits_together, measure_together
 from tenterhook.rig.step.step_targets import Given, Reached
+from tenterhook.transfers import send_to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class MergeBatch:
         counted = [at for at, part in enumerate(given.parts) if part.numel() and _counts(hook, given, at)]
         together = fits_together(hook, given.parts)
         if together:
-            slots = torch.tensor([given.sites[at].slot for at in counted], device=reached.device)
+            slots = send_to_device([given.sites[at].slot for at in counted], reached.device)
             for name, rows in measure_together(hook, [given.parts[at] for at in counted]).items():
                 columns[name][slots] = rows.to(columns[name])
         else:
@@ -85,7 +86,7 @@ def _apply(hook: AttachedHook, given: Given, merged: dict[str, Tensor], *, toget
     if not given.sites:  # the ranks merge, even if none of them has a gradient in this step
         return
     over, device = hook.resolved.over_hook, given.parts[0].device
-    slots = torch.tensor([0] if over else [site.slot for site in given.sites], device=device)
+    slots = send_to_device([0] if over else [site.slot for site in given.sites], device)
     rows = {n: m.to(device)[slots] for n, m in merged.items()}
     if together:
         change_together(hook, given.sites, given.parts, rows)
