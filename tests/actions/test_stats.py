@@ -107,3 +107,17 @@ def test_what_was_emitted_does_not_change_when_the_gradient_is_accumulated_into(
         model(torch.full((1, 2), value, dtype=torch.float64)).sum().backward()
     optimizer.step()
     assert [row.value for row in rig.rows("e")] == [1.0, 10.0]
+
+
+def test_a_tensor_that_is_spread_over_ranks_is_not_emitted():
+    class Spread(torch.Tensor):
+        """Has the method by which a DTensor is known."""
+
+        def full_tensor(self) -> torch.Tensor:
+            raise AssertionError("this communicates")
+
+    number = torch.tensor(1.0).as_subclass(Spread)
+    model = nn.Linear(2, 1)
+    th.attach(model, th.Hook("e", on="weight", at="grad", do=lambda g, ctx: ctx.emit("n", number), on_error="raise"))
+    with pytest.raises(th.ContractError, match="emit received a DTensor, which is spread over ranks"):
+        model(torch.ones(1, 2)).sum().backward()

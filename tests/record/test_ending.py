@@ -262,7 +262,7 @@ def test_rows_that_exceed_the_limit_of_a_step_are_counted(monkeypatch: pytest.Mo
     for place in range(5):
         recorder.emit("h", f"t{place}", "n", 0, 0, 1.0)
     recorder.flush(0)
-    assert recorder.dropped == 3 and len(recorder.last_emitted["h"]) == 2
+    assert recorder.dropped == 3 and len(recorder.emitted("h")) == 2
     assert recorder.losses() == ["3 rows or captures exceeded the limit per step and were dropped"]
 
 
@@ -271,7 +271,7 @@ def test_an_emitted_number_is_copied():
     recorder.emit("h", "t", "n", 0, 0, number)
     number.fill_(7.0)
     recorder.flush(0)
-    assert recorder.last_emitted["h"][0].value == 1.0
+    assert recorder.emitted("h")[0].value == 1.0
 
 
 def test_only_rank_0_records_numbers_that_are_equal_on_all_ranks():

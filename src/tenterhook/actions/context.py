@@ -155,7 +155,7 @@ class Context:
             value: A number, or a tensor with one element.
 
         Raises:
-            ContractError: `value` does not have exactly one element.
+            ContractError: `value` does not have exactly one element, or is a DTensor.
 
         Example:
             >>> import torch
@@ -171,6 +171,11 @@ class Context:
             raise ContractError(
                 f"emit received a tensor of shape {tuple(value.shape)}",
                 remedy="emit one number, such as x.norm() or x.mean()",
+            )
+        if hasattr(value, "full_tensor"):
+            raise ContractError(
+                "emit received a DTensor, which is spread over ranks",
+                remedy="emit a number of the whole tensor, x.full_tensor(), or of the part of this rank, x.to_local()",
             )
         if self._emit is not None:
             self._emit(self, name, value)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tenterhook.record.rows import Batch as Batch
     from tenterhook.record.rows import Row as Row
     from tenterhook.record.rows import StepTable as StepTable
-    from tenterhook.record.rows import send_to_host as send_to_host
     from tenterhook.record.sink_worker import Sink as Sink
     from tenterhook.record.sink_worker import Sinks as Sinks
     from tenterhook.record.sink_worker import SinkWorker as SinkWorker
@@ -52,7 +51,6 @@ _RECORDING = {
     "Batch": "rows",
     "Row": "rows",
     "StepTable": "rows",
-    "send_to_host": "rows",
     "Sink": "sink_worker",
     "Sinks": "sink_worker",
     "SinkWorker": "sink_worker",

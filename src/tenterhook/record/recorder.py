@@ -17,11 +17,12 @@ from tenterhook.errors import RefusedError
 from tenterhook.record import sigterm
 from tenterhook.record.containment import ContainedErrors
 from tenterhook.record.flight import WRITING, Flight
-from tenterhook.record.rows import Batch, Row, StepTable, copy_to_host
+from tenterhook.record.rows import Batch, Emitted, EmittedRows, OnDevice, Row, StepTable, copy_to_host
 from tenterhook.record.run_folder.folder import VERDICTS
 from tenterhook.record.sink_worker import Sink, SinkWorker
 from tenterhook.record.store import Store
 from tenterhook.record.verdict import Judge, Verdict, verdicts_json
+from tenterhook.transfers import send_to_host
 
 #: maximum number of rows that actions can emit in one step; further rows are dropped and counted
 MAX_EMITTED = 262_144
@@ -50,14 +51,13 @@ class Recorder:
         #: number of emitted rows and captures that exceeded a limit
         self.dropped = 0
         self._tables: dict[str, StepTable] = {}
-        self._emitted: list[tuple[str, str, str, int, int, Tensor]] = []
+        self._emitted: list[Emitted] = []
         #: for each hook, its numbers from the most recent step in which it fired
         self.last: dict[str, StepTable] = {}
-        self.last_emitted: dict[str, list[Row]] = {}
-        #: for each hook, the step of the capture and the captured tensors by target
-        self._captured: dict[str, tuple[int, dict[str, list[Tensor]]]] = {}
-        #: the devices from which copies of captured tensors may not have arrived yet
-        self._copies_from: set[torch.device] = set()
+        #: for each hook, the rows of all hooks from the most recent step in which it emitted numbers
+        self._last_emitted: dict[str, EmittedRows] = {}
+        #: for each hook, the step of the capture and, by target, functions that return the captured tensors
+        self._captured: dict[str, tuple[int, dict[str, list[Callable[[], Tensor]]]]] = {}
         #: for each hook, the number of captured tensors
         self._captures: dict[str, int] = {}
         if self.has_sinks:
@@ -77,9 +77,16 @@ class Recorder:
         if len(self._emitted) >= MAX_EMITTED:
             self.dropped += 1
             return
-        number = value.detach() if isinstance(value, Tensor) else torch.tensor(float(value))
-        # Copy the number, because its memory may be overwritten before the step ends.
-        self._emitted.append((hook, target, name, call, leaf, number.reshape(()).to(torch.float64, copy=True)))
+        if isinstance(value, Tensor):
+            # Copy the number, because its memory may be overwritten before the step ends.
+            number: Tensor | float = value.detach().reshape(()).to(torch.float64, copy=True)
+        else:
+            number = float(value)
+        self._emitted.append(Emitted(hook, target, name, call, leaf, number))
+
+    def emitted(self, hook: str) -> list[Row]:
+        """Return the numbers that a hook emitted in the most recent step in which it emitted some."""
+        return [row for row in self._last_emitted.get(hook, ()) if row.hook == hook]
 
     def capture(
         self, hook: str, target: str, step: int, tensor: Tensor, *, to: Literal["cpu"] | None = None, most: int
@@ -93,55 +100,33 @@ class Recorder:
             self.dropped += 1
             return
         self._captures[hook] += 1
-        copy = tensor.detach().clone() if to is None or tensor.device.type == "cpu" else self._copy_to_host(tensor)
-        kept[1].setdefault(target, []).append(copy)
-
-    def _copy_to_host(self, tensor: Tensor) -> Tensor:
-        """Start a copy to the host. `captured` waits until it has finished, so that the hook does not wait."""
-        pinned = tensor.device.type == "cuda" and tensor.layout is torch.strided
-        if not pinned:
-            return tensor.detach().to("cpu")
-        self._copies_from.add(tensor.device)
-        return torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor.detach(), non_blocking=True)
+        kept[1].setdefault(target, []).append(_copied(tensor.detach(), to))
 
     def captured(self, hook: str) -> dict[str, list[Tensor]]:
         """Return the captured tensors of a hook by target."""
-        while self._copies_from:
-            torch.cuda.synchronize(self._copies_from.pop())
-        return {target: list(kept) for target, kept in self._captured.get(hook, (0, {}))[1].items()}
+        return {target: [read() for read in kept] for target, kept in self._captured.get(hook, (0, {}))[1].items()}
 
     def forget(self, hook: str) -> None:
-        for table in (self._tables, self.last, self.last_emitted, self._captured):
+        for table in (self._tables, self.last, self._last_emitted, self._captured):
             table.pop(hook, None)
 
     def flush(self, step: int) -> None:
-        """End a step and pass its rows to the sinks.
-
-        This method reads only the emitted numbers. The sinks read the tables on their own threads.
-        """
+        """End a step and pass its rows to the sinks, which read the numbers on their own threads."""
         tables, self._tables = self._tables, {}
         emitted, self._emitted = self._emitted, []
-        rows = self._read(step, emitted)
-        if self.has_sinks and (tables or rows):
-            copy_to_host(list(tables.values()))
+        recorded: list[OnDevice] = list(tables.values())
+        batch = Batch(step, self.rank, tables)
+        if emitted:
+            rows = EmittedRows(step, self.rank, emitted)
+            self._last_emitted.update({one.hook: rows for one in emitted})
+            recorded.append(rows)
             batch = Batch(step, self.rank, tables, rows)
+        if self.has_sinks and recorded:
+            copy_to_host(recorded)
             for flight in self.flights:
                 self.errors.contain("keeping a step for a flight report", flight.record, batch)
             for worker in self.workers:
                 self.errors.contain("passing rows to a sink", worker.enqueue, batch)
-
-    def _read(self, step: int, emitted: list[tuple[str, str, str, int, int, Tensor]]) -> list[Row]:
-        """Return the numbers that actions emitted in a step as rows."""
-        if not emitted:
-            return []
-        numbers = torch.stack([e[5].to(emitted[0][5].device) for e in emitted]).tolist()
-        by_hook: dict[str, list[Row]] = {}
-        rows = []
-        for (hook, target, name, call, leaf, _), number in zip(emitted, numbers, strict=True):
-            rows.append(Row(step, self.rank, hook, target, name, number, call, leaf))
-            by_hook.setdefault(hook, []).append(rows[-1])
-        self.last_emitted.update(by_hook)
-        return rows
 
     def trip(self, reason: str) -> None:
         """Let the flight recorders write a report, because a trigger tripped."""
@@ -211,6 +196,17 @@ class Recorder:
             found.append(f"{self.dropped} rows or captures exceeded the limit per step and were dropped")
         failed = self.errors.counts.items()
         return found + [f"{what} failed{f' {times} times' if times > 1 else ''}" for what, times in failed]
+
+
+def _copied(tensor: Tensor, to: Literal["cpu"] | None) -> Callable[[], Tensor]:
+    """Return a function that returns a copy of a tensor. It waits for a copy to the host, so that the hook does not."""
+    if to is None or tensor.device.type == "cpu":
+        copy = tensor.clone()
+    elif tensor.layout is torch.strided:
+        return send_to_host(tensor)
+    else:
+        copy = tensor.to("cpu")
+    return lambda: copy
 
 
 def _finish(workers: list[SinkWorker]) -> None:

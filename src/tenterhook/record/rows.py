@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from tenterhook.transfers import send_to_host
 
 Number = float | list[float]
 
@@ -75,6 +77,10 @@ class StepTable:
             self._collected = widths, joined
         return self._collected
 
+    def numbers(self) -> Tensor:
+        """Return all numbers, with one row per site."""
+        return self.collect()[1]
+
     def read_from(self, host: Callable[[], Tensor]) -> None:
         """Switch to reading the numbers from a copy on the host.
 
@@ -113,16 +119,25 @@ class StepTable:
         return found
 
 
-def copy_to_host(tables: list[StepTable]) -> None:
+class OnDevice(Protocol):
+    """Numbers that may be on a device."""
+
+    device: torch.device
+
+    def numbers(self) -> Tensor: ...
+    def read_from(self, host: Callable[[], Tensor]) -> None: ...
+
+
+def copy_to_host(recorded: Sequence[OnDevice]) -> None:
     """Start copying all numbers from other devices to the host, without waiting for the copy to finish."""
-    there = [(t, t.collect()[1]) for t in tables if t.device.type != "cpu"]
+    there = [(one, one.numbers()) for one in recorded if one.device.type != "cpu"]
     if not there:
         return
     device = there[0][1].device
-    read = send_to_host(torch.cat([values.reshape(-1).to(device) for _, values in there]))
+    read = send_to_host(torch.cat([values.reshape(-1).to(device, non_blocking=True) for _, values in there]))
     at = 0
-    for table, values in there:
-        table.read_from(partial(_part, read, at, values.shape))
+    for one, values in there:
+        one.read_from(partial(_part, read, at, values.shape))
         at += values.numel()
 
 
@@ -130,20 +145,55 @@ def _part(read: Callable[[], Tensor], at: int, shape: torch.Size) -> Tensor:
     return read()[at : at + shape.numel()].view(shape)
 
 
-def send_to_host(values: Tensor) -> Callable[[], Tensor]:
-    """Start copying a tensor to the host. Return a function that waits for the copy and returns it."""
-    if values.device.type == "cpu":
-        return lambda: values
-    pinned = values.device.type == "cuda"
-    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=pinned).copy_(values, non_blocking=True)
-    sent = torch.Event(values.device)
-    sent.record()
+class Emitted(NamedTuple):
+    """A number that an action emitted, before it is read."""
 
-    def wait() -> Tensor:
-        sent.synchronize()
-        return host
+    hook: str
+    target: str
+    name: str
+    call: int
+    leaf: int
+    #: a number of Python, a float64 tensor without dimensions, or None if the tensor was copied to the host
+    value: Tensor | float | None
 
-    return wait
+
+class EmittedRows(Sequence[Row]):
+    """The rows of the numbers that actions emitted in a step. The numbers are read when the first row is read."""
+
+    def __init__(self, step: int, rank: int, emitted: Sequence[Emitted]) -> None:
+        self._step, self._rank, self._emitted = step, rank, emitted
+        tensors = [one.value for one in emitted if isinstance(one.value, Tensor)]
+        self.device = next((one.device for one in tensors if one.device.type != "cpu"), torch.device("cpu"))
+        self._numbers: Callable[[], Tensor] = partial(_stack, tensors, self.device)
+        self._rows: list[Row] = []
+
+    def numbers(self) -> Tensor:
+        """Return the numbers that were emitted as tensors."""
+        return self._numbers()
+
+    def read_from(self, host: Callable[[], Tensor]) -> None:
+        """Switch to reading the numbers from a copy on the host. The function `host` waits until it is complete."""
+        self._numbers, self.device = host, torch.device("cpu")
+        self._emitted = [one._replace(value=None) if isinstance(one.value, Tensor) else one for one in self._emitted]
+
+    def __len__(self) -> int:
+        return len(self._emitted)
+
+    def __getitem__(self, at: Any) -> Any:
+        self._rows = self._rows or self._read()
+        return self._rows[at]
+
+    def _read(self) -> list[Row]:
+        numbers, rows = iter(self._numbers().tolist()), []
+        for hook, target, name, call, leaf, value in self._emitted:
+            number = value if isinstance(value, float) else next(numbers)
+            rows.append(Row(self._step, self._rank, hook, target, name, number, call, leaf))
+        return rows
+
+
+def _stack(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    here = [one.to(device, non_blocking=True) for one in tensors]
+    return torch.stack(here) if here else torch.zeros(0, dtype=torch.float64, device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +203,7 @@ class Batch:
     step: int
     rank: int
     tables: dict[str, StepTable] = field(default_factory=dict)
-    emitted: list[Row] = field(default_factory=list)
+    emitted: Sequence[Row] = ()
     #: number of rows dropped before this batch
     dropped: int = 0
 

@@ -41,7 +41,7 @@ def last_values(recorder: Recorder, id: str) -> dict[str, dict[str, float]]:
     """Return the numbers from the last step in which a hook was due: `{target: {name: number}}`."""
     table = recorder.last.get(id)
     found = table.values() if table is not None else {}
-    for row in recorder.last_emitted.get(id, ()):
+    for row in recorder.emitted(id):
         if not isinstance(row.value, list):
             found.setdefault(row.target, {})[row.name] = row.value
     return found
@@ -123,7 +123,7 @@ def _value_tables(ledger: Ledger, recorder: Recorder) -> list[TextTable]:
         rows = [[target, *(row.get(n) for n in names)] for target, row in shown]
         foot = f"... and {len(values) - MOST} more" if len(values) > MOST else ""
         last = recorder.last.get(id)
-        step = last.step if last is not None else recorder.last_emitted[id][0].step
+        step = last.step if last is not None else recorder.emitted(id)[0].step
         tables.append(TextTable(f"{id}: step {step}", ("target", *names), rows, foot))
     return tables
 

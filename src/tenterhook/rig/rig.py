@@ -256,7 +256,7 @@ class Rig:
             [('.', 'largest', 4.0)]
         """
         self._attached_hook(id)
-        return list(self._recorder.last_emitted.get(id, ()))
+        return self._recorder.emitted(id)
 
     def captured(self, id: str) -> dict[str, list[Tensor]]:
         """Return the tensors that a `capture` hook captured in the last step in which it was due.

@@ -13,9 +13,8 @@ from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
 from tenterhook.ranks import RankGroup
-from tenterhook.record import send_to_host
 from tenterhook.resolve.sharding import is_counted_here, local
-from tenterhook.transfers import send_to_device
+from tenterhook.transfers import send_to_device, send_to_host
 from tenterhook.verdict.history import GroupSettings
 
 #: number of elements of each parameter that are compared from step to step
