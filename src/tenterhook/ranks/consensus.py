@@ -95,17 +95,17 @@ def distinct_texts(group: RankGroup, text: str) -> dict[int, str]:
     if group.is_alone:
         return {group.rank: text}
     mine, data = group.position, text.encode()
-    heads = torch.zeros(group.size, 2, dtype=torch.int64)
+    heads = torch.zeros(group.size, 2, dtype=torch.int64, device="cpu")
     digest = hashlib.sha256(data).digest()[:7]
-    heads[mine] = torch.tensor([int.from_bytes(digest, "big"), len(data)])
+    heads[mine] = torch.tensor([int.from_bytes(digest, "big"), len(data)], device="cpu")
     heads = group.sum(heads)
     first: dict[int, int] = {}
     for by, (known, _) in enumerate(heads.tolist()):
         first.setdefault(known, by)
     lengths = {by: int(heads[by, 1]) for by in first.values()}
-    parts = [torch.zeros(length, dtype=torch.uint8) for length in lengths.values()]
+    parts = [torch.zeros(length, dtype=torch.uint8, device="cpu") for length in lengths.values()]
     if mine in lengths:
-        parts[list(lengths).index(mine)] = torch.tensor(list(data), dtype=torch.uint8)
+        parts[list(lengths).index(mine)] = torch.tensor(list(data), dtype=torch.uint8, device="cpu")
     flat = group.sum(torch.cat(parts))
     texts = flat.split(list(lengths.values()))
     return {group.members[by]: bytes(part.tolist()).decode() for by, part in zip(lengths, texts)}

@@ -149,7 +149,7 @@ class RankGroup:
         """Return the maximum of each number over the ranks. This does not wait for the device."""
         if self.is_alone:
             return list(numbers)
-        return self._reduce(torch.tensor(numbers, dtype=torch.int64), private.ReduceKind.MAX).tolist()
+        return self._reduce(torch.tensor(numbers, dtype=torch.int64, device="cpu"), private.ReduceKind.MAX).tolist()
 
     def _reduce(self, tensor: Tensor, kind: private.ReduceKind) -> Tensor:
         if self._failure is not None:

@@ -25,7 +25,7 @@ def as_arrow(batches: Sequence[Batch]) -> pa.Table:
     alike: dict[tuple[Any, ...], list[_Numbers]] = {}
     for batch in batches:
         for hook, table in batch.tables.items():
-            (widths, numbers), slots = table.collect(), torch.tensor(table.fired, dtype=torch.long)
+            (widths, numbers), slots = table.collect(), torch.tensor(table.fired, dtype=torch.long, device="cpu")
             key = (hook, batch.rank, id(table.targets), tuple(widths.items()))
             alike.setdefault(key, []).append(_Numbers(batch.step, table.targets, widths, slots, numbers[slots]))
     parts = [_tables_as_arrow(hook, rank, found) for (hook, rank, *_), found in alike.items()]
@@ -62,8 +62,8 @@ def _tables_as_arrow(hook: str, rank: int, found: Sequence[_Numbers]) -> pa.Tabl
 
     widths, targets = found[0].widths, found[0].targets
     numbers = torch.cat([one.rows for one in found])
-    fired = torch.tensor([len(one.slots) for one in found])
-    steps = torch.tensor([one.step for one in found]).repeat_interleave(fired)
+    fired = torch.tensor([len(one.slots) for one in found], device="cpu")
+    steps = torch.tensor([one.step for one in found], device="cpu").repeat_interleave(fired)
     places, at = {}, 0
     for name, width in widths.items():
         places[name] = (at, width)
@@ -78,20 +78,25 @@ def _tables_as_arrow(hook: str, rank: int, found: Sequence[_Numbers]) -> pa.Tabl
 
     values = numbers[:, [places[name][0] for name in single]].T.reshape(-1)
     lists = [numbers[:, at : at + width] for at, width in (places[name] for name in many)]
-    no_lists = torch.zeros(len(single) * sites + 1, dtype=torch.int32)
-    lengths = torch.cat([no_lists, *(torch.full((sites,), one.shape[1], dtype=torch.int32) for one in lists)])
+    no_lists = torch.zeros(len(single) * sites + 1, dtype=torch.int32, device="cpu")
+    lengths = torch.cat(
+        [no_lists, *(torch.full((sites,), one.shape[1], dtype=torch.int32, device="cpu") for one in lists)]
+    )
     listed = pa.ListArray.from_arrays(
         _array(lengths.cumsum(0).to(torch.int32), pa.int32()),
-        _array(torch.cat([torch.zeros(0, dtype=torch.float64), *(one.reshape(-1) for one in lists)]), pa.float64()),
+        _array(
+            torch.cat([torch.zeros(0, dtype=torch.float64, device="cpu"), *(one.reshape(-1) for one in lists)]),
+            pa.float64(),
+        ),
         mask=pa.array([True] * (len(single) * sites) + [False] * (len(many) * sites), type=pa.bool_()),
     )
     return pa.table(
         [
             _array(steps.repeat(len(names)), pa.int64()),
             pa.repeat(pa.scalar(rank, pa.int32()), rows),
-            words([hook], torch.zeros(rows)),
+            words([hook], torch.zeros(rows, device="cpu")),
             words(targets, torch.cat([one.slots for one in found]).repeat(len(names))),
-            words(names, torch.arange(len(names)).repeat_interleave(sites)),
+            words(names, torch.arange(len(names), device="cpu").repeat_interleave(sites)),
             pa.concat_arrays([_array(values, pa.float64()), pa.nulls(len(many) * sites, pa.float64())]),
             listed,
             pa.nulls(rows, pa.int32()),

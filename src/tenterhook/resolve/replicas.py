@@ -82,7 +82,7 @@ def _differing_norms(group: RankGroup, names: Sequence[str], parameters: Mapping
     norms = [torch.linalg.vector_norm(one.float()).cpu().double() for one in grads.values()]
     known = dict(zip(grads, torch.stack(norms).tolist() if norms else (), strict=True))
     given = [known.get(name, -math.inf) for name in names] + [-known.get(name, math.inf) for name in names]
-    found = group.max(torch.tensor(given, dtype=torch.float64)).tolist()
+    found = group.max(torch.tensor(given, dtype=torch.float64, device="cpu")).tolist()
     pairs = zip(names, found, found[len(names) :])
     return {name for name, high, low in pairs if high + low > _ROUNDING * abs(high)}
 
@@ -101,7 +101,7 @@ def _number(text: str) -> int:
 def _sum_of_bits(tensor: Tensor) -> Tensor:
     kind = _INTEGERS.get(tensor.element_size())
     if kind is None or tensor.layout is not torch.strided or tensor.is_meta or not tensor.numel():
-        return torch.zeros((), dtype=torch.int64)
+        return torch.zeros((), dtype=torch.int64, device="cpu")
     return tensor.detach().contiguous().view(-1).view(kind).sum(dtype=torch.int64)
 
 

@@ -134,7 +134,7 @@ sequence_number: Callable[[], int] = find(
 )
 
 
-_node = torch.ones((), requires_grad=True).view(()).grad_fn
+_node = torch.ones((), requires_grad=True, device="cpu").view(()).grad_fn
 look_for(_node, "_sequence_nr", Capability.GRAD_INPUT, Capability.DOCTOR, Capability.RERUN)
 
 

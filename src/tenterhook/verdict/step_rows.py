@@ -17,7 +17,9 @@ def record_step(ref: weakref.ref[Recorder], names: Sequence[str], numbers: StepN
     recorder = ref()
     if recorder is None or not recorder.has_sinks:
         return
-    norms = torch.tensor([math.nan if norm is None else norm for norm in numbers.norms], dtype=torch.float64)
+    norms = torch.tensor(
+        [math.nan if norm is None else norm for norm in numbers.norms], dtype=torch.float64, device="cpu"
+    )
     there = bytearray(norm is not None for norm in numbers.norms)
     table = StepTable(numbers.step, names, there, lambda: {"norm": norms}, width=1, device=norms.device)
     recorder.add_table(TRAINING, table, shared=True)

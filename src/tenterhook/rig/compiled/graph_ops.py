@@ -54,7 +54,7 @@ class GraphCallback:
     def __init__(self) -> None:
         self.number = next(_numbers)
         #: operations declare that they mutate the token, so that the compiler cannot drop or merge their calls
-        self.token = torch.tensor([self.number, NONE])
+        self.token = torch.tensor([self.number, NONE], device="cpu")
         #: True once compiled code has called this callback
         self.used = False
         _callbacks[self.number] = self
@@ -135,7 +135,7 @@ def _found(ticket: Tensor) -> tuple[GraphCallback, int]:
 
 def _enter(token: Tensor) -> Tensor:
     callback, _ = _found(token)
-    return torch.tensor([callback.number, callback.enter()])
+    return torch.tensor([callback.number, callback.enter()], device="cpu")
 
 
 def _observe(x: Tensor, token: Tensor, leaf: int) -> None:
@@ -146,9 +146,9 @@ def _change(x: Tensor, ticket: Tensor, leaf: int, records: bool, needs_grad: boo
     callback, call = _found(ticket)
     change = callback.change(x, call, leaf, records=records, needs_grad=needs_grad)
     if change is None or change.given is None:
-        return _owned(None if change is None else change.new, x), torch.tensor(NONE)
+        return _owned(None if change is None else change.new, x), torch.tensor(NONE, device="cpu")
     number = next(_numbers)
-    held = torch.tensor(number)
+    held = torch.tensor(number, device="cpu")
     _changes[number] = change
     weakref.finalize(held.untyped_storage(), _changes.pop, number, None).atexit = False
     return _owned(change.new, x), held
@@ -210,12 +210,14 @@ for _name in ("observe", "changed", "skip"):
     torch.library.register_fake(f"tenterhook::{_name}", _nothing, lib=_library)
 
 
-torch.library.register_fake("tenterhook::enter", lambda token: torch.empty(2, dtype=torch.int64), lib=_library)
+torch.library.register_fake(
+    "tenterhook::enter", lambda token: torch.empty(2, dtype=torch.int64, device="cpu"), lib=_library
+)
 
 
 torch.library.register_fake(
     "tenterhook::change",
-    lambda x, *given: (torch.empty_like(x), torch.empty((), dtype=torch.int64)),
+    lambda x, *given: (torch.empty_like(x), torch.empty((), dtype=torch.int64, device="cpu")),
     lib=_library,
 )
 

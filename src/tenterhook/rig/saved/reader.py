@@ -110,7 +110,7 @@ def _unjoined(
     shaped = rows.dtype == torch.int64 and rows.dim() == 2 and rows.shape[1] == 1 + count and len(rows) <= sites
     if not 0 <= count <= MAX_DIMS or dtype not in DTYPES or not name or not shaped:
         raise unreadable("free state", id)
-    flat = torch.empty(0, dtype=DTYPES[dtype]) if flat is None else flat
+    flat = torch.empty(0, dtype=DTYPES[dtype], device="cpu") if flat is None else flat
     listed = rows.tolist()
     sizes = [math.prod(shape) for _, *shape in listed]
     whole = all(

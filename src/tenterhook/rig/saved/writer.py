@@ -80,7 +80,7 @@ def gather_state(group: RankGroup, hooks: Iterable[AttachedHook]) -> None:
     mine = group.rank
     given = []
     for hook in spread:
-        held = torch.tensor([hook.resolved.first_rank(site.name) == mine for site in hook.sites])
+        held = torch.tensor([hook.resolved.first_rank(site.name) == mine for site in hook.sites], device="cpu")
         packed = hook.state.pack(torch.device("cpu"))
         given.append({name: torch.where(held.to(t.device), t, 0.0) for name, t in packed.items()})
     how = [dict.fromkeys(one, "sum") for one in given]
@@ -152,7 +152,7 @@ def _name(hook: Hook) -> str:
 def _pack_hook(attached: AttachedHook, entries: dict[str, Tensor]) -> SavedHook:
     id, state = attached.hook.id, attached.state
     sites = [site for site in attached.sites if site.dormant != GONE]
-    slots = None if len(sites) == len(attached.sites) else torch.tensor([site.slot for site in sites])
+    slots = None if len(sites) == len(attached.sites) else torch.tensor([site.slot for site in sites], device="cpu")
     names = [site.name for site in sites]
     for name in names:
         if not is_name(name):
