@@ -88,8 +88,9 @@ class Training:
         torch.manual_seed(0)
         self.model = GPT(size.width, size.layers, size.heads, size.length, size.experts)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, foreach=True)
-        generator = torch.Generator().manual_seed(1)
-        self.data = torch.randint(VOCABULARY, (16, size.batch, size.length + 1), generator=generator)
+        generator, shape = torch.Generator("cpu").manual_seed(1), (16, size.batch, size.length + 1)
+        data = torch.randint(VOCABULARY, shape, generator=generator, device="cpu")
+        self.data = data.to(torch.get_default_device())
         self.steps = 0
 
     def step(self, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None) -> Tensor:

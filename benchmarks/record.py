@@ -142,9 +142,9 @@ def measure(name: str, size: Size, variants: dict[str, Callable[[Size], Step]], 
     return times
 
 
-def table(name: str, size: Size, rounds: int) -> str:
+def table(name: str, size: Size, rounds: int, variants: dict[str, Callable[[Size], Step]] = VARIANTS) -> str:
     ONE_READ.clear()
-    times = measure(name, size, VARIANTS, rounds)
+    times = measure(name, size, variants, rounds)
     bare = {turn: [(a + b) / 2 for a, b in zip(one, times["bare, again"][turn], strict=True)]
             for turn, one in times["bare"].items()}  # fmt: skip
     one_read = statistics.median(ONE_READ)

@@ -56,7 +56,8 @@ class Regime:
         return {"all": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)}
 
     def batch(self, step: int, micro: int = 0) -> Tensor:
-        return torch.randn(3, 4, generator=torch.Generator().manual_seed(100 * step + micro))
+        generator = torch.Generator("cpu").manual_seed(100 * step + micro)
+        return torch.randn(3, 4, generator=generator, device="cpu").to(torch.get_default_device())
 
     def loss(self, model: Net, x: Tensor) -> Tensor:
         return model(x).square().mean()
@@ -136,7 +137,7 @@ class ScalerSkips(Regime):
     steps = 4
 
     def model(self) -> Net:
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        self.scaler = torch.amp.GradScaler(torch.get_default_device().type, init_scale=1024.0)
         return super().model()
 
     def backward(self, model: Net, step: int) -> None:
@@ -164,7 +165,7 @@ class ScalerFused(ScalerSkips):
 
 class Autocast(Regime):
     def loss(self, model: Net, x: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(torch.get_default_device().type, torch.bfloat16):
             return model(x).float().square().mean()
 
 

@@ -1,0 +1,1 @@
+"""Simulate an accelerator on the CPU build of torch, and count what moves between it and the host."""
