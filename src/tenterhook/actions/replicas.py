@@ -123,11 +123,13 @@ def replicas(
 
     In each step, one of `every` parts of the model is compared, so a difference is found within `every` steps. The
     digests travel with the numbers that the ranks exchange anyway. If they differ, a second exchange finds the tensor,
-    the ranks, and what the difference looks like. It is reported once, as TH709. On one process, nothing is compared.
+    the ranks, and what the difference looks like. It is reported once, as TH709, and the hook is muted. On one process,
+    nothing is compared. On an accelerator, the digests of a step are compared one step later, so that nothing waits.
 
     Args:
         every: Number of steps in which all elements are compared once. With 1, all of them are compared in each step.
-        on_difference: `"warn"` reports a difference, `"raise"` raises a RanksError on all ranks before the step.
+        on_difference: `"warn"` reports a difference. `"raise"` raises a RanksError on all ranks before the step, and
+            waits for the device in each step.
 
     Returns:
         An action for `Hook(do=...)`.

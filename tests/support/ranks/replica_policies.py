@@ -10,6 +10,7 @@ from torch import nn
 
 import tenterhook as th
 from tenterhook.ranks import RankGroup
+from tenterhook.rig.step import replica_check
 from tests.support.ranks.launch import run_programs
 
 
@@ -120,6 +121,31 @@ def compares_again_after_unmute(rank: int) -> None:
     rig.detach()
 
 
+def compares_one_step_later_on_an_accelerator(rank: int) -> None:
+    here, replica_check._arrives_later = replica_check._arrives_later, lambda device: True
+    try:
+        for harmless in (False, True):
+            model, optimizer = build()
+            rig = th.attach(model, hook(), optimizer=optimizer)
+            train(model, optimizer, 3)
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            gradient = model.module[1].weight.grad
+            gradient[0, 0] += rank * (1e-30 if harmless else 1.0)
+            gradient[0, 1] = rank * 1e-40 if harmless else gradient[0, 1]
+            optimizer.step()
+            assert not rig.imbalances
+            train(model, optimizer, 2)
+            (found,) = rig.imbalances
+            if harmless:
+                assert found.target is None and "differed between the ranks in step 3" in found.cause, found
+            else:
+                assert found.target == "1.weight" and "before step 4, and was equal before step 2" in found.cause, found
+            rig.detach()
+    finally:
+        replica_check._arrives_later = here
+
+
 def does_not_stop_a_rank_that_makes_more_steps(rank: int) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
@@ -136,7 +162,7 @@ def does_not_stop_a_rank_that_makes_more_steps(rank: int) -> None:
 
 PROGRAMS = (
     raises, adds_no_exchange, leaves_out, is_muted_inside_join, compares_again_after_unmute,
-    does_not_stop_a_rank_that_makes_more_steps,
+    compares_one_step_later_on_an_accelerator, does_not_stop_a_rank_that_makes_more_steps,
 )  # fmt: skip
 
 if __name__ == "__main__":

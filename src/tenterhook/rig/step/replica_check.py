@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -20,8 +21,9 @@ from tenterhook.resolve.sharding import local
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.points.calling import out_of_phase
 from tenterhook.rig.runtime.attached_hook import AttachedHook
-from tenterhook.rig.step.replica_evidence import ABSENT, find_evidence
+from tenterhook.rig.step.replica_evidence import ABSENT, Cause, find_evidence
 from tenterhook.rig.step.step_targets import Reached
+from tenterhook.transfers import send_to_host
 
 #: number of elements of which the parts of a model are multiples, so that their words are aligned
 _ALIGNED = 8
@@ -35,6 +37,16 @@ class Piece(NamedTuple):
     end: int
 
 
+class Digests(NamedTuple):
+    """The digests of one step."""
+
+    #: returns the number of each set, which is ABSENT if this rank has none
+    numbers: Callable[[], list[int]]
+    #: the part of the model that they cover
+    part: int
+    step: int
+
+
 @dataclass(eq=False, slots=True)
 class _Watched:
     """Describes what a hook compares on this rank."""
@@ -46,11 +58,14 @@ class _Watched:
     sets: list[str] = field(default_factory=list)
     #: True if this rank may have other sets than those that the ranks agreed on
     is_new: bool = True
-    #: for each set, the digest in this step; None if this rank has none. Empty if none are due
-    digests: list[Tensor | None] = field(default_factory=list)
+    #: what is compared in the next exchange, and what in the one after it
+    due: Digests | None = None
+    later: Digests | None = None
+    #: what the last exchange compared
+    exchanged: Digests | None = None
     #: how often this hook compared
     count: int = 0
-    #: for each part, the last step in which it was compared, except the present one
+    #: for each part, the last step in which it was equal
     compared: dict[int, int] = field(default_factory=dict)
 
 
@@ -87,7 +102,7 @@ class ReplicaCheck:
         """Compare nothing any more, until the program unmutes the hooks."""
         self.is_due = False
         for hook, one in self._watched.items():
-            one.digests = []
+            one.due = one.later = None
             hook.mute()
             self._installer.environment.outdated.add(hook)
 
@@ -135,11 +150,19 @@ class ReplicaCheck:
     @torch.no_grad()
     def _compute(self, hook: AttachedHook, watched: _Watched) -> None:
         assert watched.reached is not None
-        part = watched.count % _every(hook)
-        watched.digests = [
-            _digest_of(watched.count, watched.reached, watched.parts[key][part]) if key in watched.parts else None
-            for key in watched.sets
-        ]
+        part, device = watched.count % _every(hook), watched.reached.device
+        digests = {
+            at: digest
+            for at, key in enumerate(watched.sets)
+            if key in watched.parts
+            and (digest := _digest_of(watched.count, watched.reached, watched.parts[key][part])) is not None
+        }
+        sent = send_to_host(torch.stack([*digests.values()])) if digests else None
+        new = Digests(partial(_numbers, len(watched.sets), list(digests), sent), part, hook.clock.step)
+        if _arrives_later(device) and not self.raises:
+            watched.due, watched.later = watched.later, new
+        else:
+            watched.due = new
 
     def settle(self) -> None:
         """Agree with the other ranks which sets of replicas exist, and compute their digests.
@@ -151,7 +174,7 @@ class ReplicaCheck:
                 one.parts = self._read(hook, one.reached) if one.reached is not None else {}
                 texts = ranks.distinct_texts(self._installer.environment.group, json.dumps(sorted(one.parts)))
                 one.sets = sorted({key for text in texts.values() for key in json.loads(text)})
-                one.is_new = False
+                one.is_new, one.due, one.later = False, None, None
                 one.compared.clear()
                 if one.reached is not None:
                     self._compute(hook, one)
@@ -162,11 +185,9 @@ class ReplicaCheck:
         given = [int(self.is_new)] if watched else []
         self.is_due &= self.is_new
         for one in watched:
-            for digest in one.digests or [None] * len(one.sets):
-                # This waits for the device, as the exchange of other numbers does.
-                number = ABSENT if digest is None else int(digest)
-                given += [number, ABSENT if digest is None else -number]
-            one.digests = []
+            for number in one.due.numbers() if one.due is not None else [ABSENT] * len(one.sets):
+                given += [number, ABSENT if number == ABSENT else -number]
+            one.exchanged, one.due = one.due, None
         return given
 
     # -- after the exchange ------------------------------------------------------------------------------------------
@@ -182,8 +203,8 @@ class ReplicaCheck:
             differing = next((key for key, high, low in pairs if ABSENT != high != low), None)
             if differing is not None:
                 self._explain(hook, one, differing)
-            elif any(high != ABSENT for _, high, _ in pairs):
-                one.compared[one.count % _every(hook)] = hook.clock.step
+            elif one.exchanged is not None:
+                one.compared[one.exchanged.part] = one.exchanged.step
 
     @torch.no_grad()
     def _explain(self, hook: AttachedHook, watched: _Watched, key: str) -> None:
@@ -198,15 +219,32 @@ class ReplicaCheck:
         steps = _steps_counted(self._installer.environment.model.optimizers().values())
         group, compared = self._installer.environment.group, watched.compared
         evidence = find_evidence(group, hook.names, tensors, steps=steps, is_first=not compared)
-        if evidence is None:
-            return
         self.mute()  # the replicas will differ in all further steps, too
+        step, id, point = hook.clock.step, hook.hook.id, hook.hook.at
+        if evidence is None:  # the numbers of an accelerator are those of the step before
+            when = watched.exchanged.step if watched.exchanged is not None else step
+            cause = f"a gradient differed between the ranks in step {when}, but the parameters are still equal"
+            self._report([Imbalance("TH709", cause, Cause.UNKNOWN.value, id, point)])
+            return
         whole = len(compared) == _every(hook)
-        cause = evidence.sentence(hook.clock.step, min(compared.values()) if whole else None)
-        id, point, target = hook.hook.id, hook.hook.at, evidence.target
+        cause = evidence.sentence(step, min(compared.values()) if whole else None)
+        target = evidence.target
         if hook.resolved.params["on_difference"] == "raise":
             raise RanksError(cause, hook=id, target=target, point=point, remedy=evidence.remedy)
         self._report([Imbalance("TH709", cause, evidence.remedy, id, point, target=target)])
+
+
+def _arrives_later(device: torch.device) -> bool:
+    """Return True if reading a number of this device waits for it. Then numbers are compared one step later."""
+    return device.type != "cpu"
+
+
+def _numbers(count: int, places: Sequence[int], sent: Callable[[], Tensor] | None) -> list[int]:
+    """Return digests that were sent to the host, at their places among `count` sets."""
+    numbers = [ABSENT] * count
+    for at, number in zip(places, sent().tolist() if sent is not None else ()):
+        numbers[at] = number
+    return numbers
 
 
 def _steps_counted(optimizers: Iterable[Optimizer]) -> int:
