@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 _REASONS = "does not say which function a recompilation is for"
 #: pages that an earlier torch cannot run, or about which it prints other words
 LATER = {
+    "TH512": since(11, "shows a placement in other words"),
     "TH226": since(11, "refuses tensor hooks in compiled code"),
     "TH508": since(13, "warns in other words"),
     **dict.fromkeys(("TH515", "TH517", "TH518"), since(11, _REASONS)),
