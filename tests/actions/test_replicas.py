@@ -54,10 +54,30 @@ def test_swaps_of_powers_of_two_are_seen_by_one_of_a_few_seeds():
             assert any(digest(swapped, seed) != digest(tensor, seed) for seed in range(6)), (one, other)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64], ids=str)
+def test_signs_that_change_together_are_seen(dtype: torch.dtype):
+    tensor = torch.randn(20_000, generator=torch.Generator().manual_seed(0)).to(dtype)
+    before, rng = digest(tensor), random.Random(0)
+    for count in (2, 4, 1000, 20_000):
+        for _ in range(5):
+            changed = tensor.clone()
+            places = rng.sample(range(len(tensor)), count)
+            changed[places] = -changed[places]
+            assert digest(changed) != before, count
+    assert digest(-tensor) != before
+    imaginary = tensor.conj().resolve_conj()
+    assert digest(imaginary) == before or dtype.is_complex
+
+
+def test_the_order_in_memory_does_not_matter():
+    tensor = torch.randn(4, 6, 3, 3)
+    assert digest(tensor.to(memory_format=torch.channels_last)) == digest(tensor)
+
+
 def test_a_view_has_the_digest_of_its_copy():
     whole = torch.randn(40, 3)
     for view in (whole[1:], whole.t(), whole[1:, :2], whole[::2]):
-        assert digest(view) == digest(view.clone(memory_format=torch.preserve_format))
+        assert digest(view) == digest(view.contiguous())
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 64, 500])

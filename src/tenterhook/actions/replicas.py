@@ -14,8 +14,8 @@ from tenterhook.actions.registry import BUILTIN, action
 
 #: number of bits of a digest
 BITS = 61
-#: number of words in a row
-_WIDTH = 4096
+#: number of words in a row, and of rows that are read at a time
+_WIDTH, _ROWS = 4096, 32
 #: odd constants of the SplitMix64 generator, as signed integers
 _STEP, _FIRST, _SECOND = -7046029254386353131, -4658895280553007687, -7723592293110705685
 
@@ -23,8 +23,9 @@ _STEP, _FIRST, _SECOND = -7046029254386353131, -4658895280553007687, -7723592293
 class ReplicaDigest:
     """Computes digests of tensors that are equal on all ranks with the same bits.
 
-    A tensor is read as words of 64 bits. Its digest is the sum of the words, each multiplied by an odd number that
-    depends on its place. Such a sum sees every change of a single word, and two words that changed places.
+    A tensor is read as words of 64 bits. Its digest is a sum modulo 2**64: each word, and once more its upper half, is
+    multiplied by an odd number that depends on its place. Without the halves, the highest bits of two words could
+    change together unseen, such as the signs of two numbers.
 
     Args:
         seed: Selects the odd numbers. A rare difference that the digests of one seed miss, those of the next one see.
@@ -34,6 +35,7 @@ class ReplicaDigest:
     def __init__(self, seed: int, device: torch.device) -> None:
         self._seed = seed
         self._places = _odd_numbers(_WIDTH, seed, device)
+        self._halves = _odd_numbers(_WIDTH, seed + 2, device)
         self._rows = _odd_numbers(64, ~seed, device)
 
     def of(self, tensor: Tensor) -> Tensor:
@@ -45,18 +47,21 @@ class ReplicaDigest:
         if rest:
             last = data.new_zeros(each)
             last[:rest] = data[-rest:]
-            digest = digest + last.view(torch.int64)[0] * self._rows[0]
+            word = last.view(torch.int64)[0]
+            digest = digest + word * self._rows[0] + (word >> 32) * self._halves[0] * self._rows[0]
         return digest
 
     def _of_words(self, words: Tensor) -> Tensor:
         whole = words.numel() // _WIDTH
         rest = words[whole * _WIDTH :]
-        digest = _dot(rest, self._places[: rest.numel()])
+        digest = _dot(rest, self._places[: rest.numel()]) + _dot(rest >> 32, self._halves[: rest.numel()])
         if whole:
             if len(self._rows) <= whole:
                 self._rows = _odd_numbers(2 * whole, ~self._seed, words.device)
-            rows = _product(words[: whole * _WIDTH].view(whole, _WIDTH), self._places)
-            digest = digest + _dot(rows, self._rows[1 : whole + 1])
+            # The halves of some rows stay in the cache of the processor.
+            some = words[: whole * _WIDTH].view(whole, _WIDTH).split(_ROWS)
+            sums = [_product(rows, self._places) + _product(rows >> 32, self._halves) for rows in some]
+            digest = digest + _dot(torch.cat(sums), self._rows[1 : whole + 1])
         return digest
 
     def total(self, digests: Sequence[Tensor]) -> Tensor:
@@ -72,10 +77,7 @@ def shorten(digests: Sequence[Tensor]) -> list[int]:
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """Return a tensor in one dimension, in the order of its memory if that is without gaps."""
-    if not tensor.is_contiguous():
-        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-        tensor = tensor.permute(order)
+    """Return a tensor in one dimension. A tensor with another order in memory is copied."""
     return tensor.reshape(-1)
 
 
@@ -116,7 +118,8 @@ def replicas(
 ) -> None:
     """Compare each parameter and its reduced gradient with the replicas on other ranks, before the optimizer's step.
 
-    The bits must be equal. Parameters that DDP keeps equal have replicas, and so have the shards of HSDP, parameters
+    The bits must be equal. Gradients are compared before other hooks at `grad_final` change them; sparse gradients are
+    not compared. Parameters that DDP keeps equal have replicas, and so have the shards of HSDP, parameters
     that tensor parallelism replicates, and tensors of a model that each rank trains in the same way. Buffers, random
     number generators and shards without a replica are not compared. If each rank has its own version of a tensor, such
     as its own experts, leave it out: `on=("**", "!experts.**")`.

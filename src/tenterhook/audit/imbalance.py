@@ -22,7 +22,7 @@ TITLES: dict[str, tuple[str, Severity]] = {
     "TH706": ("an optimizer steps, but the step is not counted", "warning"),
     "TH707": ("a parameter changed, but no optimizer step was seen for it", "note"),
     UNCALLED: ("a module that the hook selects was not called", "warning"),
-    "TH709": ("replicas of the model are not equal", "error"),
+    "TH709": ("replicas of the model are not equal, or cannot be compared", "error"),
 }
 
 #: remedy for a difference that only a fault in tenterhook, or code that removes hooks of others, can cause

@@ -10,26 +10,41 @@ from torch import Tensor
 
 from tenterhook.resolve.targets import is_sharded
 
+#: a set of replicas: for each tensor, its number and a text that is the same on all ranks that have it
+Tensors = dict[str, str]
 
-def replica_sets(named: Iterable[tuple[int, Tensor]], *, parts: frozenset[int], ranks: int) -> dict[str, list[int]]:
+
+def replica_sets(
+    named: Iterable[tuple[int, Tensor]], *, parts: frozenset[int], ranks: int, uneven: bool
+) -> dict[str, Tensors]:
     """Sort the tensors of this rank into sets, each of which has replicas on the same ranks.
 
     Args:
         named: The number of each tensor, which is the same on all ranks, and this rank's tensor.
         parts: Numbers of the tensors of which each rank has its own part.
         ranks: Number of ranks that hold the model.
+        uneven: True if not all ranks have the same tensors, for example in a pipeline. Then only ranks with exactly the
+            same tensors have the same set.
 
     Returns:
-        The numbers of the tensors in each set. The keys are equal on the ranks that have the same set. Tensors without
-        a replica are left out.
+        The tensors of each set. Tensors without a replica are left out.
     """
-    found: dict[str, list[tuple[int, str]]] = {}
+    found: dict[str, Tensors] = {}
     for number, tensor in named:
         key = _place_of(tensor, is_part=number in parts, ranks=ranks)
         if key:
-            found.setdefault(key, []).append((number, f"{number} {tuple(tensor.shape)} {tensor.dtype}"))
-    # The texts in the key let only ranks with the same tensors have the same set.
-    return {f"{key} {_digest(text for _, text in some)}": [number for number, _ in some] for key, some in found.items()}
+            found.setdefault(key, {})[str(number)] = f"{tuple(tensor.shape)} {tensor.dtype}"
+    if not uneven:
+        return found
+    return {f"{key} {_digest(tensors)}": tensors for key, tensors in found.items()}
+
+
+def common_tensors(sets: Iterable[Tensors]) -> tuple[list[int], list[int]]:
+    """Return the numbers of the tensors that all ranks have in a set, and of those that differ or are lacking."""
+    given = list(sets)
+    numbers = {number for one in given for number in one}
+    common = {n for n in numbers if len({one.get(n) for one in given}) == 1}
+    return sorted(map(int, common)), sorted(map(int, numbers - common))
 
 
 def _place_of(tensor: Any, *, is_part: bool, ranks: int) -> str:
@@ -47,5 +62,5 @@ def _place_of(tensor: Any, *, is_part: bool, ranks: int) -> str:
     return f"{mesh.mesh.flatten().tolist() if is_part else 'all'} {place}"
 
 
-def _digest(texts: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+def _digest(tensors: Tensors) -> str:
+    return hashlib.sha256(repr(sorted(tensors.items())).encode()).hexdigest()[:16]

@@ -29,15 +29,15 @@ from tests.support.ranks.launch import leave
 
 #: what is done to one rank, and what the sentence should say about it
 DAMAGES = {
-    "weight bit": "single values were changed",
-    "weight element": "single values were changed",
-    "weight swap": "single values were changed",
-    "gradient bit": "single values were changed",
-    "gradient element": "single values were changed",
-    "gradient swap": "single values were changed",
-    "not reduced": "so it was not reduced",
+    "weight bit": "changed in a few places",
+    "weight element": "changed in a few places",
+    "weight swap": "changed in a few places",
+    "gradient bit": "changed in a few places",
+    "gradient element": "changed in a few places",
+    "gradient swap": "changed in a few places",
+    "not reduced": "it was not reduced",
     "other seed": "the values have nothing in common",
-    "step skipped": "have not made equally many steps|updates were not the same",
+    "step skipped": "count different numbers of steps|updates were not the same",
 }
 
 

@@ -16,7 +16,7 @@ from tenterhook import ranks
 from tenterhook.actions.replicas import ReplicaDigest, flat
 from tenterhook.audit import Imbalance
 from tenterhook.errors import RanksError
-from tenterhook.resolve.replica_sets import replica_sets
+from tenterhook.resolve.replica_sets import Tensors, common_tensors, replica_sets
 from tenterhook.resolve.sharding import local
 from tenterhook.rig.installer import Installer
 from tenterhook.rig.points.calling import out_of_phase
@@ -27,6 +27,13 @@ from tenterhook.transfers import send_to_host
 
 #: number of elements of which the parts of a model are multiples, so that their words are aligned
 _ALIGNED = 8
+
+
+#: what to do about tensors that differ since the first step
+_OWN = (
+    "broadcast the parameters, and reduce the gradients from the first step on; leave out what each rank has for "
+    'itself, such as on=("**", "!experts.**")'
+)
 
 
 class Piece(NamedTuple):
@@ -106,6 +113,16 @@ class ReplicaCheck:
             hook.mute()
             self._installer.environment.outdated.add(hook)
 
+    def give_up(self, error: RanksError) -> None:
+        """Report that the ranks could not compare, and compare nothing any more."""
+        self.mute()
+        for hook in self._watched:
+            cause, remedy = (
+                f"they are not compared any more: {error.fact}",
+                error.remedy or "look for the first error of another rank",
+            )
+            self._report([Imbalance("TH709", cause, remedy, hook.hook.id, hook.hook.at)])
+
     @property
     def is_new(self) -> bool:
         """Return True if the ranks have to agree on what is compared."""
@@ -136,16 +153,14 @@ class ReplicaCheck:
         if not watched.is_new:
             self._compute(hook, watched)
 
-    def _read(self, hook: AttachedHook, reached: Reached) -> dict[str, list[list[Piece]]]:
-        """Find the sets of this rank, and divide each of them into parts of equal size."""
-        at = {site.slot: place for place, site in enumerate(reached.sites)}
-        named = [(slot, reached.parameters[place]) for slot, place in at.items()]
+    def _read(self, hook: AttachedHook, reached: Reached | None) -> dict[str, Tensors]:
+        """Find the sets of this rank."""
+        if reached is None:
+            return {}
+        named = [(site.slot, tensor) for site, tensor in zip(reached.sites, reached.parameters, strict=True)]
         separate = frozenset(site.slot for site in reached.sites if site.name in hook.resolved.parts)
-        sets = replica_sets(named, parts=separate, ranks=self._installer.environment.group.size)
-        return {
-            key: divide([(at[slot], local(reached.parameters[at[slot]]).numel()) for slot in slots], _every(hook))
-            for key, slots in sets.items()
-        }
+        size, uneven = self._installer.environment.group.size, bool(hook.resolved.owners)
+        return replica_sets(named, parts=separate, ranks=size, uneven=uneven)
 
     @torch.no_grad()
     def _compute(self, hook: AttachedHook, watched: _Watched) -> None:
@@ -171,13 +186,37 @@ class ReplicaCheck:
         """
         for hook, one in self._of_rig().items():
             if one.is_new:
-                one.parts = self._read(hook, one.reached) if one.reached is not None else {}
-                texts = ranks.distinct_texts(self._installer.environment.group, json.dumps(sorted(one.parts)))
-                one.sets = sorted({key for text in texts.values() for key in json.loads(text)})
+                here = self._read(hook, one.reached)
+                texts = ranks.distinct_texts(self._installer.environment.group, json.dumps(here, sort_keys=True))
+                given: list[dict[str, Tensors]] = [json.loads(text) for text in texts.values()]
+                one.sets = sorted({key for some in given for key in some})
+                found = {key: common_tensors(some[key] for some in given if key in some) for key in one.sets}
+                one.parts = {key: _divided(one.reached, found[key][0], _every(hook)) for key in here}
+                self._report_uneven(hook, [slot for _, slots in found.values() for slot in slots])
                 one.is_new, one.due, one.later = False, None, None
                 one.compared.clear()
-                if one.reached is not None:
+                self._report_own_tensors(hook)
+                if one.reached is not None and hook.active:
                     self._compute(hook, one)
+
+    def _report_uneven(self, hook: AttachedHook, slots: Sequence[int]) -> None:
+        """Report tensors that are not the same kind of tensor on all ranks."""
+        if slots and hook.active:
+            cause = (
+                f"{len(slots)} parameters have another shape or dtype on some ranks, or are not in their optimizer "
+                "there, so they are not compared"
+            )
+            remedy, target = "build the same model and the same optimizer on every rank", hook.names[slots[0]]
+            self._report([Imbalance("TH709", cause, remedy, hook.hook.id, hook.hook.at, target=target)])
+
+    def _report_own_tensors(self, hook: AttachedHook) -> None:
+        """Report tensors that differ since the first comparison, so that each rank is taken to have its own."""
+        own = [site.name for site in hook.sites if site.name in hook.resolved.parts]
+        if own and hook.active:
+            cause = (
+                f"{len(own)} parameters or their gradients have differed since the first step, so they are not compared"
+            )
+            self._report([Imbalance("TH709", cause, _OWN, hook.hook.id, hook.hook.at, target=own[0])])
 
     def numbers(self) -> list[int]:
         """Return what this rank contributes to the exchange. All ranks return equally many numbers."""
@@ -260,18 +299,28 @@ def _every(hook: AttachedHook) -> int:
 def _digest_of(seed: int, reached: Reached, pieces: Sequence[Piece]) -> Tensor | None:
     """Return one digest of some pieces of the parameters and gradients, or None if there are none."""
     makers: dict[torch.device, ReplicaDigest] = {}
-    found = []
+    found: list[Tensor | None] = []
     for piece in pieces:
         parameter = reached.parameters[piece.at]
         for tensor in (parameter.detach(), parameter.grad):
-            if tensor is None or tensor.layout is not torch.strided:
-                found.append(torch.ones((), dtype=torch.int64, device=reached.device))
+            if tensor is None or tensor.layout is not torch.strided or tensor.is_meta:
+                found.append(None)
                 continue
             if tensor.device not in makers:
                 makers[tensor.device] = ReplicaDigest(seed, tensor.device)
-            maker = makers[tensor.device]
-            found.append(maker.of(flat(local(tensor))[piece.start : piece.end]).to(reached.device))
-    return ReplicaDigest(seed, reached.device).total(found) if found else None
+            found.append(makers[tensor.device].of(flat(local(tensor))[piece.start : piece.end]))
+    device, maker = next(iter(makers.items()), (None, None))
+    if maker is None:
+        return None
+    one = torch.ones((), dtype=torch.int64, device=device)
+    return maker.total([one if digest is None else digest.to(device, non_blocking=True) for digest in found])
+
+
+def _divided(reached: Reached | None, slots: Sequence[int], count: int) -> list[list[Piece]]:
+    """Divide the tensors with these slots into parts."""
+    at = {site.slot: place for place, site in enumerate(reached.sites)} if reached is not None else {}
+    tensors = reached.parameters if reached is not None else []
+    return divide([(at[slot], local(tensors[at[slot]]).numel()) for slot in slots], count)
 
 
 def divide(sizes: Sequence[tuple[int, int]], count: int) -> list[list[Piece]]:

@@ -36,7 +36,7 @@ Key = tuple[int, int]
 class Cause(Enum):
     """Lists the causes that evidence can show, each with what to do."""
 
-    FEWER_STEPS = "make the same number of optimizer steps on every rank: look for a condition around optimizer.step()"
+    FEWER_STEPS = "make the same number of optimizer steps, and load the same checkpoint, on every rank"
     FEW_VALUES = "look for code that writes to this tensor on one rank; otherwise suspect the memory or the processor"
     OTHER_VALUES = (
         "broadcast the model from one rank, or use the same seed; look for code that replaces this tensor on one rank"
@@ -104,18 +104,19 @@ class Evidence:
         some = f"{count} of its {total} parts differ{'s' * (count == 1)}"
         how = some if count < total else "All of it differs"
         if self.cause is Cause.FEW_VALUES:
-            return f"Only {how}, so single values were changed{self._more()}"
+            return f"Only {how}, so it was changed in a few places"
         if self.cause is Cause.FEWER_STEPS:
             counts = ", ".join(f"rank {rank} {steps}" for rank, steps in sorted(self.steps.items())[:_LISTED])
-            return f"The optimizers have not made equally many steps: {counts}"
+            return f"The states of the optimizers count different numbers of steps: {counts}"
+        size = f"{how} by {self.distance:.1g} of its size"
         texts = {
             Cause.OTHER_VALUES: f"{how}, and the values have nothing in common",
-            Cause.OTHER_UPDATE: f"{how} by {self.distance:.1g} of its size, so its updates were not the same",
-            Cause.NOT_REDUCED: f"{how}, and each rank has its own, so it was not reduced",
+            Cause.OTHER_UPDATE: f"{size}, so its updates were not the same, or it was overwritten",
+            Cause.NOT_REDUCED: f"{how}, and each rank has its own: it was not reduced, or changed afterwards",
             Cause.ROUNDING: f"{how} by only {self.distance:.1g} of its size, so it was rounded in another way",
             Cause.NO_GRADIENT: "Some ranks have no gradient",
         }
-        return texts.get(self.cause, f"{how} by {self.distance:.1g} of its size") + self._more()
+        return texts.get(self.cause, size) + self._more()
 
     def _more(self) -> str:
         return f"; {self.others} more tensors differ" if self.others else ""
@@ -147,49 +148,47 @@ def find_evidence(
     of = [key for key in differing if key[1] == first[1]]
     largest = max((key for key in of if key in tensors), key=lambda key: tensors[key].numel(), default=first)
     parts = _parts(group, tensors.get(first))
-    distance = _distance(group, tensors.get(largest), len(table))
+    distances = [_distance(group, tensors.get(key), len(table)) for key in (first, largest)]
     found = Evidence(
         names[first[0]],
         "gradient" if first[1] else "parameter",
         _odd({rank: digest for rank, (digest, _) in table.items()}),
         tuple(sorted(table)),
         parts,
-        distance,
+        distances[0],
         len(differing) - 1,
         {rank: count for rank, (_, count) in table.items()},
         Cause.UNKNOWN,
     )
-    shared = sum(slot_of == first[1] for _, slot_of in differing) / max(_count(group, keys, digests, first[1]), 1)
+    shared = len(of) / max(_count(group, keys, digests, first[1]), 1)
     distinct = len({digest for digest, _ in table.values()})
     lacks = any(digest == _NONE for digest, _ in table.values())
-    return replace(found, cause=_cause(found, shared, distinct, lacks=lacks, is_first=is_first))
+    if lacks:
+        return replace(found, cause=Cause.NO_GRADIENT)
+    few = len(of) == 1 and parts[0] < parts[1] and (parts[0] <= 2 or parts[0] <= parts[1] // 100)
+    cause = Cause.FEW_VALUES if few else _cause(found, shared, distances[1], distinct, is_first=is_first)
+    return replace(found, cause=cause)
 
 
-def _cause(found: Evidence, shared: float, distinct: int, *, lacks: bool, is_first: bool) -> Cause:
+def _cause(found: Evidence, shared: float, distance: float, distinct: int, *, is_first: bool) -> Cause:
     """Return what the evidence shows.
 
     Args:
         found: The evidence.
         shared: The fraction of the parameters, or of the gradients, that differ.
+        distance: The relative difference of the largest tensor that differs.
         distinct: How many different versions there are.
-        lacks: True if a rank has no gradient.
         is_first: True if nothing was compared in earlier steps.
     """
-    count, total = found.parts
-    few = count < total and (count <= 2 or count <= total // 100)
-    if lacks:
-        return Cause.NO_GRADIENT
-    if few:
-        return Cause.FEW_VALUES
+    if distance <= _ROUNDING:
+        return Cause.ROUNDING if found.of == "gradient" else Cause.UNKNOWN
     if found.of == "gradient":
-        if found.distance <= _ROUNDING:
-            return Cause.ROUNDING
         return Cause.NOT_REDUCED if distinct == len(found.ranks) else Cause.UNKNOWN
     if len(set(found.steps.values())) > 1:
         return Cause.FEWER_STEPS
-    if is_first or (found.distance > _UNRELATED and shared < 0.5):
+    if distance > _UNRELATED and (is_first or shared < 0.5):
         return Cause.OTHER_VALUES
-    return Cause.OTHER_UPDATE if shared >= 0.5 else Cause.UNKNOWN
+    return Cause.OTHER_UPDATE if shared >= 0.5 and not is_first else Cause.UNKNOWN
 
 
 def _differing(group: RankGroup, keys: Sequence[Key], digests: Mapping[Key, int]) -> list[Key]:
