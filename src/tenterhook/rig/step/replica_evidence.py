@@ -186,6 +186,8 @@ def _cause(found: Evidence, shared: float, distance: float, distinct: int, *, is
         return Cause.NOT_REDUCED if distinct == len(found.ranks) else Cause.UNKNOWN
     if len(set(found.steps.values())) > 1:
         return Cause.FEWER_STEPS
+    if 2 * found.parts[0] < found.parts[1]:
+        return Cause.UNKNOWN
     if distance > _UNRELATED and (is_first or shared < 0.5):
         return Cause.OTHER_VALUES
     return Cause.OTHER_UPDATE if shared >= 0.5 and not is_first else Cause.UNKNOWN
