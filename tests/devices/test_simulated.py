@@ -34,8 +34,9 @@ def planted() -> list[dict[str, Any]]:
 
 
 def test_every_builtin_action_is_run_at_every_point_where_it_is_allowed() -> None:
-    assert {name_of(action) for action in ACTIONS} == set(BUILTIN.names())
-    allowed = {(name, point) for name in BUILTIN.names() for point in BUILTIN.get(name).at if point in TENSOR_POINTS}
+    names = set(BUILTIN.names()) - {"replicas"}  # which does nothing on one rank
+    assert {name_of(action) for action in ACTIONS} == names
+    allowed = {(name, point) for name in names for point in BUILTIN.get(name).at if point in TENSOR_POINTS}
     assert {(name_of(action), point) for action, point in cases()} == allowed
 
 
