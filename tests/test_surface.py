@@ -16,7 +16,8 @@ ERRORS = {
 }  # fmt: skip
 ACTIONS = {
     "capture", "clip_adaptive", "clip_norm", "clip_value", "clip_zscore", "digest", "histogram", "mask", "nan_to_num",
-    "noise", "ratio", "replicas", "reverse", "scale", "spike", "stats", "steer", "watch_nonfinite", "weight_digest",
+    "noise", "ratio", "replicas", "reverse", "scale", "skew", "spike", "stats", "steer", "watch_nonfinite",
+    "weight_digest",
 }  # fmt: skip
 DATA = {"Action", "Hook", "Plan", "When"}
 RIG = {"Handle", "Rig", "attach", "detach", "find_nonfinite", "flight", "hook", "inventory", "tap", "watch"}

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tenterhook.actions import replicas as replicas
     from tenterhook.actions import reverse as reverse
     from tenterhook.actions import scale as scale
+    from tenterhook.actions import skew as skew
     from tenterhook.actions import spike as spike
     from tenterhook.actions import stats as stats
     from tenterhook.actions import steer as steer
@@ -104,6 +105,7 @@ _ACTIONS = (
     "replicas",
     "reverse",
     "scale",
+    "skew",
     "spike",
     "stats",
     "steer",

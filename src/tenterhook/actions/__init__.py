@@ -31,6 +31,7 @@ from tenterhook.actions.registry import DEFAULT as DEFAULT
 from tenterhook.actions.registry import Registry as Registry
 from tenterhook.actions.registry import action as action
 from tenterhook.actions.replicas import replicas as replicas
+from tenterhook.actions.skew import skew as skew
 from tenterhook.actions.stats import histogram as histogram
 from tenterhook.actions.stats import stats as stats
 from tenterhook.actions.stats import unmeasurable as unmeasurable

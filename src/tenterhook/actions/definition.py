@@ -110,8 +110,9 @@ class Definition(Generic[P]):
         self.trigger = trigger
         #: True for a function that is not registered with @th.action; it may or may not modify the value
         self.plain = plain
-        #: True if the engine compares the values with those of other ranks; `fn` is not called
-        self.compares = False
+        #: "equal": the engine compares the values of all ranks, and does not call `fn`; "range": the lowest and the
+        #: highest of the numbers of all ranks are recorded, and the numbers of one rank are not
+        self.across_ranks: Literal["equal", "range"] | None = None
         #: builds the object that measures the tensors of many sites in one call
         self.batched: Callable[[Sequence[TensorSpec]], BatchMeasure] | None = None
         #: changes the tensors of many sites in one call, bit for bit as `fn` would change each of them

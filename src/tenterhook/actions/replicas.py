@@ -154,4 +154,4 @@ def replicas(
     """
 
 
-replicas.compares = True
+replicas.across_ranks = "equal"

@@ -114,6 +114,8 @@ class Flight:
         Args:
             batch: The rows of the step.
         """
+        if self._batches and self._batches[-1].step == batch.step:  # numbers that were known only one step later
+            batch = self._batches.pop().joined(batch)
         self._batches.append(batch)
 
     def trip(self, reason: str, verdict: Verdict | None = None) -> None:

@@ -72,6 +72,12 @@ class Recorder:
             self._tables[hook] = table
         self.last[hook] = table
 
+    def add_earlier(self, hook: str, table: StepTable) -> None:
+        """Add a hook's numbers for the last step that ended. They are equal on all ranks, and on the host."""
+        self.last[hook] = table
+        if self.has_sinks and self.rank == self._first:
+            self._pass_on(Batch(table.step, self.rank, {hook: table}))
+
     def emit(self, hook: str, target: str, name: str, call: int, leaf: int, value: Tensor | float) -> None:
         """Add one number that an action emitted."""
         if len(self._emitted) >= MAX_EMITTED:
@@ -122,11 +128,14 @@ class Recorder:
             recorded.append(rows)
             batch = Batch(step, self.rank, tables, rows)
         if self.has_sinks and recorded:
-            copy_to_host(recorded)
-            for flight in self.flights:
-                self.errors.contain("keeping a step for a flight report", flight.record, batch)
-            for worker in self.workers:
-                self.errors.contain("passing rows to a sink", worker.enqueue, batch)
+            self._pass_on(batch, recorded)
+
+    def _pass_on(self, batch: Batch, recorded: Sequence[OnDevice] = ()) -> None:
+        copy_to_host(recorded)
+        for flight in self.flights:
+            self.errors.contain("keeping a step for a flight report", flight.record, batch)
+        for worker in self.workers:
+            self.errors.contain("passing rows to a sink", worker.enqueue, batch)
 
     def trip(self, reason: str) -> None:
         """Let the flight recorders write a report, because a trigger tripped."""

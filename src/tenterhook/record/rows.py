@@ -6,7 +6,7 @@ Most numbers stay in tensors until a sink or the user reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -209,6 +209,10 @@ class Batch:
 
     def __len__(self) -> int:
         return sum(table.count for table in self.tables.values()) + len(self.emitted)
+
+    def joined(self, other: Batch) -> Batch:
+        """Return the rows of two batches of the same step."""
+        return replace(self, tables={**self.tables, **other.tables}, emitted=[*self.emitted, *other.emitted])
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the tables, then the emitted rows."""

@@ -91,7 +91,7 @@ def _refuse_meshes(group: RankGroup, hooks: Sequence[ResolvedHook], view: ModelV
 
 
 def _is_on_several_meshes(one: ResolvedHook, group: RankGroup, view: ModelView) -> bool:
-    if one.hook.point.side != "backward" or not one.definition.two_phase or view.fsdp2:
+    if one.hook.point.side != "backward" or not one.definition.two_phase or one.definition.across_ranks or view.fsdp2:
         return False
     tensors: list[Any] = [target.parameter() for target in one.targets if target.key]
     return any(is_sharded(tensor) and tensor.device_mesh.size() < group.size for tensor in tensors)
@@ -119,7 +119,7 @@ def _refuse_optimizers(group: RankGroup, hooks: Sequence[ResolvedHook]) -> None:
 
 def _merges(one: ResolvedHook, view: ModelView, *, even: bool, sharded: bool) -> bool:
     definition = one.definition
-    if not definition.two_phase:
+    if not definition.two_phase or definition.across_ranks:
         return False
     if one.hook.at not in GLOBAL_POINTS:
         # The value is local to this rank. The results of a trigger are merged, because a trigger decides for all ranks.

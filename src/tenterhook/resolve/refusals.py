@@ -128,7 +128,7 @@ def check_sharded(hook: Hook, definition: Definition[...], targets: tuple[Target
                 f"{definition.name!r} needs whole tensors, but each rank has only its shards during the backward pass",
                 remedy="use grad_final",
             )
-    alone = not (definition.elementwise or definition.two_phase or definition.compares)
+    alone = not (definition.elementwise or definition.two_phase or definition.across_ranks)
     if alone and any(is_sharded(t.parameter()) for t in targets if t.kind == "parameter"):
         raise RefusedError(
             f"{definition.name!r} is neither elementwise nor two-phase, but the parameters are sharded over ranks",

@@ -29,6 +29,8 @@ class Schedule(NamedTuple):
     modifiers: frozenset[AttachedHook] = frozenset()
     #: active hooks whose partial results are merged across ranks
     merging: tuple[AttachedHook, ...] = ()
+    #: hooks, also inactive ones, whose lowest and highest numbers over the ranks are recorded
+    ranging: tuple[AttachedHook, ...] = ()
     #: the next step in which a hook becomes due or stops being due; None if no such step exists
     next_change: int | None = None
     #: active registrations on parameters; the program may replace these parameters
@@ -165,6 +167,7 @@ class Installer:
             active,
             modifiers=frozenset(hook for hook in active if hook.modifies_forward),
             merging=tuple(hook for hook in active if hook.resolved.merges and hook.partials is not None),
+            ranging=tuple(hook for hook in hooks if hook.definition.across_ranks == "range"),
             next_change=min((c for c in changes if c is not None), default=None),
             parameters=tuple(
                 one for one in self.registrations if isinstance(one, ParameterRegistration) and one.serving.active

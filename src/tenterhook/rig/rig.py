@@ -52,6 +52,7 @@ from tenterhook.rig.step.agreement import StepAgreement
 from tenterhook.rig.step.end_of_step import StepFinalizer, StepSource
 from tenterhook.rig.step.optimizer_step import OptimizerStep
 from tenterhook.rig.step.program_step import ProgramStep
+from tenterhook.rig.step.skew import Skew
 
 T = TypeVar("T")
 _numbers = itertools.count()
@@ -119,8 +120,9 @@ class Rig:
         environment = Environment.for_model(model, optimizers, recorder=self._recorder, group=group)
         self._installer = Installer(environment, Registrations(view, environment.clock, next(_numbers)))
         found = Imbalances()
-        self._agreement = StepAgreement(plan, self._installer, found.add)
-        self._finalizer = StepFinalizer(self._installer, self._recorder, self._agreement, self._apply_schedule)
+        self._skew = skew = Skew(self._installer, self._recorder)
+        self._agreement = StepAgreement(plan, self._installer, skew, found.add)
+        self._finalizer = StepFinalizer(self._installer, self._recorder, self._agreement, skew, self._apply_schedule)
         #: the name of the optimizer whose steps are counted
         self._clock_name = clock
         self._steps: list[OptimizerStep] = []
@@ -773,6 +775,8 @@ class Rig:
         return self._calls.begin_forward()
 
     def _end_forward(self) -> None:
+        if self._installer.schedule.ranging:
+            self._skew.forward_ended()
         self._calls.sync.account()
         if self._status is RigStatus.LEAVING:
             self.detach()

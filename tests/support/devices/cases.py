@@ -18,6 +18,7 @@ from tests.support.devices.transfers import WAITS, Kind, counts
 #: the actions with parameters with which they act on the small model; a function gets the device
 ACTIONS: dict[str, Callable[[str], Any]] = {
     "stats()": lambda device: th.stats(),
+    "skew()": lambda device: th.skew(),
     "histogram()": lambda device: th.histogram(),
     "ratio()": lambda device: th.ratio(),
     "capture()": lambda device: th.capture(),

@@ -18,6 +18,7 @@ from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.rig.installer import Installer, Schedule
 from tenterhook.rig.step.layout import Layout, LayoutStatus
 from tenterhook.rig.step.replica_check import ReplicaCheck
+from tenterhook.rig.step.skew import Skew
 
 
 class StepAgreement:
@@ -27,9 +28,10 @@ class StepAgreement:
     missing, every rank raises an error before unrelated numbers are mixed.
     """
 
-    def __init__(self, plan: Plan, installer: Installer, report: Callable[[list[Imbalance]], None]) -> None:
+    def __init__(self, plan: Plan, installer: Installer, skew: Skew, report: Callable[[list[Imbalance]], None]) -> None:
         self._plan = plan
         self._installer = installer
+        self._skew = skew
         self._report = report
         #: what compares the replicas of each optimizer's parameters
         self._checks: list[ReplicaCheck] = []
@@ -68,6 +70,18 @@ class StepAgreement:
             self._exchange()
         if any(check.is_due for check in self._checks):
             self._compare_replicas()
+
+    def exchange_skew(self) -> None:
+        """Exchange the numbers of the last step if no exchange of this step has contained them."""
+        if not self._skew.is_due:
+            return
+        try:
+            if _joins(self._installer.environment.model.root()):
+                raise RanksError("the ranks may make different numbers of steps inside join()")
+            self.begin()
+        except RanksError as error:
+            self._skew.mute()
+            warnings.warn(f"tenterhook: skew is not recorded any more: {error.fact}", RuntimeWarning, stacklevel=2)
 
     def _compare_replicas(self) -> None:
         """Compare the replicas if no exchange of this step has done it yet."""
@@ -117,16 +131,17 @@ class StepAgreement:
         status = self._layout.status
         changes = status is LayoutStatus.CHANGED
         due = [check for check in self._checks if check.is_due]
-        given = [check.numbers() for check in self._checks]
-        numbers = [number for some in given for number in some]
+        skew, given = self._skew.numbers(), [check.numbers() for check in self._checks]
+        numbers = [number for some in (skew, *given) for number in some]
         agreed = ranks.agree(environment.group, header, environment.errors.take(), flag=changes, numbers=numbers)
+        self._skew.compare(agreed.highest[: len(skew)])
         if agreed.flag or status is not LayoutStatus.DECIDED:
             self._layout.settle(changed=agreed.flag)
             self._forget_replicas()
             for check in due:
                 check.is_due = True
             return
-        highest = iter(agreed.highest)
+        highest = iter(agreed.highest[len(skew) :])
         for check, some in zip(self._checks, given, strict=True):
             check.compare(list(islice(highest, len(some))))
 

@@ -189,8 +189,8 @@ class OptimizerStep:
         if not hooks:
             return
         found = [(hook, self._targets.reached_by(hook)) for hook in hooks]
-        compared = [one for one in found if one[0].definition.compares]
-        found = [one for one in found if not one[0].definition.compares]
+        compared = [one for one in found if one[0].definition.across_ranks == "equal"]
+        found = [one for one in found if one[0].definition.across_ranks != "equal"]
         partial_sums = any(_has_partial_sums(reached) for _, reached in compared)
         for hook, reached in compared if not partial_sums else ():
             self._replicas.measure(hook, reached)  # before the first exchange of the step, which carries the digests

@@ -96,7 +96,7 @@ class ReplicaCheck:
 
     def _of_rig(self) -> dict[AttachedHook, _Watched]:
         """Return what each hook compares, in the order of the plan."""
-        hooks = [hook for hook in self._installer.hooks.values() if hook.definition.compares]
+        hooks = [hook for hook in self._installer.hooks.values() if hook.definition.across_ranks == "equal"]
         self._watched = {hook: self._watched.get(hook) or _Watched() for hook in hooks}
         return self._watched
 
