@@ -71,14 +71,14 @@ class ReplicaDigest:
 
 
 def shorten(digests: Sequence[Tensor]) -> list[int]:
-    """Return digests as numbers below 2**61. This waits for the device."""
-    numbers: list[int] = _shorten(torch.stack(list(digests))).tolist() if digests else []
+    """Return digests as numbers below 2**61. This waits for their devices."""
+    numbers: list[int] = _shorten(torch.stack([one.to("cpu") for one in digests])).tolist() if digests else []
     return numbers
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """Return a tensor in one dimension. A tensor with another order in memory is copied."""
-    return tensor.reshape(-1)
+    """Return a tensor in one dimension. A tensor with another order in memory is copied, and so is a quantized one."""
+    return (tensor.int_repr() if tensor.is_quantized else tensor).reshape(-1).contiguous()
 
 
 def _shorten(digest: Tensor) -> Tensor:

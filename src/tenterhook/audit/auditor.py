@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -20,6 +21,8 @@ from tenterhook.audit.registration_audit import audit_registrations, is_certain
 from tenterhook.audit.step_audit import StepAudit
 from tenterhook.audit.value_audit import ValueAudit
 
+P = ParamSpec("P")
+
 #: the thorough audit runs after these steps, and after every 64th one
 EARLY = frozenset((1, 2, 4, 8, 16, 32))
 INTERVAL = 64
@@ -28,6 +31,21 @@ INTERVAL = 64
 def is_sampled(step: int) -> bool:
     """Return True if the thorough audit runs after this number of steps."""
     return step in EARLY or (step > 0 and step % INTERVAL == 0)
+
+
+def _contained(audit: Callable[Concatenate[Auditor, P], None]) -> Callable[Concatenate[Auditor, P], None]:
+    """Let training go on if an audit fails."""
+
+    @wraps(audit)
+    def contained(self: Auditor, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            audit(self, *args, **kwargs)
+        except Warning:
+            raise  # the program turns warnings into errors
+        except Exception as error:
+            self._on_error("auditing the hooks", error)
+
+    return contained
 
 
 class Auditor:
@@ -39,6 +57,7 @@ class Auditor:
         given: Function that returns the optimizers that were given to `attach` and still exist, by name.
         clocks: The names of the optimizers whose steps are counted.
         found: Receives the differences.
+        on_error: Receives the errors of the audit itself.
     """
 
     def __init__(
@@ -48,12 +67,14 @@ class Auditor:
         given: Callable[[], Mapping[str, Optimizer]],
         clocks: Collection[str],
         found: Imbalances,
+        on_error: Callable[[str, BaseException], None],
     ) -> None:
         self._model = weakref.ref(model)
         self._ledger = ledger
         self._given = given
         self._clocks = clocks
         self.found = found
+        self._on_error = on_error
         self._steps = StepAudit(model, ledger, self._optimizers)
         self._arrivals = ArrivalAudit(model, ledger)
         self._calls = CallAudit(model, ledger)
@@ -105,6 +126,7 @@ class Auditor:
 
     # -- every step --------------------------------------------------------------------------------------------------
 
+    @_contained
     def before_step(self, optimizer: Optimizer, *, closure: bool) -> None:
         """Check the gradients that an optimizer is about to use."""
         if not self._is_mine(optimizer):
@@ -120,10 +142,12 @@ class Auditor:
         if not late and not given:
             self.found.add([*self._steps.unhandled(optimizer, "grad_final", "update"), *self._uncounted(optimizer)])
 
+    @_contained
     def _gradients_handled(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._stepping is not None and self._stepping() is optimizer:
             self.found.add(self._steps.unhandled(optimizer, "grad_final"))
 
+    @_contained
     def after_step(self, optimizer: Optimizer) -> None:
         """Check what an optimizer has changed."""
         if not self._is_mine(optimizer):
@@ -133,6 +157,7 @@ class Auditor:
         self._values.stepped(optimizer)
         self.end_step()
 
+    @_contained
     def end_step(self) -> None:
         """Count a step, and audit thoroughly after some of them. A rig without optimizers calls this itself."""
         self._count += 1
@@ -170,6 +195,7 @@ class Auditor:
 
     # -- some steps --------------------------------------------------------------------------------------------------
 
+    @_contained
     def look(self) -> None:
         """Compare the whole ledger with the model."""
         model = self._model()

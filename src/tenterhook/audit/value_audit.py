@@ -91,7 +91,8 @@ def _local(parameter: Any) -> Tensor:
 
 def _is_readable(parameter: Tensor) -> bool:
     plain = type(parameter) is nn.Parameter and parameter.is_floating_point() and parameter.layout is torch.strided
-    return plain and parameter.device.type != "meta"
+    # PyTorch computes no norms of numbers with 8 or fewer bits.
+    return plain and parameter.element_size() > 1 and parameter.device.type != "meta"
 
 
 def _numbers(tensors: list[Tensor]) -> list[float]:

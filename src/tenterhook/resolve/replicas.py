@@ -102,7 +102,8 @@ def _sum_of_bits(tensor: Tensor) -> Tensor:
     kind = _INTEGERS.get(tensor.element_size())
     if kind is None or tensor.layout is not torch.strided or tensor.is_meta or not tensor.numel():
         return torch.zeros((), dtype=torch.int64, device="cpu")
-    return tensor.detach().contiguous().view(-1).view(kind).sum(dtype=torch.int64)
+    bits = tensor.int_repr() if tensor.is_quantized else tensor.detach().contiguous().view(-1).view(kind)
+    return bits.sum(dtype=torch.int64)
 
 
 def _mesh_of(tensor: Any) -> Any:

@@ -136,7 +136,7 @@ class Rig:
         self._files = RunFiles(self._installer, self._recorder)
         clocks = sharing(optimizers, clock)
         ledger = AuditedLedger(self._installer, self._calls.taps)
-        self._auditor = Auditor(model, ledger, environment.model.optimizers, clocks, found)
+        self._auditor = Auditor(model, ledger, environment.model.optimizers, clocks, found, self._recorder.errors.add)
         with ExitStack() as undo:
             undo.callback(self.detach)
             # Register on the clock optimizer last, so that the step ends after every other optimizer's hooks have run.

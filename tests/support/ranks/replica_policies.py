@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import Counter
 
@@ -160,9 +161,102 @@ def does_not_stop_a_rank_that_makes_more_steps(rank: int) -> None:
         assert rig.step_count == 5
 
 
+def does_not_stop_because_of_a_slow_first_step(rank: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = [hook(), th.Hook("sizes", on="**", at="grad_final", do=th.stats())]
+    rig = th.attach(model, plan, optimizer=optimizer, patience=2.0)
+    time.sleep(5.0 * rank)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(model, optimizer, 3)
+    said = [str(one.message) for one in caught]
+    assert sum("they are not compared any more" in one for one in said) == 1, said
+    assert sum("each rank measures what it has" in one for one in said) == 1, said
+    assert rig.step_count == 3 and rig.ledger["sizes"].fired == 6
+    (found,) = rig.imbalances
+    assert found.code == "TH709" and "did not reach this step within 2 s" in found.cause, found
+    rig.detach()
+
+
+def sees_what_a_parameter_gains_in_place(rank: int) -> None:
+    model, optimizer = build()
+    rig = th.attach(model, hook(), optimizer=optimizer)
+    train(model, optimizer, 2)
+    model.module[0].bias.data = torch.cat([model.module[0].bias.data, torch.tensor([1.0 + rank])])
+    optimizer.zero_grad()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert [one.target for one in rig.imbalances] == ["0.bias"], rig.imbalances
+    rig.detach()
+
+
+def reports_a_tensor_that_a_rank_lacks_and_compares_the_others(rank: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, hook(), optimizer=optimizer)
+    for step in range(5):
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+        if step == 2 and rank == 1:
+            del optimizer.param_groups[0]["params"][1]
+        if step == 4:
+            with torch.no_grad():
+                model[1].weight[0, 0] += rank
+        optimizer.step()
+    causes = {one.target: one.cause for one in rig.imbalances}
+    assert causes.keys() == {"0.bias", "1.weight"}, causes
+    assert "another shape or dtype on some ranks, or is not in their optimizer (1 of 4 parameters)" in causes["0.bias"]
+    rig.detach()
+
+
+def reports_what_differs_since_the_first_step(rank: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with torch.no_grad():
+        model[0].weight += rank
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, hook(), optimizer=optimizer)
+    for _ in range(2):
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+        optimizer.step()
+    (found,) = rig.imbalances
+    assert found.target == "0.weight" and "has differed since the first step (1 of 4 parameters)" in found.cause, found
+    rig.detach()
+
+
+def compares_unusual_parameters(rank: int) -> None:
+    small = torch.zeros(8, dtype=torch.uint8)
+    for unusual in (
+        torch.randn(9).to(torch.float8_e4m3fn), small.view(torch.float4_e2m1fn_x2), torch.ones(5, dtype=torch.int8),
+        torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8), torch.empty(3, device="meta"),
+        torch.ones(3, 3).to_sparse(), torch.ones(1).expand(6),
+    ):  # fmt: skip
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        model.unusual = nn.Parameter(unusual, requires_grad=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rig = th.attach(model, hook(), optimizer=optimizer)
+        for step in range(4):
+            for p in (model.weight, model.bias):
+                p.grad = torch.zeros_like(p)
+            if step == 3:
+                with torch.no_grad():
+                    model.bias[1] += rank
+            optimizer.step()
+        assert [one.target for one in rig.imbalances] == ["bias"], (unusual.dtype, rig.imbalances)
+        rig.detach()
+
+
 PROGRAMS = (
     raises, adds_no_exchange, leaves_out, is_muted_inside_join, compares_again_after_unmute,
-    compares_one_step_later_on_an_accelerator, does_not_stop_a_rank_that_makes_more_steps,
+    compares_one_step_later_on_an_accelerator, sees_what_a_parameter_gains_in_place,
+    reports_a_tensor_that_a_rank_lacks_and_compares_the_others, reports_what_differs_since_the_first_step,
+    compares_unusual_parameters, does_not_stop_because_of_a_slow_first_step, does_not_stop_a_rank_that_makes_more_steps,
 )  # fmt: skip
 
 if __name__ == "__main__":

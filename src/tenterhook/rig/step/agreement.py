@@ -16,6 +16,7 @@ from tenterhook.plan import Plan
 from tenterhook.resolve.agreement import digest_of
 from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.rig.installer import Installer, Schedule
+from tenterhook.rig.runtime.attached_hook import AttachedHook
 from tenterhook.rig.step.layout import Layout, LayoutStatus
 from tenterhook.rig.step.replica_check import ReplicaCheck
 from tenterhook.rig.step.skew import Skew
@@ -113,8 +114,24 @@ class StepAgreement:
         Args:
             resolved: How often all targets have been looked up again.
         """
-        if self._layout.follow(resolved) and not _joins(self._installer.environment.model.root()):
+        if not self._layout.follow(resolved) or _joins(self._installer.environment.model.root()):
+            return
+        try:
             self.begin()
+        except RanksError as error:
+            hooks = self._installer.schedule.active
+            if any(_needs_ranks(hook) for hook in hooks) or any(check.raises for check in self._checks):
+                raise
+            self._layout.give_up()
+            for check in self._checks:
+                check.give_up(error)
+            if any(hook.definition.across_ranks is None for hook in hooks):
+                warnings.warn(
+                    "tenterhook: the ranks could not compare their tensors, so each rank measures what it has: "
+                    f"{error.fact}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
     def _exchange(self) -> None:
         environment = self._installer.environment
@@ -157,6 +174,11 @@ class StepAgreement:
             sizes = [len(one.sites) for one in schedule.active if one.hook.at in GLOBAL_POINTS]
             self._known = schedule, digest_of([*self._plan, *hooks, sizes])
         return self._known[1]
+
+
+def _needs_ranks(hook: AttachedHook) -> bool:
+    """Return True if a hook cannot go on without the other ranks."""
+    return hook.definition.modifies or hook.resolved.merges or hook.resolved.on_error == "raise"
 
 
 def _joins(model: nn.Module | None) -> bool:

@@ -53,6 +53,10 @@ class Layout:
         if self.status is LayoutStatus.DECIDED:
             self.status = LayoutStatus.UNCHECKED
 
+    def give_up(self) -> None:
+        """Keep the layout that the types tell, because the ranks could not compare their tensors."""
+        self.status = LayoutStatus.DECIDED
+
     def follow(self, resolved: int) -> bool:
         """Return True if the ranks have to decide the layout in this step.
 

@@ -41,7 +41,8 @@ class Piece(NamedTuple):
 
     at: int
     start: int
-    end: int
+    #: None in the last part of a tensor, which may grow
+    end: int | None
 
 
 class Digests(NamedTuple):
@@ -203,8 +204,8 @@ class ReplicaCheck:
         """Report tensors that are not the same kind of tensor on all ranks."""
         if slots and hook.active:
             cause = (
-                f"{len(slots)} parameters have another shape or dtype on some ranks, or are not in their optimizer "
-                "there, so they are not compared"
+                "it is not compared, because it has another shape or dtype on some ranks, or is not in their optimizer "
+                f"({len(slots)} of {len(hook.names)} parameters)"
             )
             remedy, target = "build the same model and the same optimizer on every rank", hook.names[slots[0]]
             self._report([Imbalance("TH709", cause, remedy, hook.hook.id, hook.hook.at, target=target)])
@@ -214,7 +215,8 @@ class ReplicaCheck:
         own = [site.name for site in hook.sites if site.name in hook.resolved.parts]
         if own and hook.active:
             cause = (
-                f"{len(own)} parameters or their gradients have differed since the first step, so they are not compared"
+                "it is not compared, because it or its gradient has differed since the first step "
+                f"({len(own)} of {len(hook.names)} parameters)"
             )
             self._report([Imbalance("TH709", cause, _OWN, hook.hook.id, hook.hook.at, target=own[0])])
 
@@ -252,9 +254,9 @@ class ReplicaCheck:
         for at in {piece.at for part in watched.parts.get(key, ()) for piece in part}:
             assert watched.reached is not None
             parameter, slot = watched.reached.parameters[at], watched.reached.sites[at].slot
-            tensors[slot, 0] = flat(local(parameter.detach()))
-            if parameter.grad is not None and parameter.grad.layout is torch.strided:
-                tensors[slot, 1] = flat(local(parameter.grad))
+            for of, tensor in enumerate((_bits_of(parameter), _bits_of(parameter.grad))):
+                if tensor is not None:
+                    tensors[slot, of] = tensor
         steps = _steps_counted(self._installer.environment.model.optimizers().values())
         group, compared = self._installer.environment.group, watched.compared
         evidence = find_evidence(group, hook.names, tensors, steps=steps, is_first=not compared)
@@ -302,18 +304,22 @@ def _digest_of(seed: int, reached: Reached, pieces: Sequence[Piece]) -> Tensor |
     found: list[Tensor | None] = []
     for piece in pieces:
         parameter = reached.parameters[piece.at]
-        for tensor in (parameter.detach(), parameter.grad):
-            if tensor is None or tensor.layout is not torch.strided or tensor.is_meta:
-                found.append(None)
-                continue
-            if tensor.device not in makers:
+        for tensor in (_bits_of(parameter), _bits_of(parameter.grad)):
+            if tensor is not None and tensor.device not in makers:
                 makers[tensor.device] = ReplicaDigest(seed, tensor.device)
-            found.append(makers[tensor.device].of(flat(local(tensor))[piece.start : piece.end]))
+            found.append(makers[tensor.device].of(tensor[piece.start : piece.end]) if tensor is not None else None)
     device, maker = next(iter(makers.items()), (None, None))
     if maker is None:
         return None
     one = torch.ones((), dtype=torch.int64, device=device)
     return maker.total([one if digest is None else digest.to(device, non_blocking=True) for digest in found])
+
+
+def _bits_of(tensor: Tensor | None) -> Tensor | None:
+    """Return this rank's elements of a tensor in one dimension, or None if they cannot be compared."""
+    if tensor is None or tensor.layout is not torch.strided or tensor.is_meta:
+        return None
+    return flat(local(tensor.detach()))
 
 
 def _divided(reached: Reached | None, slots: Sequence[int], count: int) -> list[list[Piece]]:
@@ -330,15 +336,12 @@ def divide(sizes: Sequence[tuple[int, int]], count: int) -> list[list[Piece]]:
     parts: list[list[Piece]] = [[] for _ in range(count)]
     passed = 0
     for at, size in sizes:
-        start = 0
-        while start < size:
+        start: int | None = 0
+        while start is not None:
             part = min(passed // each, count - 1)
-            end = min(size, start + max(-(-(each * (part + 1) - passed) // _ALIGNED) * _ALIGNED, _ALIGNED))
-            if part == count - 1:
-                end = size
-            parts[part].append(Piece(at, start, end))
-            passed += end - start
-            start = end
-        if not size:
-            parts[min(passed // each, count - 1)].append(Piece(at, 0, 0))
+            end = start + max(-(-(each * (part + 1) - passed) // _ALIGNED) * _ALIGNED, _ALIGNED)
+            is_last = end >= size or part == count - 1
+            parts[part].append(Piece(at, start, None if is_last else end))
+            passed += (size if is_last else end) - start
+            start = None if is_last else end
     return parts
