@@ -177,7 +177,7 @@ class StepAgreement:
 
 
 def _needs_ranks(hook: AttachedHook) -> bool:
-    """Return True if a hook cannot go on without the other ranks."""
+    """Return True if a hook needs the numbers of the other ranks."""
     return hook.definition.modifies or hook.resolved.merges or hook.resolved.on_error == "raise"
 
 
