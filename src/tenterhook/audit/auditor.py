@@ -15,6 +15,7 @@ from tenterhook import torch_internals as private
 from tenterhook.audit import every_step
 from tenterhook.audit.arrival_audit import ArrivalAudit
 from tenterhook.audit.call_audit import CallAudit
+from tenterhook.audit.capture_audit import CaptureAudit
 from tenterhook.audit.imbalance import Imbalance, Imbalances, Key, key_of
 from tenterhook.audit.ledger_data import LedgerData
 from tenterhook.audit.registration_audit import audit_registrations, is_certain
@@ -79,6 +80,7 @@ class Auditor:
         self._arrivals = ArrivalAudit(model, ledger)
         self._calls = CallAudit(model, ledger)
         self._values = ValueAudit(model, ledger)
+        self._captures = CaptureAudit(ledger, found)
         #: number of steps of optimizers that train the model
         self._count = 0
         #: differences that were seen in a look, and the number of steps before it; the program may just have changed
@@ -100,6 +102,7 @@ class Auditor:
         self._note_parameters()
         self._mark()
         self._values.begin()
+        self._captures.begin()
         every_step.watch(self)
 
     def forget(self, hook: str) -> None:
@@ -109,6 +112,7 @@ class Auditor:
     def close(self) -> None:
         """Look once more, and stop."""
         self.look()
+        self._captures.close()
         every_step.unwatch(self)
         self._stepping = None
 

@@ -23,6 +23,7 @@ TITLES: dict[str, tuple[str, Severity]] = {
     "TH707": ("a parameter changed, but no optimizer step was seen for it", "note"),
     UNCALLED: ("a module that the hook selects was not called", "warning"),
     "TH709": ("replicas of the model are not equal, or cannot be compared", "error"),
+    "TH710": ("a hook was captured in a CUDA graph, which runs without Python", "error"),
 }
 
 #: remedy for a difference that only a fault in tenterhook, or code that removes hooks of others, can cause

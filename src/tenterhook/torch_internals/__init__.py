@@ -37,6 +37,7 @@ from tenterhook.torch_internals.autograd import view_base as view_base
 from tenterhook.torch_internals.capabilities import Capability as Capability
 from tenterhook.torch_internals.capabilities import require as require
 from tenterhook.torch_internals.capabilities import warn_of as warn_of
+from tenterhook.torch_internals.cuda_graphs import watch_captures as watch_captures
 from tenterhook.torch_internals.distributed import Connection as Connection
 from tenterhook.torch_internals.distributed import ReduceKind as ReduceKind
 from tenterhook.torch_internals.distributed import creates_optimizer_state as creates_optimizer_state
