@@ -41,21 +41,24 @@ def _measure(x: Tensor) -> dict[str, Tensor]:
 def skew(merged: Mapping[str, Tensor], state: Mapping[str, Tensor], /, *, time: bool = False) -> dict[str, Tensor]:
     """Find the ranks on which the values of this rank are smallest and largest, over all targets of the hook.
 
-    It shows which rank has a gradient or a loss that is not finite, or is unlike that of the other ranks. For `norm`,
-    `mean` and `nonfinite` (the number of elements that are NaN or infinite), four numbers are recorded for the target
-    `.`: `norm_min`, `norm_min_rank`, `norm_max`, `norm_max_rank`, and so on. The lowest of several ranks with the same
-    number is named, and the rank is -1 if all ranks have the same number. A rank whose number is NaN is left out; the
-    number is NaN if that is so on all ranks.
+    It shows which rank has a gradient or a loss that is not finite, or is unlike that of the other ranks. Before they
+    are reduced, gradients are at the points `grad` and `grad_output`. A loss is at the `output` of its module, or in a
+    tap.
+
+    For `norm`, `mean` and `nonfinite` (the number of elements that are NaN or infinite), four numbers are recorded for
+    the target `.`: `norm_min`, `norm_min_rank`, `norm_max`, `norm_max_rank`, and so on. A rank without elements or
+    with NaN is left out. The numbers are NaN if all ranks are left out. The ranks are -1 if several ranks have a
+    number, and all of them the same one.
 
     On several ranks, the numbers are exchanged in the next step, together with what the ranks exchange there anyway. So
-    they are recorded one step later, under the step in which they were measured, and those of the last step are not
-    recorded. Before they are reduced, gradients are at the points `grad` and `grad_output`, and a loss is at the
-    `output` of its module or in a tap.
+    they are recorded one step later, under the step in which they were measured. Those of the last step, and of the
+    step before the hook is revised or removed, are not recorded, and a flight report of a step does not contain them
+    yet. As with other observers, a backward pass that no optimizer step follows is not recorded.
 
     Args:
-        time: Record `seconds` too: from the end of the last step to the end of the model's last forward pass. In this
-            time, which includes loading the data, ranks do not wait for each other in most programs. On an
-            accelerator, it does not include the time of kernels that are still running.
+        time: Record `seconds` too, from the end of the last step to the beginning of the first forward pass of the
+            model that was given to `attach`. In this time, a rank usually loads its data and does not wait for other
+            ranks. It is NaN in the first step, and if the program calls only parts of the model.
 
     Returns:
         An action for `Hook(do=...)`.
@@ -68,11 +71,11 @@ def skew(merged: Mapping[str, Tensor], state: Mapping[str, Tensor], /, *, time: 
         >>> model(torch.tensor([[3.0, 4.0]])).sum().backward()
         >>> numbers = rig.values("local")["."]
         >>> numbers["norm_min"], numbers["norm_max"], numbers["norm_max_rank"], numbers["nonfinite_max"]
-        (5.0, 5.0, -1.0, 0.0)
+        (5.0, 5.0, 0.0, 0.0)
     """
     return {
-        "norm": merged["norm"],
-        "mean": merged["total"] / merged["numel"].clamp(min=1),
+        "norm": torch.where(merged["numel"] > 0, merged["norm"], torch.nan),
+        "mean": merged["total"] / merged["numel"],
         "nonfinite": merged["nonfinite"],
     }
 

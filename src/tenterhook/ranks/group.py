@@ -103,7 +103,20 @@ class RankGroup:
         except (RuntimeError, ValueError) as error:
             raise self._without_store(error) from error
         _meetings[self._place] += 1
-        self._key = self._key or place
+        if not self._key or self._is_broken(shared):
+            self._connect_at(place)
+
+    def _is_broken(self, shared: Any) -> bool:
+        """Return True if a collective has failed, and no rank has left. All ranks that have met return the same."""
+        with suppress(RuntimeError, ValueError):  # the store is gone
+            return bool(shared.check([f"{self._key}/failure"]) and not shared.check([f"{self._key}/left"]))
+        return False
+
+    def _connect_at(self, place: str) -> None:
+        """Use a new connection, whose keys in the store begin with the place where all ranks have met."""
+        if self._connection is not None:
+            self._connection.close()
+        self._key, self._connection, self._failure, self._posted = place, None, None, 0
 
     def _wait(self, shared: Any, key: str) -> bool:
         """Wait for a key in the store. Return False if no rank has set it in time."""

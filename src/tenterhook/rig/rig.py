@@ -772,11 +772,11 @@ class Rig:
         if not self.attached:
             self._leave()
             return False
+        if self._installer.schedule.ranging:
+            self._skew.forward_began()
         return self._calls.begin_forward()
 
     def _end_forward(self) -> None:
-        if self._installer.schedule.ranging:
-            self._skew.forward_ended()
         self._calls.sync.account()
         if self._status is RigStatus.LEAVING:
             self.detach()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
+import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 import tenterhook as th
 from tenterhook.ranks import RankGroup
@@ -66,7 +68,7 @@ def folder(rank: int) -> Path:
 def spread(values: list[float]) -> tuple[float, int, float, int]:
     """Return the lowest value and its rank, and the highest value and its rank."""
     known = {rank: value for rank, value in enumerate(values) if not math.isnan(value)}
-    if len(set(known.values())) == 1:
+    if len(set(known.values())) == 1 < len(known):
         return *(next(iter(known.values())), -1), *(next(iter(known.values())), -1)
     low, high = min(known, key=lambda rank: known[rank]), max(known, key=lambda rank: known[rank])
     return known[low], low, known[high], high
@@ -200,6 +202,24 @@ def is_muted_inside_join(rank: int) -> None:
     rig.detach()
 
 
+def meets_again_after_a_rank_was_late(rank: int) -> None:
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rig = th.attach(model, plan(), optimizer=optimizer, patience=2.0)
+    train(model, optimizer, inputs(rank)[:2])
+    time.sleep(5.0 if rank == 1 else 0.0)
+    train(model, optimizer, inputs(rank)[2:4])
+    assert rig.ledger["loss"].state == "muted"
+    rig.unmute("loss")
+    rig.unmute("grads")
+    losses = all_values(train(model, optimizer, inputs(rank)[4:6]))
+    found = rig.values("loss")["."]
+    assert math.isclose(found["mean_max"], max(one[0] for one in losses), rel_tol=1e-6), (found, losses)
+    assert rig.ledger["loss"].state == "installed"
+    rig.detach()
+
+
 def does_not_stop_a_rank_that_makes_more_steps(rank: int) -> None:
     torch.manual_seed(0)
     model = Net()
@@ -214,9 +234,37 @@ def does_not_stop_a_rank_that_makes_more_steps(rank: int) -> None:
         assert rig.step_count == 5
 
 
+def names_the_rank_that_loads_its_data_slowly(rank: int) -> None:
+    for build_model in (ddp_with_buffers, fsdp2):
+        for slow in (0, 1):
+            torch.manual_seed(0)
+            model = build_model()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            rig = th.attach(model, th.Hook("g", on="**", at="grad", do=th.skew(time=True)), optimizer=optimizer)
+            for step in range(5):
+                time.sleep(0.15 * (rank == slow))
+                optimizer.zero_grad()
+                model(torch.randn(4, 4)).square().mean().backward()
+                optimizer.step()
+                if step > 1:  # the numbers are those of the step before
+                    found = rig.values("g")["."]
+                    assert found["seconds_max_rank"] == slow, (build_model.__name__, slow, step, found)
+                    assert found["seconds_max"] - found["seconds_min"] > 0.05, found
+            rig.detach()
+
+
+def ddp_with_buffers() -> nn.Module:
+    return nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)))
+
+
+def fsdp2() -> nn.Module:
+    return fully_shard(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
+
+
 PROGRAMS = (
     agrees_with_local_numbers, names_the_rank_that_is_not_finite, leaves_out_a_rank_without_a_value,
-    is_recorded_only_when_due, adds_no_exchange, is_muted_inside_join, does_not_stop_a_rank_that_makes_more_steps,
+    is_recorded_only_when_due, names_the_rank_that_loads_its_data_slowly, adds_no_exchange, is_muted_inside_join,
+    meets_again_after_a_rank_was_late, does_not_stop_a_rank_that_makes_more_steps,
 )  # fmt: skip
 
 if __name__ == "__main__":

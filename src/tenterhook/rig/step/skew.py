@@ -19,7 +19,7 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook
 from tenterhook.rig.step.sharded_modifiers import reduce_rows
 from tenterhook.transfers import send_to_host
 
-#: the numbers of a hook: its statistics, and the seconds until the end of the last forward pass
+#: the numbers of a hook: its statistics, and the seconds between two steps
 NAMES = (*STATISTICS, "seconds")
 #: what a rank without a value contributes; a value with its rank is never so small
 ABSENT = -(1 << 62)
@@ -48,12 +48,13 @@ class Skew:
         self._step, self._sent = -1, dict[AttachedHook, Callable[[], Tensor]]()
         #: the hooks of the last exchange
         self._exchanged: Sequence[AttachedHook] = ()
-        #: when the last step ended, and when the last forward pass ended
-        self._step_ended, self._forward_ended = math.nan, math.nan
+        #: when the last step ended, and the seconds from then to the first forward pass; NaN if unknown
+        self._ended, self._seconds = math.nan, math.nan
 
-    def forward_ended(self) -> None:
-        """Note that a forward pass of the model has ended."""
-        self._forward_ended = time.perf_counter()
+    def forward_began(self) -> None:
+        """Note that a forward pass of the model begins."""
+        if math.isnan(self._seconds):
+            self._seconds = time.perf_counter() - self._ended
 
     def mute(self) -> None:
         """Exchange nothing any more, until the program unmutes the hooks."""
@@ -67,8 +68,7 @@ class Skew:
         """Send the numbers of a hook to the host. `partials` has a row for each of its sites."""
         whole = {name: reduce_rows(partials[name], one.merge) for name, one in hook.definition.partials.items()}
         numbers = hook.call(whole, {})
-        seconds = self._forward_ended - self._step_ended
-        here = torch.full_like(numbers[STATISTICS[0]], seconds if seconds > 0 else math.nan)
+        here = torch.full_like(numbers[STATISTICS[0]], self._seconds)
         sent = send_to_host(torch.cat([*(numbers[name] for name in STATISTICS), here]))
         environment = self._installer.environment
         if environment.group.is_alone:
@@ -80,7 +80,7 @@ class Skew:
     def end_step(self) -> None:
         """End the step. If a hook was due in it, the ranks exchange its numbers in the next step."""
         environment = self._installer.environment
-        self._step, self._step_ended = environment.clock.step, time.perf_counter()
+        self._step, self._ended, self._seconds = environment.clock.step, time.perf_counter(), math.nan
         due = any(hook.active and not hook.status.is_muted for hook in self._installer.schedule.ranging)
         self.is_due = due and not environment.group.is_alone
 
@@ -106,21 +106,20 @@ def encode(value: float, rank: int) -> tuple[int, int]:
         return ABSENT, ABSENT
     (bits,) = struct.unpack(">q", struct.pack(">d", value))
     ordered = (bits if bits >= 0 else -(bits & ((1 << 63) - 1))) >> _CUT_BITS
-    # Of several ranks with the same value, the maxima contain the lowest rank.
-    return (ordered << _RANK_BITS) + _RANKS - rank, -((ordered << _RANK_BITS) + rank)
+    number = (ordered << _RANK_BITS) + rank
+    return number, -number
 
 
 def decode(high: int, low: int) -> tuple[float, int, float, int]:
     """Return the lowest value and its rank, and the highest value and its rank, from the maxima of `encode`.
 
-    The ranks are -1 if all ranks have the same value. If there is no value, the values are NaN.
+    The ranks are -1 if several ranks have a value, and all of them the same. If there is no value, the values are NaN.
     """
     if high == ABSENT:
         return math.nan, -1, math.nan, -1
-    most, least = high >> _RANK_BITS, -low >> _RANK_BITS
-    if most == least:
-        return _value(least), -1, _value(most), -1
-    return _value(least), -low & _RANKS, _value(most), _RANKS - (high & _RANKS)
+    least, low_rank = _value(-low >> _RANK_BITS), -low & _RANKS
+    most, high_rank = _value(high >> _RANK_BITS), high & _RANKS
+    return (least, -1, most, -1) if least == most and low_rank != high_rank else (least, low_rank, most, high_rank)
 
 
 def _value(ordered: int) -> float:
