@@ -5,6 +5,7 @@ Random programs found these cases. A hook acts in each pass, or its absence is r
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -199,3 +200,33 @@ def test_the_passes_of_another_model_are_not_taken_for_passes_that_a_hook_missed
     optimizer.step()
     assert rig.ledger["h"]["blocks.1"].fired == 1
     assert not rig.imbalances
+
+
+@pytest.mark.parametrize("do", [th.stats(), th.scale(0.5), th.clip_norm(1.0), th.digest()], ids=lambda do: do.name)
+@pytest.mark.parametrize("through_root", [False, True])
+def test_a_block_that_loses_its_name_between_the_passes_is_reported(do: th.Action, through_root: bool):
+    """The call of `mute` notices the change, so the graph has hooks of names that are gone."""
+    model = Chain(nn.Linear(4, 4), nn.Linear(4, 4))
+    optimizer = sgd(model)
+    hooks = [
+        th.Hook("h", on="blocks.*", at="grad_output", do=do),
+        th.Hook("other", on="blocks.*", at="grad_output", do=th.stats()),
+    ]
+    rig = th.attach(model, hooks, optimizer=optimizer)
+    model(X).square().mean().backward()
+    optimizer.step()
+    if not through_root:
+        del model.blocks[0]
+        loss = model.loss(X)
+    else:
+        loss = model(X).square().mean()
+        del model.blocks[0]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rig.mute("other")
+        loss.backward()
+        optimizer.step()
+    assert any(
+        "a backward pass reached a part of the model that has lost this name" in str(one.message) for one in caught
+    )
+    assert "blocks.1" in {target for one in rig.imbalances if one.hook == "h" for target in one.targets}

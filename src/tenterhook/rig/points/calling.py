@@ -12,6 +12,7 @@ from torch import Tensor
 from tenterhook.actions import Context
 from tenterhook.errors import ContractError, InPlaceError, ReturnError
 from tenterhook.record import Recorder
+from tenterhook.resolve.dormancy import GONE
 from tenterhook.resolve.sharding import is_counted_here, local
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
 from tenterhook.rig.runtime.forward_pass import ForwardPass
@@ -103,7 +104,10 @@ def _acting(site: Site) -> Fire:
 
     @dynamo.breaks_graph
     def fire(x: Tensor | None) -> Tensor | None:
-        if x is None or not attached.active or site.blocked:
+        if x is None:
+            return None
+        if not attached.active or site.blocked:
+            _note_lost(site)
             return None
         if not always and not attached.in_phase():
             site.skip(out_of_phase(attached))
@@ -193,7 +197,10 @@ def _two_phase(site: Site) -> Fire:
 
     @dynamo.breaks_graph
     def fire(x: Tensor | None) -> Tensor | None:
-        if x is None or not attached.active or site.blocked:
+        if x is None:
+            return None
+        if not attached.active or site.blocked:
+            _note_lost(site)
             return None
         if not attached.in_phase():
             site.skip(out_of_phase(attached))
@@ -288,6 +295,7 @@ def make_call(site: Site, *, may_return: bool = False) -> Fire:
 def _is_observed(site: Site, x: Tensor) -> bool:
     attached = site.attached
     if not attached.active or site.blocked:
+        _note_lost(site)
         return False
     if not attached.in_phase():
         site.skip(out_of_phase(attached))
@@ -296,6 +304,13 @@ def _is_observed(site: Site, x: Tensor) -> bool:
         site.skip("the call ran inside torch.func, where tensors cannot be recorded")
         return False
     return True
+
+
+def _note_lost(site: Site) -> None:
+    """Note a part of the model that has lost its name between a forward pass and its backward pass."""
+    attached = site.attached
+    if attached.active and site.dormant == GONE and attached.hook.point.side == "backward":
+        attached.environment.lost[site] = None
 
 
 def _placed(ctx: Context, x: Tensor) -> Context:

@@ -220,6 +220,8 @@ class Environment:
     group: RankGroup = field(default_factory=partial(RankGroup, (0,)))
     #: hooks whose registrations do not yet match their status; the installer updates the registrations
     outdated: set[Hashable] = field(default_factory=set)
+    #: sites that a backward pass has reached after they lost their names, in the order in which it did
+    lost: dict[Hashable, None] = field(default_factory=dict)
 
     @classmethod
     def for_model(
