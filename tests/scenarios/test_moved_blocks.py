@@ -205,7 +205,7 @@ def test_the_passes_of_another_model_are_not_taken_for_passes_that_a_hook_missed
 @pytest.mark.parametrize("do", [th.stats(), th.scale(0.5), th.clip_norm(1.0), th.digest()], ids=lambda do: do.name)
 @pytest.mark.parametrize("through_root", [False, True])
 def test_a_block_that_loses_its_name_between_the_passes_is_reported(do: th.Action, through_root: bool):
-    """The call of `mute` notices the change, so the graph has hooks of names that are gone."""
+    """Follow the change in `mute`, so that the graph has hooks of names that are gone."""
     model = Chain(nn.Linear(4, 4), nn.Linear(4, 4))
     optimizer = sgd(model)
     hooks = [
