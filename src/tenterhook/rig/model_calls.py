@@ -116,8 +116,6 @@ class ModelCalls:
             self._rootless.arm()
         self.sync.root_is_called = False
         self.sync.account()
-        if self._installer.environment.lost:
-            self._report_lost()
 
     def close(self) -> None:
         """Stop noticing calls."""
@@ -160,18 +158,6 @@ class ModelCalls:
             "the hook acted in this step on a part of the model that now has another name",
             "change the model between steps, and call rig.follow() after the change if the program does not call the "
             "model itself",
-        )
-
-    def _report_lost(self) -> None:
-        """Report sites that a backward pass has reached after they lost their names."""
-        lost = self._installer.environment.lost
-        sites = [site for hook in self._installer.hooks.values() for site in hook.sites if site in lost]
-        lost.clear()
-        self._report(
-            sites,
-            "a backward pass reached a part of the model that has lost this name since its forward pass, so the hook "
-            "did not act on it",
-            "change the model between steps",
         )
 
     def _report(self, sites: Sequence[Site], cause: str, remedy: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tenterhook import ranks
 from tenterhook.actions import BUILTIN, Registry
-from tenterhook.audit import Auditor, Imbalance, Imbalances
+from tenterhook.audit import Auditor, Imbalance
 from tenterhook.errors import AttachedError, RefusedError, UnknownHookError
 from tenterhook.plan import Action, Hook, Plan
 from tenterhook.ranks import RankGroup
@@ -52,7 +52,6 @@ from tenterhook.rig.step.agreement import StepAgreement
 from tenterhook.rig.step.end_of_step import StepFinalizer, StepSource
 from tenterhook.rig.step.optimizer_step import OptimizerStep
 from tenterhook.rig.step.program_step import ProgramStep
-from tenterhook.rig.step.skew import Skew
 
 T = TypeVar("T")
 _numbers = itertools.count()
@@ -119,10 +118,9 @@ class Rig:
         view, optimizers = resolution.view, resolution.view.optimizers
         environment = Environment.for_model(model, optimizers, recorder=self._recorder, group=group)
         self._installer = Installer(environment, Registrations(view, environment.clock, next(_numbers)))
-        found = Imbalances()
-        self._skew = skew = Skew(self._installer, self._recorder)
-        self._agreement = StepAgreement(plan, self._installer, skew, found.add)
-        self._finalizer = StepFinalizer(self._installer, self._recorder, self._agreement, skew, self._apply_schedule)
+        found = environment.found
+        self._agreement = StepAgreement(plan, self._installer, self._recorder)
+        self._finalizer = StepFinalizer(self._installer, self._recorder, self._agreement, self._apply_schedule)
         #: the name of the optimizer whose steps are counted
         self._clock_name = clock
         self._steps: list[OptimizerStep] = []
@@ -772,8 +770,6 @@ class Rig:
         if not self.attached:
             self._leave()
             return False
-        if self._installer.schedule.ranging:
-            self._skew.forward_began()
         return self._calls.begin_forward()
 
     def _end_forward(self) -> None:

@@ -15,14 +15,13 @@ def watch_captures(began: Callable[[], None], ended: Callable[[], None]) -> Call
     2.15.
     """
     torch_graphs: Any = graphs
-    names = ("register_graph_capture_start_hook", "register_graph_capture_end_hook")
-    if not all(hasattr(torch_graphs, name) for name in names):
+    if not hasattr(torch_graphs, "register_graph_capture_start_hook"):
         return lambda: None
-    pairs = zip(names, (began, ended), strict=True)
-    handles = [getattr(torch_graphs, name)(lambda graph, call=call: call()) for name, call in pairs]
+    start = torch_graphs.register_graph_capture_start_hook(lambda graph: began())
+    end = torch_graphs.register_graph_capture_end_hook(lambda graph: ended())
 
     def stop() -> None:
-        for handle in handles:
-            handle.remove()
+        start.remove()
+        end.remove()
 
     return stop

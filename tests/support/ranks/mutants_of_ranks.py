@@ -12,6 +12,9 @@ SHARDED, SHARDING, CALLING = "rig/step/sharded_modifiers.py", "resolve/sharding.
 COUNTED, FAULTS = ("tests/ranks/test_arrivals.py",), ("tests/ranks/test_faults.py",)
 GROUPS, CHANGED = ("tests/ranks/test_groups.py",), ("tests/rig/test_modify_together.py",)
 LATE = ("tests/ranks/test_cells.py",)
+REPLICA_CHECK, SKEW, DIGEST = "rig/step/replica_check.py", "rig/step/skew.py", "actions/replicas.py"
+COMPARED, SPREAD = ("tests/ranks/test_replicas.py",), ("tests/ranks/test_skew.py",)
+DIGESTS, ENCODED = ("tests/actions/test_replicas.py",), ("tests/actions/test_skew.py",)
 
 OF_MEETINGS = [
     Mutant(
@@ -190,4 +193,95 @@ OF_MODIFIERS = [
     ),
 ]
 
-MUTANTS = [*OF_MEETINGS, *OF_HEADERS, *OF_LAYOUTS, *OF_MODIFIERS]
+OF_COMPARISONS = [
+    Mutant(
+        "broken-connection-kept",
+        GROUP,
+        "        if not self._key or self._is_broken(shared):",
+        "        if not self._key:",
+        SPREAD,
+        "after a late rank, ranks that meet again cannot communicate",
+    ),
+    Mutant(
+        "slow-first-step-raises",
+        STEP,
+        "            if any(_needs_ranks(hook) for hook in hooks) or any(check.raises for check in self._checks):\n",
+        "            if True:\n",
+        COMPARED,
+        "a rank that is slow in the first step stops a training that is only observed",
+    ),
+    Mutant(
+        "upper-halves-left-out",
+        DIGEST,
+        "            sums = [_product(rows, self._places) + _product(rows >> 32, self._halves) for rows in some]",
+        "            sums = [_product(rows, self._places) for rows in some]",
+        DIGESTS,
+        "two signs that change together are not seen",
+    ),
+    Mutant(
+        "last-part-closed",
+        REPLICA_CHECK,
+        "Piece(at, start, None if is_last else end)",
+        "Piece(at, start, size if is_last else end)",
+        COMPARED,
+        "what a parameter gains in place is not compared",
+    ),
+    Mutant(
+        "uneven-tensors-not-reported",
+        REPLICA_CHECK,
+        "                self._report_uneven(hook, [slot for _, slots in found.values() for slot in slots])\n",
+        "",
+        COMPARED,
+        "a tensor that a rank lacks is left out silently",
+    ),
+    Mutant(
+        "meta-tensors-compared",
+        REPLICA_CHECK,
+        "tensor.layout is not torch.strided or tensor.is_meta",
+        "tensor.layout is not torch.strided",
+        COMPARED,
+        "a tensor without values stops the training",
+    ),
+    Mutant(
+        "rank-not-encoded",
+        SKEW,
+        "    number = (ordered << _RANK_BITS) + rank\n",
+        "    number = ordered << _RANK_BITS\n",
+        ENCODED,
+        "the wrong rank is named",
+    ),
+    Mutant(
+        "nan-is-a-number",
+        SKEW,
+        "    if math.isnan(value):\n        return ABSENT, ABSENT\n",
+        "",
+        ENCODED,
+        "a NaN hides the numbers of the other ranks",
+    ),
+    Mutant(
+        "later-step-recorded",
+        SKEW,
+        "_table(self._step, hook.resolved.params, partial(list, found))",
+        "_table(self._step + 1, hook.resolved.params, partial(list, found))",
+        SPREAD,
+        "numbers are recorded under the step in which they were exchanged",
+    ),
+    Mutant(
+        "muted-skew-exchanged",
+        SKEW,
+        "hook.active and not hook.status.is_muted",
+        "hook.active",
+        SPREAD,
+        "a hook that was muted inside join() is reported twice",
+    ),
+    Mutant(
+        "late-batch-not-joined",
+        "record/flight.py",
+        "self._batches[-1].step == batch.step:",
+        "False:",
+        ENCODED,
+        "a flight recorder counts the numbers that arrive later as a step",
+    ),
+]
+
+MUTANTS = [*OF_MEETINGS, *OF_HEADERS, *OF_LAYOUTS, *OF_MODIFIERS, *OF_COMPARISONS]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tenterhook.actions import Context
+from tenterhook.audit import Imbalance
 from tenterhook.errors import ContractError, InPlaceError, ReturnError
 from tenterhook.record import Recorder
 from tenterhook.resolve.dormancy import GONE
@@ -307,10 +308,15 @@ def _is_observed(site: Site, x: Tensor) -> bool:
 
 
 def _note_lost(site: Site) -> None:
-    """Note a part of the model that has lost its name between a forward pass and its backward pass."""
+    """Report a part of the model that has lost its name between a forward pass and its backward pass."""
     attached = site.attached
     if attached.active and site.dormant == GONE and attached.hook.point.side == "backward":
-        attached.environment.lost[site] = None
+        cause = (
+            "a backward pass reached a part of the model that has lost this name since its forward pass, so the hook "
+            "did not act on it"
+        )
+        remedy = "change the model between steps"
+        attached.environment.found.add([Imbalance("TH703", cause, remedy, site.hook, site.point, target=site.name)])
 
 
 def _placed(ctx: Context, x: Tensor) -> Context:

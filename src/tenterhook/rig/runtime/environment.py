@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
+from tenterhook.audit import Imbalances
 from tenterhook.errors import TenterhookError
 from tenterhook.ranks import RankGroup
 from tenterhook.record import Recorder
@@ -220,8 +221,8 @@ class Environment:
     group: RankGroup = field(default_factory=partial(RankGroup, (0,)))
     #: hooks whose registrations do not yet match their status; the installer updates the registrations
     outdated: set[Hashable] = field(default_factory=set)
-    #: sites that a backward pass has reached after they lost their names, in the order in which it did
-    lost: dict[Hashable, None] = field(default_factory=dict)
+    #: receives what is not as the ledger says
+    found: Imbalances = field(default_factory=Imbalances)
 
     @classmethod
     def for_model(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -39,6 +41,8 @@ class ForwardPasses:
         #: number of forward passes of the root in this step, in evaluation mode and in training mode; counted
         #: separately, so that an additional evaluation does not change the random numbers used in training
         self.counts = [0, 0]
+        #: when the first forward pass of the root in this step began, or NaN
+        self.first = math.nan
         #: True while a forward pass of the root is running; updated only if the root has a hook at the end of the pass
         self.under_way = False
         #: True if compiled code calls the root, so that its calls are not on the stack
@@ -68,6 +72,8 @@ class ForwardPasses:
 
     def begin(self, step: int, modifiers: frozenset[Hashable], *, training: bool) -> None:
         """Begin a forward pass of the root."""
+        if math.isnan(self.first):
+            self.first = time.perf_counter()
         self.counts[training] += 1
         self._begin(ForwardPass(step, self.counts[training], modifiers, training))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 from tenterhook import torch_internals as private
@@ -46,4 +47,4 @@ class StepClock:
 
     def end_step(self) -> None:
         self.step += 1
-        self.passes.counts = [0, 0]
+        self.passes.counts, self.passes.first = [0, 0], math.nan

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from itertools import islice
 
 from torch import nn
 
 from tenterhook import ranks
 from tenterhook import torch_internals as private
-from tenterhook.audit import Imbalance
 from tenterhook.errors import RanksError, RefusedError
 from tenterhook.plan import Plan
+from tenterhook.record import Recorder
 from tenterhook.resolve.agreement import digest_of
 from tenterhook.resolve.sharding import GLOBAL_POINTS
 from tenterhook.rig.installer import Installer, Schedule
@@ -29,11 +28,11 @@ class StepAgreement:
     missing, every rank raises an error before unrelated numbers are mixed.
     """
 
-    def __init__(self, plan: Plan, installer: Installer, skew: Skew, report: Callable[[list[Imbalance]], None]) -> None:
+    def __init__(self, plan: Plan, installer: Installer, recorder: Recorder) -> None:
         self._plan = plan
         self._installer = installer
-        self._skew = skew
-        self._report = report
+        #: what compares local numbers of the ranks
+        self.skew = Skew(installer, recorder)
         #: what compares the replicas of each optimizer's parameters
         self._checks: list[ReplicaCheck] = []
         self._layout = Layout(installer)
@@ -44,7 +43,7 @@ class StepAgreement:
 
     def new_check(self) -> ReplicaCheck:
         """Return an object that compares the replicas of one optimizer's parameters in the exchanges of each step."""
-        self._checks.append(ReplicaCheck(self._installer, self._report))
+        self._checks.append(ReplicaCheck(self._installer, self._installer.environment.found.add))
         return self._checks[-1]
 
     def set_plan(self, plan: Plan) -> None:
@@ -74,14 +73,14 @@ class StepAgreement:
 
     def exchange_skew(self) -> None:
         """Exchange the numbers of the last step if no exchange of this step has contained them."""
-        if not self._skew.is_due:
+        if not self.skew.is_due:
             return
         try:
             if _joins(self._installer.environment.model.root()):
                 raise RanksError("the ranks may make different numbers of steps inside join()")
             self.begin()
         except RanksError as error:
-            self._skew.mute()
+            self.skew.mute()
             warnings.warn(f"tenterhook: skew is not recorded any more: {error.fact}", RuntimeWarning, stacklevel=2)
 
     def _compare_replicas(self) -> None:
@@ -148,10 +147,10 @@ class StepAgreement:
         status = self._layout.status
         changes = status is LayoutStatus.CHANGED
         due = [check for check in self._checks if check.is_due]
-        skew, given = self._skew.numbers(), [check.numbers() for check in self._checks]
+        skew, given = self.skew.numbers(), [check.numbers() for check in self._checks]
         numbers = [number for some in (skew, *given) for number in some]
         agreed = ranks.agree(environment.group, header, environment.errors.take(), flag=changes, numbers=numbers)
-        self._skew.compare(agreed.highest[: len(skew)])
+        self.skew.compare(agreed.highest[: len(skew)])
         if agreed.flag or status is not LayoutStatus.DECIDED:
             self._layout.settle(changed=agreed.flag)
             self._forget_replicas()

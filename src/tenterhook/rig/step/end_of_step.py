@@ -19,7 +19,6 @@ from tenterhook.rig.installer import Installer
 from tenterhook.rig.runtime.attached_hook import AttachedHook
 from tenterhook.rig.runtime.hook_state import Partials
 from tenterhook.rig.step.agreement import StepAgreement
-from tenterhook.rig.step.skew import Skew
 from tenterhook.torch_internals import compiler as dynamo
 
 
@@ -42,12 +41,7 @@ class StepFinalizer:
     """An object that ends steps and calls `change_schedule` if different hooks are due in the next step."""
 
     def __init__(
-        self,
-        installer: Installer,
-        recorder: Recorder,
-        agreement: StepAgreement,
-        skew: Skew,
-        change_schedule: Callable[[], None],
+        self, installer: Installer, recorder: Recorder, agreement: StepAgreement, change_schedule: Callable[[], None]
     ) -> None:
         #: called after each step
         self.after_step: Callable[[], None] = _nothing
@@ -55,7 +49,6 @@ class StepFinalizer:
         self._recorder = recorder
         self._change_schedule = change_schedule
         self._agreement = agreement
-        self._skew = skew
         self._closed = False
         #: id of the backward pass that ends the step
         self._backward_task = -1
@@ -131,7 +124,7 @@ class StepFinalizer:
                 trip = self._report_or_mute(hook, hook.partials)
                 trips += [(hook, trip)] if trip is not None else []
         if installer.schedule.ranging:
-            self._skew.end_step()
+            self._agreement.skew.end_step()
         self._recorder.errors.contain("recording the numbers of a step", self._recorder.flush, clock.step)
         if trips or self._recorder.judge is not None:
             self._recorder.errors.contain("looking for tripped triggers", self._look_for_trips, trips)
@@ -187,7 +180,7 @@ class StepFinalizer:
             return None
         resolved, trip = hook.resolved, None
         if resolved.definition.across_ranks == "range":
-            self._skew.measure(hook, merged)
+            self._agreement.skew.measure(hook, merged)
             return None
         definition, device = resolved.definition, merged["fired"].device
         columns: Callable[[], dict[str, Tensor]] = partial(hook.call, merged, {})

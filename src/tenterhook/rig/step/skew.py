@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -48,13 +47,8 @@ class Skew:
         self._step, self._sent = -1, dict[AttachedHook, Callable[[], Tensor]]()
         #: the hooks of the last exchange
         self._exchanged: Sequence[AttachedHook] = ()
-        #: when the last step ended, and the seconds from then to the first forward pass; NaN if unknown
-        self._ended, self._seconds = math.nan, math.nan
-
-    def forward_began(self) -> None:
-        """Note that a forward pass of the model begins."""
-        if math.isnan(self._seconds):
-            self._seconds = time.perf_counter() - self._ended
+        #: when the last step ended
+        self._ended = math.nan
 
     def mute(self) -> None:
         """Exchange nothing any more, until the program unmutes the hooks."""
@@ -68,7 +62,8 @@ class Skew:
         """Send the numbers of a hook to the host. `partials` has a row for each of its sites."""
         whole = {name: reduce_rows(partials[name], one.merge) for name, one in hook.definition.partials.items()}
         numbers = hook.call(whole, {})
-        here = torch.full_like(numbers[STATISTICS[0]], self._seconds)
+        seconds = self._installer.environment.clock.passes.first - self._ended
+        here = torch.full_like(numbers[STATISTICS[0]], seconds)
         sent = send_to_host(torch.cat([*(numbers[name] for name in STATISTICS), here]))
         environment = self._installer.environment
         if environment.group.is_alone:
@@ -80,7 +75,7 @@ class Skew:
     def end_step(self) -> None:
         """End the step. If a hook was due in it, the ranks exchange its numbers in the next step."""
         environment = self._installer.environment
-        self._step, self._ended, self._seconds = environment.clock.step, time.perf_counter(), math.nan
+        self._step, self._ended = environment.clock.step, time.perf_counter()
         due = any(hook.active and not hook.status.is_muted for hook in self._installer.schedule.ranging)
         self.is_due = due and not environment.group.is_alone
 
@@ -104,7 +99,7 @@ def encode(value: float, rank: int) -> tuple[int, int]:
     """Return two integers. Their maxima over the ranks contain the highest and the lowest value, each with its rank."""
     if math.isnan(value):
         return ABSENT, ABSENT
-    (bits,) = struct.unpack(">q", struct.pack(">d", value))
+    bits = int(torch.tensor(value, dtype=torch.float64, device="cpu").view(torch.int64))
     ordered = (bits if bits >= 0 else -(bits & ((1 << 63) - 1))) >> _CUT_BITS
     number = (ordered << _RANK_BITS) + rank
     return number, -number
@@ -123,8 +118,8 @@ def decode(high: int, low: int) -> tuple[float, int, float, int]:
 
 
 def _value(ordered: int) -> float:
-    (value,) = struct.unpack(">d", struct.pack(">q", abs(ordered) << _CUT_BITS))
-    return -value if ordered < 0 else float(value)
+    value = float(torch.tensor(abs(ordered) << _CUT_BITS, device="cpu").view(torch.float64))
+    return -value if ordered < 0 else value
 
 
 def _given(sent: Callable[[], Tensor] | None, rank: int) -> list[int]:
