@@ -279,7 +279,7 @@ OF_COMPARISONS = [
         "record/flight.py",
         "self._batches[-1].step == batch.step:",
         "False:",
-        ENCODED,
+        SPREAD,
         "a flight recorder counts the numbers that arrive later as a step",
     ),
 ]

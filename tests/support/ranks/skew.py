@@ -234,6 +234,17 @@ def does_not_stop_a_rank_that_makes_more_steps(rank: int) -> None:
         assert rig.step_count == 5
 
 
+def is_kept_by_a_flight_recorder(rank: int) -> None:
+    path = folder(rank) / str(rank)
+    model, optimizer = build()
+    flight = th.Flight(path)
+    all_steps = th.Hook("all", on="**", at="grad", do=th.stats())
+    with th.attach(model, plan(all_steps), optimizer=optimizer, sinks=flight):
+        train(model, optimizer, inputs(rank))
+    assert [one.step for one in flight._batches] == list(range(STEPS)), "a flight recorder counts batches as steps"
+    assert all(("grads" in one.tables) == (rank == 0 and one.step < STEPS - 1) for one in flight._batches)
+
+
 def names_the_rank_that_loads_its_data_slowly(rank: int) -> None:
     for build_model in (ddp_with_buffers, fsdp2):
         for slow in (0, 1):
@@ -263,8 +274,9 @@ def fsdp2() -> nn.Module:
 
 PROGRAMS = (
     agrees_with_local_numbers, names_the_rank_that_is_not_finite, leaves_out_a_rank_without_a_value,
-    is_recorded_only_when_due, names_the_rank_that_loads_its_data_slowly, adds_no_exchange, is_muted_inside_join,
-    meets_again_after_a_rank_was_late, does_not_stop_a_rank_that_makes_more_steps,
+    is_recorded_only_when_due, is_kept_by_a_flight_recorder, names_the_rank_that_loads_its_data_slowly,
+    adds_no_exchange, is_muted_inside_join, meets_again_after_a_rank_was_late,
+    does_not_stop_a_rank_that_makes_more_steps,
 )  # fmt: skip
 
 if __name__ == "__main__":
