@@ -48,7 +48,7 @@ def numbers(shape: torch.Size | tuple[int, ...], seed: int, dtype: torch.dtype) 
 
 def linear(seed: int, dtype: torch.dtype) -> nn.Linear:
     """Return a linear layer whose values depend on nothing but the seed."""
-    layer = nn.Linear(WIDTH, WIDTH, device="meta")
+    layer = nn.Linear(WIDTH, WIDTH)  # on the meta device, its own random numbers would take ten times as long
     layer.weight = nn.Parameter(numbers((WIDTH, WIDTH), seed, dtype))
     layer.bias = nn.Parameter(numbers((WIDTH,), seed + 1, dtype))
     return layer
