@@ -164,6 +164,11 @@ class RankGroup:
             return list(numbers)
         return self._reduce(torch.tensor(numbers, dtype=torch.int64, device="cpu"), private.ReduceKind.MAX).tolist()
 
+    @staticmethod
+    def device_of_reduction(device: torch.device) -> torch.device:
+        """Return the device on which tensors of a device are reduced. Others wait until the device has copied them."""
+        return private.device_of_reduction(device)
+
     def _reduce(self, tensor: Tensor, kind: private.ReduceKind) -> Tensor:
         if self._failure is not None:
             raise self._failure

@@ -43,6 +43,7 @@ from tenterhook.torch_internals.distributed import ReduceKind as ReduceKind
 from tenterhook.torch_internals.distributed import creates_optimizer_state as creates_optimizer_state
 from tenterhook.torch_internals.distributed import ddp_around as ddp_around
 from tenterhook.torch_internals.distributed import default_store as default_store
+from tenterhook.torch_internals.distributed import device_of_reduction as device_of_reduction
 from tenterhook.torch_internals.distributed import infers_shapes as infers_shapes
 from tenterhook.torch_internals.distributed import is_filled_by_ddp as is_filled_by_ddp
 from tenterhook.torch_internals.distributed import is_simulated as is_simulated

@@ -144,6 +144,12 @@ def is_simulated() -> bool:
     return dist.is_initialized() and "fake" in dist.get_backend_config()
 
 
+def device_of_reduction(device: torch.device) -> torch.device:
+    """Return the device on which a connection reduces tensors of a device: the device itself, or the CPU."""
+    stays = is_simulated() or (device.type == "cuda" and "nccl" in dist.get_backend_config())
+    return device if stays else torch.device("cpu")
+
+
 class Connection:
     """Connections between some ranks that no process group of the program uses.
 
@@ -157,14 +163,11 @@ class Connection:
     def __init__(self, store: Any, key: str, position: int, size: int, patience: float) -> None:
         self._place = (store, key, position, size)
         self._patience = timedelta(seconds=patience)
-        self._backends: dict[str, Any] = {"cpu": self._make("cpu")}
-        self._over_nccl = "nccl" in dist.get_backend_config()
+        self._backends: dict[str, Any] = {} if is_simulated() else {"cpu": self._make("cpu")}
 
     @needed_for(Capability.RANKS)
     def _make(self, device: str) -> Any:
         store, key, position, size = self._place
-        if is_simulated():
-            return None
         inside = dist.distributed_c10d.PrefixStore(f"{key}/{device}", store)
         if device == "cuda":
             nccl = dist.ProcessGroupNCCL.Options()
@@ -174,12 +177,12 @@ class Connection:
 
     def reduce(self, tensor: Tensor, kind: ReduceKind) -> Tensor:
         """Reduce a tensor over the ranks. The given tensor may be overwritten."""
-        device = "cuda" if tensor.device.type == "cuda" and self._over_nccl else "cpu"
+        if is_simulated():
+            return tensor
+        device = device_of_reduction(tensor.device).type
         sent = tensor if tensor.device.type == device else tensor.to(device)
         if device not in self._backends:
             self._backends[device] = self._make(device)
-        if self._backends[device] is None:
-            return tensor
         options: Any = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.SUM if kind is ReduceKind.SUM else dist.ReduceOp.MAX
         options.timeout = self._patience

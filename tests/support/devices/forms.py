@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 import tenterhook as th
@@ -82,6 +83,13 @@ def halves(device: str) -> nn.Module:
     return model
 
 
+def on_two_ranks(model: nn.Module, optimizer: Optimizer, sinks: list[Any]) -> th.Rig:
+    """Attach observers whose numbers are merged over two ranks. The other rank is simulated by PyTorch."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=dist.HashStore())
+    hook = th.Hook("merged", on="**", at="output", do=th.watch_nonfinite())
+    return th.attach(model, hook, optimizer=optimizer, sinks=sinks)
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """A program, and how often its training may wait for the device in a step. None means that this depends on it."""
@@ -102,6 +110,7 @@ FORMS: dict[str, Form] = {
     '`th.flight(trip="now")`': Form(flight("now"), waits=1, copies=2),
     '`th.flight(trip="late")`': Form(flight("late"), copies=2),
     "`spike`, and a hook with `after_trip`": Form(awaited, waits=1),
+    "a trigger on two ranks, which merge its numbers on the device": Form(on_two_ranks, waits=1),
 }
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 import tenterhook as th
@@ -97,6 +98,8 @@ def train(
             rig.detach()
             found.lost = rig._recorder.losses()
     torch.set_default_device(None)
+    if dist.is_initialized():
+        dist.destroy_process_group()
     _number_from_zero(found.rows)
     return found
 

@@ -74,13 +74,14 @@ class Partials:
     def part(self, device: torch.device) -> dict[str, Tensor]:
         """Return the contribution of this rank to a merge across ranks.
 
-        A site that was not measured on this rank contributes the identity element of the merge.
+        A site that was not measured on this rank contributes the identity element of the merge. The flags of the sites
+        are on the CPU, because the training thread reads them.
         """
         self._allocate(device)
-        fired = self._flags(device)
-        mine = fired.bool().unsqueeze(1)
+        mine = self._flags(device).bool().unsqueeze(1)
         first = {n: _first(p.merge) for n, p in self.declared.items()}
-        return {n: torch.where(mine, store, first[n]) for n, store in self.stores.items()} | {"fired": fired}
+        parts = {n: torch.where(mine, store, first[n]) for n, store in self.stores.items()}
+        return parts | {"fired": self._flags(torch.device("cpu"))}
 
     def _flags(self, device: torch.device) -> Tensor:
         """Return 1 for each site that was measured, and 0 for the others."""
