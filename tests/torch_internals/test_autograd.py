@@ -111,6 +111,25 @@ def test_torch_func_tensors_are_told():
     assert told == [True] and not private.is_functorch(torch.ones(2))
 
 
+def test_a_batch_inside_vmap_is_recognized() -> None:
+    seen: list[bool] = []
+    torch.func.vmap(lambda x: (seen.append(private.is_batched(x)), x.sum())[1])(torch.ones(2, 3))
+    torch.func.grad(lambda x: (seen.append(private.is_batched(x)), x.sum())[1])(torch.ones(2))
+    assert seen == [True, False] and not private.is_batched(torch.ones(2))
+
+
+def test_the_node_of_a_mean_is_recognized() -> None:
+    x, target = torch.ones(2, 3, requires_grad=True), torch.zeros(2, dtype=torch.long)
+    means = [x.mean(), x.mean(0), nn.functional.cross_entropy(x, target), nn.functional.mse_loss(x, torch.zeros(2, 3))]
+    others = [
+        x.sum(),
+        nn.functional.cross_entropy(x, target, reduction="sum"),
+        nn.functional.mse_loss(x, torch.zeros(2, 3), reduction="none"),
+    ]
+    assert [private.is_mean(one.grad_fn) for one in means] == [True] * 4
+    assert [private.is_mean(one.grad_fn) for one in others] == [False] * 3
+
+
 def test_versions_can_be_put_back_so_that_a_graph_runs_again():
     w = leaf()
     loss = (w * w).sum()

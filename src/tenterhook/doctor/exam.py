@@ -13,10 +13,12 @@ from torch import nn
 from tenterhook.doctor.check import check_rig
 from tenterhook.doctor.child_exam import ChildExams
 from tenterhook.doctor.findings import Finding, Findings
+from tenterhook.doctor.observe.hook_kinds import STATE
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rank_comparison import compared
 from tenterhook.doctor.reading.program_text import evaluations, missing_calls, node_hooks
+from tenterhook.doctor.rules.circumstances import OF_A_HOOK, keys_with_another_prefix
 from tenterhook.doctor.rules.compiled import (
     breaks_the_graph,
     compiled_again_and_again,
@@ -357,7 +359,7 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
         yield replaced
     elif replaced is None and seen.failure is None and not seen.lost:
         yield from found(why_silent(hook, seen))
-    yield from found(*(rule(hook) for rule in EVERY))
+    yield from found(*(rule(hook) for rule in (*EVERY, *OF_A_HOOK)))
     yield from found(changes_the_layers_before(hook), no_state_dict(hook, seen))
     yield from found(inside_a_wrapper(hook, seen), stored_before_the_change(hook, seen))
     yield from found(skipped_after_an_error(hook, seen), called_by_a_trace_only(hook, seen))
@@ -399,6 +401,9 @@ def _of_the_program(seen: Recording) -> Iterator[Finding]:
         yield from found(another_tensor_unpacked(Subject(place=one.caller.place), one))
     for name, by in seen.process.communication:
         yield from found(replaces_the_reduction(Subject(hook=name, by="register_comm_hook", place=by.place)))
+    if any(hook.kind in STATE and not hook.foreign for hook in seen.hooks):
+        for place, count, keys in seen.process.ignored_keys:
+            yield from found(keys_with_another_prefix(Subject(place=place), count, *keys))
     for kind, by in seen.process.everywhere:
         yield from found(hooks_every_module(Subject(place=by.place), kind))
     for path in sorted(seen.program_files):

@@ -21,7 +21,9 @@ from tenterhook.torch_internals.autograd import factor_of as factor_of
 from tenterhook.torch_internals.autograd import graph_task_id as graph_task_id
 from tenterhook.torch_internals.autograd import implementation as implementation
 from tenterhook.torch_internals.autograd import implementations as implementations
+from tenterhook.torch_internals.autograd import is_batched as is_batched
 from tenterhook.torch_internals.autograd import is_functorch as is_functorch
+from tenterhook.torch_internals.autograd import is_mean as is_mean
 from tenterhook.torch_internals.autograd import keeps_graph as keeps_graph
 from tenterhook.torch_internals.autograd import memory_users as memory_users
 from tenterhook.torch_internals.autograd import node_key as node_key

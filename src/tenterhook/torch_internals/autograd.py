@@ -204,6 +204,18 @@ is_functorch: Callable[[Tensor], bool] = find(
 )
 
 
+#: Return True if a tensor is a batch of which vmap shows one sample. Tested with torch 2.13.
+is_batched: Callable[[Tensor], bool] = find("torch._C._functorch.is_batchedtensor", otherwise=lambda tensor: False)
+
+
+def is_mean(node: Any) -> bool:
+    """Return True for the node of a mean, or of a loss function that returns the mean of its losses.
+
+    Tested with torch 2.13, where the reduction of a loss function is the number 1 if it is a mean.
+    """
+    return node.name().startswith("MeanBackward") or getattr(node, "_saved_reduction", None) == 1
+
+
 #: Return how many times a tensor was changed in place, or raise RuntimeError for an inference tensor. This is the C
 #: getter of `Tensor._version`, so a call creates no Python frame. Tested with torch 2.13.
 read_version: Callable[[Tensor], int] = find(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.changed_part import changed_part
 from tenterhook.doctor.observe.distribution import DDP
 from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is_plain, quotients, same, summary
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, PREFIXED, SAVING, STATE, TENSOR
@@ -58,6 +59,7 @@ def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
 
 def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
     output = args[-1] if args else None
+    hook.circumstances.note(args, hook.timeline, hook.owner.name)
     loss, given, contents = beside_the_loss(output), Versions.of(args[1:2]), _contents(hook)
     shown, weights = Versions.of(output), _weights(hook, args)
     out = yield from _call(hook)
@@ -78,6 +80,8 @@ def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
         hook.changed += 1
         if hook.kind == FORWARD[1]:
             hook.returns.look_at_output(out, output)
+            if len(hook.timeline.parts) < 4 * SAMPLES and hook.fired <= 4 * SAMPLES:
+                hook.timeline.parts += changed_part(hook.note_part, output, out)
             kept = any(one.shared for one in stored)
             hook.returns.stored_before += kept and not (memory_of(out) & memory_of(output))
         elif len(args) > 1:
@@ -96,6 +100,14 @@ def _on_backward(hook: HookRecord, args: tuple[Any, ...], looking: bool) -> Obse
     _note_stored(hook, contents, args)
     hook.in_place += bool(before.changed())
     given = args[1] if len(args) > 1 else None
+    running = hook.timeline.running
+    if (
+        running is not None
+        and running.mean
+        and hook.samples_apart
+        and (last := next(tensors(args[-1:]), None)) is not None
+    ):
+        hook.mean_over = hook.mean_over or (len(last) if last.dim() > 1 else 0)
     if hook.kind == BACKWARD[1] and isinstance(given, tuple):
         hook.without_input += bool(given) and all(g is None for g in given)
         hook.empty_inputs += not given
@@ -275,6 +287,9 @@ def _call(hook: HookRecord) -> Observer:
         distribution.firing = outer
     hook.fired += 1
     hook.last = timeline.now()
+    if hook.fired & (hook.fired - 1) == 0 or hook.fired % (4 * SAMPLES) == 0:
+        for one in hook.variables:
+            one.look()
     if hook.fired == 1:
         hook.firings.waiting.pop(hook.number, None)
     if hook.removed is not None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.circumstances import Circumstances
 from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import FiringSample
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, STEP, TENSOR
@@ -23,10 +24,13 @@ from tenterhook.doctor.observe.returned import Returned
 from tenterhook.doctor.observe.stored import Stored, weak
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 from tenterhook.doctor.observe.usage import Calls, MissedBackward
+from tenterhook.doctor.observe.variables import Variable
 from tenterhook.doctor.reading.bytecode import (
     Reading,
     adds,
     bare,
+    by_sample,
+    counts,
     first_item,
     holder_of,
     loads_attribute,
@@ -184,6 +188,14 @@ class HookRecord:
     stored: list[Stored] = field(default_factory=list)
     #: the names of keyword arguments of the module that the hook did not receive
     lacks_kwargs: set[str] = field(default_factory=set)
+    #: the circumstances in which a forward hook fired
+    circumstances: Circumstances = field(default_factory=Circumstances)
+    #: the variables that refer to the containers of the hook
+    variables: list[Variable] = field(default_factory=list)
+    #: the number of samples in a batch whose loss is a mean, if the hook treats the samples of its gradient one by one
+    mean_over: int = 0
+    #: backward passes that used the part of the output that the hook changed, and those that used only other parts
+    parts: tuple[int, int] = (0, 0)
     #: what the hook returned
     returns: Returned = field(default_factory=Returned)
     #: the prefix of the keys that a state-dict hook was given
@@ -302,6 +314,20 @@ class HookRecord:
     def gets_kwargs(self) -> bool:
         """Return True if PyTorch passes the keyword arguments of the module to this forward hook."""
         return self.kind in FORWARD and self.passed != 2 + FORWARD.index(self.kind)
+
+    @property
+    def counts(self) -> bool:
+        """Return True if the code adds to a variable that outlives the call."""
+        return self.code is not None and counts(self.code)
+
+    @property
+    def samples_apart(self) -> bool:
+        """Return True if the code treats the samples of a batch one by one."""
+        return self.code is not None and by_sample(self.code)
+
+    def note_part(self, used: bool) -> None:
+        """Record whether a backward pass used the part of the output that the hook changed."""
+        self.parts = self.parts[0] + used, self.parts[1] + (not used)
 
     def reads_argument(self, index: int) -> bool | None:
         """Return True if the code reads this argument, or None if there is no such argument or no code."""

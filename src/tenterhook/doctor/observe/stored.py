@@ -53,6 +53,8 @@ class Pass(NamedTuple):
     name: str
     #: returns the model as long as it exists
     model: Callable[[], Any] = lambda: None
+    #: True if the batch that the model received has two equal halves
+    doubled: bool = False
 
 
 @dataclass(slots=True)
@@ -80,6 +82,8 @@ class Stored:
     infinite: bool = False
     #: True if the key is the value of a variable outside the function, which may have changed since the registration
     late_key: bool = False
+    #: True if the key is the id of a tensor that PyTorch passed to the hook
+    by_id: bool = False
     #: the name of the thread in which the value was stored; PyTorch has other threads for the backward pass
     thread: str = field(default_factory=lambda: threading.current_thread().name)
     #: True if the tensor was changed in place later
@@ -222,6 +226,7 @@ def stored_since(
                 within=within,
                 bound_to=_bound_to(one) if isinstance(one, Tensor) else None,
                 infinite=_infinite(one),
+                by_id=not slot.attribute and isinstance(slot.key, int) and slot.key in given,
             )
 
 

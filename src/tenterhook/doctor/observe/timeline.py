@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.changed_part import ChangedPart
 from tenterhook.doctor.observe.stored import Pass, Stored
 
 #: the maximum number of stored values to look at again
@@ -34,6 +35,8 @@ class RunningBackward:
     create_graph: bool
     #: the place in the code that started it
     place: str = ""
+    #: True if the loss is a mean
+    mean: bool = False
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class Timeline:
     passes: int = 0
     #: by class: the number of calls of models without hooks
     others: Counter[type] = field(default_factory=Counter)
+    #: the parts of outputs that forward hooks have changed since the last backward pass
+    parts: list[ChangedPart] = field(default_factory=list)
     #: values that hooks stored and that may still be changed in place
     stored: list[Stored] = field(default_factory=list)
 

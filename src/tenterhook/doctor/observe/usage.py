@@ -115,3 +115,13 @@ def walk(outputs: Iterable[Any]) -> Graph:
             graph.whole = False
             break
     return graph
+
+
+def is_mean(outputs: Iterable[Any]) -> bool:
+    """Return True if a backward pass starts from a mean, perhaps of a sum of losses."""
+    nodes = [node for node in (getattr(one, "grad_fn", None) for one in outputs) if node is not None]
+    for _ in range(4):
+        if any(map(private.is_mean, nodes)):
+            return True
+        nodes = [child for node in nodes for child, _ in node.next_functions if child is not None]
+    return False

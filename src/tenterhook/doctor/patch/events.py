@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.changed_part import nodes_of
 from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import is_plain
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, STEP, TENSOR
@@ -20,7 +21,7 @@ from tenterhook.doctor.observe.hook_record import SAMPLES, FiringLog, HookRecord
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
-from tenterhook.doctor.observe.usage import Graph, MissedBackward, OptimizerUse, walk
+from tenterhook.doctor.observe.usage import Graph, MissedBackward, OptimizerUse, is_mean, walk
 from tenterhook.doctor.patch.code_calls import code_calls
 from tenterhook.doctor.patch.compiler import Compiler
 from tenterhook.doctor.patch.exam_errors import ExamErrors
@@ -100,7 +101,7 @@ class ProgramEvents:
         if entry == "autograd.grad":
             for one in inputs:
                 self.only_returned[id(one)] += 1
-        self.timeline.running = RunningBackward(entry, bool(create_graph), caller().place)
+        self.timeline.running = RunningBackward(entry, bool(create_graph), caller().place, is_mean(outputs))
         self.backward_threads.add(threading.get_ident())
         self.timeline.backwards += 1
         if retain and not create_graph:
@@ -111,6 +112,11 @@ class ProgramEvents:
         else:
             self.module_calls.stop_counting()
         self._count_consumers(outputs)
+        if self.timeline.parts:
+            nodes = nodes_of(walk(outputs).nodes)
+            for part in self.timeline.parts:
+                part.compare(nodes)
+            self.timeline.parts.clear()
         for hook, alias in self.hooked:
             hook.rebased |= private.version(alias) != hook.owner.version
         self.hooked.clear()

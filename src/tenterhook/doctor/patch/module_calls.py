@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tenterhook import torch_internals as private
+from tenterhook.doctor.observe.circumstances import has_equal_halves
 from tenterhook.doctor.observe.hook_record import SAMPLES
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.stored import Pass, weak
@@ -106,7 +107,8 @@ class ModuleCalls:
             yield
             return
         self._timeline.passes += 1
-        self._timeline.within = Pass(self._timeline.passes, frame.f_code.co_name, weak(model))
+        doubled = self._timeline.passes <= SAMPLES and not torch.is_grad_enabled() and _has_equal_halves(frame)
+        self._timeline.within = Pass(self._timeline.passes, frame.f_code.co_name, weak(model), doubled)
         try:
             yield
         finally:
@@ -124,3 +126,9 @@ class ModuleCalls:
         if isinstance(module, nn.Module) and (uses := self._uses.get(module)) is not None:
             uses.count += 1
             uses.without_grad += not torch.is_grad_enabled()
+
+
+def _has_equal_halves(frame: FrameType) -> bool:
+    """Return True if the batch of a model is the same twice, as in guided sampling."""
+    positional, keywords = arguments(frame)
+    return has_equal_halves((*positional[1:], *keywords.values()))

@@ -36,6 +36,7 @@ from tenterhook.doctor.observe.hook_record import SAMPLES, HookRecord, count_pas
 from tenterhook.doctor.observe.model_index import Caller, ModelIndex, caller
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.usage import Calls
+from tenterhook.doctor.observe.variables import variables_of
 from tenterhook.doctor.patch.attribution import CalledCode
 from tenterhook.doctor.patch.compiler import uncompiled
 from tenterhook.doctor.patch.events import ProgramEvents
@@ -156,6 +157,7 @@ class Recording:
                 ((torch.autograd.graph.saved_tensors_hooks, "__init__"), self.saved_tensors.creating),
                 ((nn.parallel.DistributedDataParallel, "register_comm_hook"), self.process.registering_communication),
                 ((RemovableHandle, "__setstate__"), self._loading_a_handle),
+                ((nn.Module, "load_state_dict"), self.process.loading),
                 ((nn.Module, "__init__"), self.places.making),
                 ((nn.Module, "__setstate__"), self.places.making),
                 ((Rig, "__init__"), self._attaching),
@@ -270,7 +272,9 @@ class Recording:
                 with self.events.errors.contained():
                     record.overwrote = before is not None and private.count_hooks(owner, kind) == before
                     self._seat(record, handle, called)
-                    self._sight.watch_returns(sys._getframe(1), self._look)
+                    frame = sys._getframe(1)
+                    record.variables = variables_of(hook, frame) if record.caller.users else []
+                    self._sight.watch_returns(frame, self._look)
             return handle
 
         return uncompiled(registered)

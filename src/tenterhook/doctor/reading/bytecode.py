@@ -222,6 +222,23 @@ def returns_after(code: CodeType, name: str) -> bool:
     return after == ["LOAD_CONST", "RETURN_VALUE"] or "IF_TRUE" in steps[tested[0]].op
 
 
+def by_sample(code: CodeType) -> bool:
+    """Return True if the code multiplies batches sample by sample, or computes a norm of each sample."""
+    names, steps = set(code.co_names), _steps(code)
+    along = any(step.op == "KW_NAMES" and "dim" in step.value for step in steps)
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    direct = bool(names & {"einsum", "bmm", "baddbmm"}) or (along and bool(names & {"norm", "vector_norm"}))
+    return direct or any(map(by_sample, inner))
+
+
+def counts(code: CodeType) -> bool:
+    """Return True if the code adds to a variable that outlives the call, as in `module.calls += 1`."""
+    steps = _steps(code)
+    stores = ("STORE_ATTR", "STORE_SUBSCR", "STORE_DEREF", "STORE_GLOBAL")
+    added = (number for number, step in enumerate(steps) if step.value in ("+=", "-=") and step.op == "BINARY_OP")
+    return any(step.op in stores for number in added for step in steps[number + 1 : number + 4])
+
+
 def adds(code: CodeType) -> bool:
     """Return True if the code adds to a value in place."""
     return any(step.value == "+=" or step.value in ("add_", "index_add_", "scatter_add_") for step in _steps(code))

@@ -119,6 +119,8 @@ def changes_weights_before_each_pass(hook: HookRecord) -> Words | None:
         )
     if not hook.weights_changed or last is None or last.steps == hook.timeline.steps:
         return None
+    if hook.fired == 1 and hook.removed is not None:
+        return None  # it initializes the weights
     return Words(
         f"the pre-hook changed the parameters in {plural(hook.weights_changed, 'firing')}, and an optimizer step "
         "changed them again after the last one",

@@ -1,0 +1,205 @@
+"""Test what the exam notes about the circumstances in which a forward hook fires, and when it stays silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tenterhook as th
+from tenterhook.doctor.observe.circumstances import has_equal_halves
+from tenterhook.doctor.reading.bytecode import by_sample, counts
+
+
+def codes(run: Callable[[], object]) -> list[str]:
+    with th.examine() as exam:
+        run()
+    return exam.findings.codes
+
+
+@pytest.mark.parametrize(
+    ("batch", "equal"),
+    [
+        (torch.tensor([[1.0, 2.0], [1.0, 2.0]]), True),
+        (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), False),
+        (torch.tensor([[1.0, 2.0]] * 3), False),  # an odd number of samples
+        (torch.zeros(4, 2), False),  # equal, but only because all numbers are
+        (torch.tensor([[1, 2], [1, 2]]), False),  # tokens, as in two equal prompts
+        (torch.tensor([1.0, 1.0]), False),
+    ],
+)
+def test_a_batch_with_two_equal_halves(batch: Tensor, equal: bool) -> None:
+    assert has_equal_halves((batch,)) is equal
+    assert has_equal_halves(({"x": batch},)) is equal
+
+
+def test_code_that_counts() -> None:
+    total = 0
+
+    def attribute(module: nn.Module, args: object) -> None:
+        module.calls += 1  # type: ignore[operator]
+
+    def outer(module: nn.Module, args: object) -> None:
+        nonlocal total
+        total += 1
+
+    def local(module: nn.Module, args: object) -> int:
+        number = 1
+        number += 2
+        return number
+
+    assert [counts(one.__code__) for one in (attribute, outer, local)] == [True, True, False]
+
+
+def test_code_that_treats_samples_apart() -> None:
+    assert by_sample((lambda g, a: torch.einsum("ni,nj->nij", g, a)).__code__)
+    assert by_sample((lambda g: g.norm(dim=1)).__code__)
+    assert by_sample((lambda gs: [g.norm(dim=1) for g in gs]).__code__)
+    assert not by_sample((lambda g: g.norm()).__code__)
+
+
+def test_an_evaluation_before_and_after_the_training_is_a_note_only_for_a_hook_that_stores() -> None:
+    def run(stores: bool, early: bool) -> None:
+        model, kept = nn.Linear(2, 1), []
+        model.register_forward_hook(lambda m, a, out: kept.append(out.sum().item()) if stores else print(end=""))
+        for phase in (False, True) if early else (True, True):
+            model.train(phase)
+            model(torch.ones(1, 2)).sum().backward() if phase else model(torch.ones(1, 2))
+        model.eval()(torch.ones(1, 2))
+
+    assert "TH424" in codes(lambda: run(True, True))
+    assert "TH424" not in codes(lambda: run(False, True))
+    assert "TH424" not in codes(lambda: run(True, False))
+
+
+@pytest.mark.parametrize(("passes", "found"), [(1, False), (2, True)])
+def test_a_hook_that_counts_is_reported_if_a_step_has_several_passes(passes: int, found: bool) -> None:
+    def run() -> None:
+        model, count = nn.Linear(2, 1), {"calls": 0}
+
+        def advance(module: nn.Module, args: object) -> None:
+            count["calls"] += 1
+
+        model.register_forward_pre_hook(advance)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            sum((model(torch.ones(1, 2)).sum() for _ in range(passes)), torch.zeros(())).backward()
+            optimizer.step()
+
+    assert ("TH425" in codes(run)) is found
+
+
+class Pair(nn.Module):
+    """Returns two tensors, of which the loss uses those with an index in `used`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 1), nn.Linear(2, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.a(x), self.b(x)
+
+
+@pytest.mark.parametrize(("used", "found"), [((0,), False), ((1,), True), ((0, 1), False)])
+def test_a_changed_value_that_the_loss_does_not_use(used: tuple[int, ...], found: bool) -> None:
+    def run() -> None:
+        pair = Pair()
+        pair.register_forward_hook(lambda m, a, out: (out[0] * 2, out[1]))
+        for _ in range(2):
+            out = pair(torch.ones(1, 2))
+            torch.stack([out[index] for index in used]).sum().backward()
+
+    assert ("TH316" in codes(run)) is found
+
+
+def test_a_pass_whose_output_no_loss_uses_says_nothing_about_its_parts() -> None:
+    def run() -> None:
+        pair = Pair()
+        pair.register_forward_hook(lambda m, a, out: (out[0] * 2, out[1]))
+        pair(torch.ones(1, 2))
+        nn.Linear(2, 1)(torch.ones(1, 2)).sum().backward()
+
+    assert "TH316" not in codes(run)
+
+
+@pytest.mark.parametrize(("ready", "found"), [(True, False), (False, True)])
+def test_the_mode_of_the_part_to_which_the_hooked_module_belongs(ready: bool, found: bool) -> None:
+    """A frozen teacher inside a model in training mode is examined by itself."""
+
+    def run() -> None:
+        kept: list[Tensor] = []
+        student = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+        teacher = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+        both = nn.ModuleDict({"student": student, "teacher": teacher})
+        both.train()
+        teacher.train(not ready)
+        teacher[0].register_forward_hook(lambda m, a, out: kept.append(out.clone()))
+        with torch.no_grad():
+            teacher(torch.ones(1, 2))
+
+    assert ("TH541" in codes(run)) is found
+
+
+def test_a_new_list_in_the_variable_of_a_hooks_list_is_reported_only_if_the_old_one_is_out_of_reach() -> None:
+    class Recorder:
+        def __init__(self, model: nn.Module) -> None:
+            self.kept: list[int] = []
+            self.earlier: list[int] = []
+            kept = self.kept
+            model.register_forward_hook(lambda m, a, out: kept.append(1))
+
+    def run(keeps: bool) -> None:
+        model = nn.Linear(2, 1)
+        recorder = Recorder(model)
+        model(torch.ones(1, 2))
+        if keeps:
+            recorder.earlier = recorder.kept
+        recorder.kept = []
+        model(torch.ones(1, 2))
+
+    assert "TH548" in codes(lambda: run(False))
+    assert "TH548" not in codes(lambda: run(True))
+
+
+def test_looking_for_variables_keeps_no_object_of_the_program_alive() -> None:
+    import weakref
+
+    class Recorder:
+        def __init__(self, model: nn.Module) -> None:
+            kept: list[int] = []
+            self.kept = kept
+            model.register_forward_hook(lambda m, a, out: kept.append(1))
+
+    with th.examine():
+        model = nn.Linear(2, 1)
+        recorder = Recorder(model)
+        gone = weakref.ref(recorder)
+        del recorder
+        assert gone() is None
+
+
+@pytest.mark.parametrize(("key", "found"), [("tensor", True), ("module", False)])
+def test_the_id_of_a_tensor_as_a_key(key: str, found: bool) -> None:
+    def run() -> None:
+        model, cache = nn.Linear(2, 1), {}
+        model.register_forward_hook(
+            lambda m, a, out: cache.__setitem__(id(a[0]) if key == "tensor" else id(m), out.sum().item())
+        )
+        model(torch.ones(1, 2))
+
+    assert ("TH546" in codes(run)) is found
+
+
+def test_keys_that_differ_by_more_than_a_prefix_are_not_reported() -> None:
+    """A new head instead of the old one is common, and `strict=False` is right for it."""
+
+    def run() -> None:
+        old = nn.ModuleDict({"body": nn.Linear(2, 2), "fc": nn.Linear(2, 3)})
+        new = nn.ModuleDict({"body": nn.Linear(2, 2), "head": nn.Linear(2, 5)})
+        new.register_load_state_dict_post_hook(lambda module, keys: None)
+        new.load_state_dict(old.state_dict(), strict=False)
+
+    assert "TH237" not in codes(run)
