@@ -127,7 +127,7 @@ def test_a_pass_whose_output_no_loss_uses_says_nothing_about_its_parts() -> None
 
 @pytest.mark.parametrize(("ready", "found"), [(True, False), (False, True)])
 def test_the_mode_of_the_part_to_which_the_hooked_module_belongs(ready: bool, found: bool) -> None:
-    """A frozen teacher inside a model in training mode is examined by itself."""
+    """Test a teacher inside a model in training mode, which is examined by itself."""
 
     def run() -> None:
         kept: list[Tensor] = []
@@ -194,7 +194,7 @@ def test_the_id_of_a_tensor_as_a_key(key: str, found: bool) -> None:
 
 
 def test_keys_that_differ_by_more_than_a_prefix_are_not_reported() -> None:
-    """A new head instead of the old one is common, and `strict=False` is right for it."""
+    """Test a new head instead of the old one, for which `strict=False` is right."""
 
     def run() -> None:
         old = nn.ModuleDict({"body": nn.Linear(2, 2), "fc": nn.Linear(2, 3)})

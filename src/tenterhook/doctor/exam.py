@@ -402,8 +402,8 @@ def _of_the_program(seen: Recording) -> Iterator[Finding]:
     for name, by in seen.process.communication:
         yield from found(replaces_the_reduction(Subject(hook=name, by="register_comm_hook", place=by.place)))
     if any(hook.kind in STATE and not hook.foreign for hook in seen.hooks):
-        for place, count, keys in seen.process.ignored_keys:
-            yield from found(keys_with_another_prefix(Subject(place=place), count, *keys))
+        for place, missing, unexpected in events.ignored_keys:
+            yield from found(keys_with_another_prefix(Subject(place=place), missing, unexpected))
     for kind, by in seen.process.everywhere:
         yield from found(hooks_every_module(Subject(place=by.place), kind))
     for path in sorted(seen.program_files):

@@ -22,7 +22,7 @@ _TWO_MODES = (
 
 @dataclass(slots=True)
 class Circumstances:
-    """What was special about the calls of a forward hook."""
+    """Holds what was special about the calls of a forward hook."""
 
     #: firings in evaluation mode before the first backward pass, and after it
     early: int = 0

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.changed_part import changed_part
 from tenterhook.doctor.observe.distribution import DDP
 from tenterhook.doctor.observe.firing_sample import FiringSample, comparable, is_plain, quotients, same, summary
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, PREFIXED, SAVING, STATE, TENSOR
 from tenterhook.doctor.observe.hook_record import SAMPLES, HeldGradient, HookRecord, users_of
 from tenterhook.doctor.observe.model_index import is_of_a_trace, names_of
 from tenterhook.doctor.observe.observer import FailedCallError, Observer
-from tenterhook.doctor.observe.returned import Versions, beside_the_loss, is_data
-from tenterhook.doctor.observe.stored import (
+from tenterhook.doctor.observe.values.changed_part import changed_part
+from tenterhook.doctor.observe.values.returned import Versions, beside_the_loss, is_data
+from tenterhook.doctor.observe.values.stored import (
     VALUES,
     Contents,
     Stored,

@@ -20,11 +20,11 @@ from tenterhook.doctor.observe.firing_sample import FiringSample
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, STEP, TENSOR
 from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
 from tenterhook.doctor.observe.model_index import Caller, Place
-from tenterhook.doctor.observe.returned import Returned
-from tenterhook.doctor.observe.stored import Stored, weak
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 from tenterhook.doctor.observe.usage import Calls, MissedBackward
-from tenterhook.doctor.observe.variables import Variable
+from tenterhook.doctor.observe.values.returned import Returned
+from tenterhook.doctor.observe.values.stored import Stored, weak
+from tenterhook.doctor.observe.values.variables import Variable
 from tenterhook.doctor.reading.bytecode import (
     Reading,
     adds,

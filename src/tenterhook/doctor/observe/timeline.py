@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.changed_part import ChangedPart
-from tenterhook.doctor.observe.stored import Pass, Stored
+from tenterhook.doctor.observe.values.changed_part import ChangedPart
+from tenterhook.doctor.observe.values.stored import Pass, Stored
 
 #: the maximum number of stored values to look at again
 MOST_STORED = 256

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.changed_part import nodes_of
 from tenterhook.doctor.observe.distribution import Distribution
 from tenterhook.doctor.observe.firing_sample import is_plain
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, STEP, TENSOR
@@ -22,6 +21,7 @@ from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_m
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
 from tenterhook.doctor.observe.usage import Graph, MissedBackward, OptimizerUse, is_mean, walk
+from tenterhook.doctor.observe.values.changed_part import nodes_of
 from tenterhook.doctor.patch.code_calls import code_calls
 from tenterhook.doctor.patch.compiler import Compiler
 from tenterhook.doctor.patch.exam_errors import ExamErrors
@@ -77,6 +77,8 @@ class ProgramEvents:
         self.children = 0
         #: True if the program has called `torch.compile` since the exam began
         self.compiles = False
+        #: calls of load_state_dict(strict=False), with the place in the code, the missing and the unexpected keys
+        self.ignored_keys: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
         self._members: weakref.WeakKeyDictionary[Optimizer, dict[int, dict[str, Any]]] = weakref.WeakKeyDictionary()
         self._before: dict[int, Tensor] = {}
         #: the optimizers that have stepped, by id
@@ -304,6 +306,13 @@ class ProgramEvents:
         tensors = [i for i in inputs if isinstance(i, Tensor)] if isinstance(inputs, Sequence) else []
         if tensors and not any(t.requires_grad for t in tensors):
             self.blind_checkpoints.append(caller().place)
+
+    def loading(self, module: Any, *_: Any, **__: Any) -> Observer:
+        """Observe the loading of a state dict."""
+        found = yield
+        missing, unexpected = (tuple(getattr(found, name, ())) for name in ("missing_keys", "unexpected_keys"))
+        if missing and unexpected:
+            self.ignored_keys.append((caller().place, missing, unexpected))
 
     def tracing(self, tracer: Any, root: Any, *args: Any, **kwargs: Any) -> Observer:
         """Observe how `torch.fx` traces a model."""

@@ -14,9 +14,9 @@ from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.circumstances import has_equal_halves
 from tenterhook.doctor.observe.hook_record import SAMPLES
 from tenterhook.doctor.observe.observer import Observer
-from tenterhook.doctor.observe.stored import Pass, weak
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.observe.usage import Calls
+from tenterhook.doctor.observe.values.stored import Pass, weak
 from tenterhook.doctor.patch.attribution import called_code
 from tenterhook.doctor.patch.code_calls import CodeCalls, arguments
 

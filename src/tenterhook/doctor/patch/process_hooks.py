@@ -51,9 +51,6 @@ class ProcessHooks:
         self._global_handles: list[Any] = []
         #: indices in `everywhere` of the hooks that were active during a call in `wrapped_calls`
         self.fired_around: set[int] = set()
-        #: calls of load_state_dict(strict=False) that left parameters unchanged because their keys have another prefix:
-        #: the place in the code, the number of parameters, and the missing and the unexpected key of one of them
-        self.ignored_keys: list[tuple[str, int, tuple[str, str]]] = []
         #: True if a communication hook was registered
         self.communicates = False
         #: communication hooks of the program, as (function, caller)
@@ -66,14 +63,6 @@ class ProcessHooks:
         if code is not None and is_users(code.co_filename):
             self.communication.append((callable_name(hook), caller()))
         yield
-
-    def loading(self, module: Any, *_: Any, **__: Any) -> Observer:
-        """Observe the loading of a state dict. Keep the keys of which only the prefix is unknown."""
-        found = yield
-        missing, unexpected = (getattr(found, name, ()) for name in ("missing_keys", "unexpected_keys"))
-        pairs = [(m, u) for m in missing for u in unexpected if m != u and (_ends(m, u) or _ends(u, m))]
-        if pairs:
-            self.ignored_keys.append((caller().place, len({m for m, _ in pairs}), pairs[0]))
 
     def registering_globally(self, kind: str, *_: Any, **__: Any) -> Observer:
         """Observe the registration of a hook on every module or every optimizer."""
@@ -104,8 +93,3 @@ class ProcessHooks:
         warnings.filterwarnings("always", message=f".*({re.escape(READ_NO_LEAF)}|{re.escape(FIRES_TWICE)})")
         mine = warnings.filters[0]
         return lambda: warnings.filters.remove(mine) if mine in warnings.filters else None  # type: ignore[attr-defined]
-
-
-def _ends(key: str, end: str) -> bool:
-    """Return True if a key consists of a prefix and another key that has at least two parts."""
-    return "." in end and key.endswith(f".{end}")

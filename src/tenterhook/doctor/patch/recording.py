@@ -36,7 +36,7 @@ from tenterhook.doctor.observe.hook_record import SAMPLES, HookRecord, count_pas
 from tenterhook.doctor.observe.model_index import Caller, ModelIndex, caller
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.usage import Calls
-from tenterhook.doctor.observe.variables import variables_of
+from tenterhook.doctor.observe.values.variables import variables_of
 from tenterhook.doctor.patch.attribution import CalledCode
 from tenterhook.doctor.patch.compiler import uncompiled
 from tenterhook.doctor.patch.events import ProgramEvents
@@ -157,7 +157,6 @@ class Recording:
                 ((torch.autograd.graph.saved_tensors_hooks, "__init__"), self.saved_tensors.creating),
                 ((nn.parallel.DistributedDataParallel, "register_comm_hook"), self.process.registering_communication),
                 ((RemovableHandle, "__setstate__"), self._loading_a_handle),
-                ((nn.Module, "load_state_dict"), self.process.loading),
                 ((nn.Module, "__init__"), self.places.making),
                 ((nn.Module, "__setstate__"), self.places.making),
                 ((Rig, "__init__"), self._attaching),

@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch import nn
 
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.firing import observe_firing
@@ -84,6 +85,7 @@ class HookSight:
         self.status = Status.OPEN if calls.start() else Status.TAKEN
         if self.status is Status.TAKEN:
             return
+        calls.add(inspect.unwrap(nn.Module.load_state_dict).__code__, partial(_observing, self._events.loading))
         for (where, name), observe in self._around:
             wrapper: Any = getattr(where, name)
             if wrapper is self._wrappers[where, name]:  # otherwise, the program has patched the function

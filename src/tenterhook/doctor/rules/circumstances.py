@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 
 from tenterhook.doctor.observe.distribution import DDP
@@ -12,12 +14,22 @@ from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 
 
 @rule("TH237")
-def keys_with_another_prefix(about: Subject, count: int, missing: str, unexpected: str) -> Words:
+def keys_with_another_prefix(about: Subject, missing: Sequence[str], unexpected: Sequence[str]) -> Words | None:
+    """Find parameters that were not loaded, although the state dict has their keys with another prefix."""
+    pairs = [(m, u) for m in missing for u in unexpected if _ends(m, u) or _ends(u, m)]
+    if not pairs:
+        return None
+    count = len({key for key, _ in pairs})
     return Words(
-        f"load_state_dict(strict=False) left {plural(count, 'parameter')} as they were: the model has {missing!r}, and "
-        f"the state dict has {unexpected!r}; a hook that renames keys may be missing, or be on another module",
+        f"load_state_dict(strict=False) left {plural(count, 'parameter')} as they were: the model has {pairs[0][0]!r}, "
+        f"and the state dict has {pairs[0][1]!r}; a hook that renames keys may be missing, or be on another module",
         "model.load_state_dict(state_dict)  # strict=True raises an error that lists these keys",
     )
+
+
+def _ends(key: str, end: str) -> bool:
+    """Return True if a key consists of a prefix and another key that has at least two parts."""
+    return "." in end and key.endswith(f".{end}")
 
 
 @rule("TH316")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
-from tenterhook.doctor.observe.stored import reachable
+from tenterhook.doctor.observe.values.stored import reachable
 from tenterhook.doctor.reading.bytecode import LIMITS, Reading
 from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 

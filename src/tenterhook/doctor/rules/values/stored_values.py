@@ -9,7 +9,7 @@ from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_kinds import FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
-from tenterhook.doctor.observe.stored import Slot, Stored
+from tenterhook.doctor.observe.values.stored import Slot, Stored
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.patch.saved_tensors import SavedTensorsHooks
 from tenterhook.doctor.reading.program_text import reverses

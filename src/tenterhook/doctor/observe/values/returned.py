@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.stored import tensors
+from tenterhook.doctor.observe.values.stored import tensors
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""Record the values that hooks receive, return and store."""
