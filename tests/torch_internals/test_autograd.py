@@ -111,6 +111,13 @@ def test_torch_func_tensors_are_told():
     assert told == [True] and not private.is_functorch(torch.ones(2))
 
 
+def test_the_divisor_of_a_node() -> None:
+    x = leaf()
+    divided = [x.sum() / 4, x.sum() * 0.25, x.sum() / torch.tensor(4.0)]
+    assert [private.divisor_of(one.grad_fn) for one in divided] == [4.0] * 3
+    assert [private.divisor_of(one.grad_fn) for one in (x.sum(), x.sum() + 4, x * x)] == [None] * 3
+
+
 def test_a_batch_inside_vmap_is_recognized() -> None:
     seen: list[bool] = []
     torch.func.vmap(lambda x: (seen.append(private.is_batched(x)), x.sum())[1])(torch.ones(2, 3))

@@ -87,6 +87,7 @@ from tenterhook.doctor.rules.timing import (
     schedules_another_optimizer,
     several_calls,
     steps_for_another_loss,
+    steps_for_each_part,
     steps_inside_the_backward,
 )
 from tenterhook.doctor.rules.values.received_values import (
@@ -378,7 +379,7 @@ def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(why_stopped(hook, seen), not_in_this_backward(hook, events.only_returned[hook.owner.id]))
     yield from found(no_optimizer_holds_it(hook, events.timeline.steps, held), compiled_before(hook, seen))
     yield from found(limit_on_scaled_gradient(hook), returned_what_it_was_given(hook))
-    yield from found(in_parts(hook, seen), *(rule(hook) for rule in WRONG_MOMENT))
+    yield from found(in_parts(hook, seen), steps_for_each_part(hook, seen), *(rule(hook) for rule in WRONG_MOMENT))
 
 
 def _of_the_program(seen: Recording) -> Iterator[Finding]:

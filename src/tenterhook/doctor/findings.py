@@ -133,6 +133,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH425", "the hook counts forward passes, and a step has several of them", "note"),
     ("TH426", "with a cache, later calls receive only the new tokens", "note"),
     ("TH427", "no hook can act between the time steps of a fused recurrent layer", "note"),
+    ("TH428", "the hook steps an optimizer in each backward pass, but the program accumulates gradients", "note"),
     ("TH501", "the hook changes the gradient in place", "error"),
     ("TH502", "the hook holds a reference to its own tensor, so neither is ever freed", "warning"),
     ("TH503", "the hook keeps values and their graphs alive", "warning"),

@@ -17,6 +17,7 @@ from tenterhook.torch_internals.autograd import at_end_of_backward as at_end_of_
 from tenterhook.torch_internals.autograd import checkpointed as checkpointed
 from tenterhook.torch_internals.autograd import checkpoints_around as checkpoints_around
 from tenterhook.torch_internals.autograd import current_node as current_node
+from tenterhook.torch_internals.autograd import divisor_of as divisor_of
 from tenterhook.torch_internals.autograd import factor_of as factor_of
 from tenterhook.torch_internals.autograd import graph_task_id as graph_task_id
 from tenterhook.torch_internals.autograd import implementation as implementation

@@ -216,6 +216,15 @@ def is_mean(node: Any) -> bool:
     return node.name().startswith("MeanBackward") or getattr(node, "_saved_reduction", None) == 1
 
 
+def divisor_of(node: Any) -> float | None:
+    """Return the number by which a node divides a tensor, or None. Tested with torch 2.13."""
+    name, other = node.name(), getattr(node, "_saved_other", None)
+    if not isinstance(other, Tensor) or other.numel() != 1 or not name.startswith(("DivBackward", "MulBackward")):
+        return None
+    number = float(other)
+    return number if name.startswith("Div") else 1 / number if number else None
+
+
 #: Return how many times a tensor was changed in place, or raise RuntimeError for an inference tensor. This is the C
 #: getter of `Tensor._version`, so a call creates no Python frame. Tested with torch 2.13.
 read_version: Callable[[Tensor], int] = find(

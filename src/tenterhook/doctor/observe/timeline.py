@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tenterhook import torch_internals as private
-from tenterhook.doctor.observe.values.changed_part import ChangedPart
+from tenterhook.doctor.observe.hook_owner import HookLabel
+from tenterhook.doctor.observe.values.changed_part import ChangedPart, nodes_of
 from tenterhook.doctor.observe.values.stored import Pass, Stored
 
 #: the maximum number of stored values to look at again
@@ -37,6 +40,8 @@ class RunningBackward:
     place: str = ""
     #: True if the loss is a mean
     mean: bool = False
+    #: the number of parts if the loss was divided by a whole number, as for the accumulation of gradients; otherwise 1
+    parts: int = 1
 
 
 @dataclass(slots=True)
@@ -58,6 +63,8 @@ class Timeline:
     others: Counter[type] = field(default_factory=Counter)
     #: the parts of outputs that forward hooks have changed since the last backward pass
     parts: list[ChangedPart] = field(default_factory=list)
+    #: by hook: its steps of an optimizer in the backward passes of a part of a loss, by the number of parts
+    steps_of_parts: dict[HookLabel, Counter[int]] = field(default_factory=dict)
     #: values that hooks stored and that may still be changed in place
     stored: list[Stored] = field(default_factory=list)
 
@@ -66,6 +73,18 @@ class Timeline:
         for one in self.stored:
             one.look()
         self.stored = [one for one in self.stored if one.tensor is not None and one.tensor() is not None][-MOST_STORED:]
+
+    def compare_parts(self, nodes: Iterable[Any]) -> None:
+        """Look which of the changed parts the graph of a loss uses."""
+        used = nodes_of(nodes)
+        for part in self.parts:
+            part.compare(used)
+        self.parts.clear()
+
+    def note_inner_step(self, firing: HookLabel | None) -> None:
+        """Note a step inside a backward pass, made by the hook that is running."""
+        if firing is not None and self.running is not None and self.running.parts > 1:
+            self.steps_of_parts.setdefault(firing, Counter())[self.running.parts] += 1
 
     @property
     def current_pass(self) -> Pass | None:

@@ -20,8 +20,7 @@ from tenterhook.doctor.observe.hook_record import SAMPLES, FiringLog, HookRecord
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
-from tenterhook.doctor.observe.usage import Graph, MissedBackward, OptimizerUse, is_mean, walk
-from tenterhook.doctor.observe.values.changed_part import nodes_of
+from tenterhook.doctor.observe.usage import Graph, MissedBackward, OptimizerUse, is_mean, parts_of, walk
 from tenterhook.doctor.patch.code_calls import code_calls
 from tenterhook.doctor.patch.compiler import Compiler
 from tenterhook.doctor.patch.exam_errors import ExamErrors
@@ -103,7 +102,8 @@ class ProgramEvents:
         if entry == "autograd.grad":
             for one in inputs:
                 self.only_returned[id(one)] += 1
-        self.timeline.running = RunningBackward(entry, bool(create_graph), caller().place, is_mean(outputs))
+        mean, parts = is_mean(outputs), parts_of(outputs)
+        self.timeline.running = RunningBackward(entry, bool(create_graph), caller().place, mean, parts)
         self.backward_threads.add(threading.get_ident())
         self.timeline.backwards += 1
         if retain and not create_graph:
@@ -115,10 +115,7 @@ class ProgramEvents:
             self.module_calls.stop_counting()
         self._count_consumers(outputs)
         if self.timeline.parts:
-            nodes = nodes_of(walk(outputs).nodes)
-            for part in self.timeline.parts:
-                part.compare(nodes)
-            self.timeline.parts.clear()
+            self.timeline.compare_parts(walk(outputs).nodes)
         for hook, alias in self.hooked:
             hook.rebased |= private.version(alias) != hook.owner.version
         self.hooked.clear()
@@ -223,6 +220,7 @@ class ProgramEvents:
             return  # the closure computes the gradients inside the step
         if private.graph_task_id() != -1:
             self.steps_inside += 1
+            self.timeline.note_inner_step(self.spread.firing)
         members = self._members.get(optimizer)
         if members is None or len(members) != sum(len(g["params"]) for g in optimizer.param_groups):
             members = {id(p): group for group in optimizer.param_groups for p in group["params"]}

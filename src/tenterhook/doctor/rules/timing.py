@@ -234,6 +234,23 @@ def steps_inside_the_backward(about: Subject, steps: int, clips: int) -> Words:
     )
 
 
+@rule("TH428")
+def steps_for_each_part(hook: HookRecord, seen: Recording) -> Words | None:
+    """Find a hook that steps an optimizer in each backward pass, although the program accumulates gradients."""
+    steps = seen.events.timeline.steps_of_parts.get(hook.label)
+    if steps is None:
+        return None
+    parts, count = steps.most_common(1)[0]
+    if count * parts < 2 * hook.fired:
+        return None  # the hook waits until the gradients are complete
+    return Words(
+        f"the program divides its loss by {parts}, as if {parts} backward passes made one step; the hook made "
+        f"{plural(count, 'step')} in these backward passes, and the gradients were not added up",
+        f"calls[p] += 1  # in the hook\nif calls[p] % {parts} == 0:\n    optimizers[p].step()\n"
+        "    optimizers[p].zero_grad()",
+    )
+
+
 @rule("TH420")
 def partly_removed(hook: HookRecord, removed: int, left: int) -> Words:
     return Words(
