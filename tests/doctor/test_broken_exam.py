@@ -25,19 +25,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 #: these contain the errors of the others, or are what Python itself calls
 LEFT_OUT = {
     *(f"patch.exam_errors.{name}" for name in ("text_of", *(f"ExamErrors.{name}" for name in vars(ExamErrors)))),
-    "patch.code_calls._profile",
-    "patch.code_calls.OpenCalls.begin",
-    "patch.code_calls.OpenCalls.end",
-    "patch.code_calls.MonitoredCalls._started",
-    "patch.code_calls.MonitoredCalls._returned",
-    "patch.code_calls.MonitoredCalls._raised",
+    "patch.calls.code_calls._profile",
+    "patch.calls.code_calls.OpenCalls.begin",
+    "patch.calls.code_calls.OpenCalls.end",
+    "patch.calls.code_calls.MonitoredCalls._started",
+    "patch.calls.code_calls.MonitoredCalls._returned",
+    "patch.calls.code_calls.MonitoredCalls._raised",
 }
 #: without these, no call is observed, so the wrapper around the backward pass stays on the stack
 OPENING = {
     "observe.model_index.caller",
-    "patch.attribution.called_code",
-    "patch.code_calls.ProfiledCalls.start",
-    "patch.code_calls.MonitoredCalls.start",
+    "patch.calls.attribution.called_code",
+    "patch.calls.code_calls.ProfiledCalls.start",
+    "patch.calls.code_calls.MonitoredCalls.start",
     "patch.recording.Recording._new",
     "patch.sight.HookSight._open",
     "patch.sight.HookSight.observable",

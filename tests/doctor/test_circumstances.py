@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
@@ -203,3 +204,62 @@ def test_keys_that_differ_by_more_than_a_prefix_are_not_reported() -> None:
         new.load_state_dict(old.state_dict(), strict=False)
 
     assert "TH237" not in codes(run)
+
+
+class Keeping(nn.Module):
+    """Keeps the handle of its own hook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handle = self.register_forward_pre_hook(double)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def double(module: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
+    return args[0] * 2
+
+
+@pytest.mark.parametrize(("whole", "found"), [(True, False), (False, True)])
+def test_a_handle_that_is_loaded_with_its_module_is_restored(whole: bool, found: bool) -> None:
+    def run() -> None:
+        model = Keeping()
+        saved = io.BytesIO()
+        torch.save(model if whole else model.handle, saved)
+        saved.seek(0)
+        again = torch.load(saved, weights_only=False)
+        if whole:
+            assert again(torch.ones(1)) == 2
+            again.handle.remove()
+            assert again(torch.ones(1)) == 1
+
+    assert ("TH107" in codes(run)) is found
+
+
+class Wrapper(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x) + 1
+        return out
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_module_inside_a_wrapper_is_not_reported_if_the_wrapper_is_hooked_too(both: bool) -> None:
+    def run() -> None:
+        kept: list[Tensor] = []
+
+        def keep(module: nn.Module, args: object, output: Tensor) -> None:
+            kept.append(output.detach().clone())
+
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        model[0].register_forward_hook(keep)
+        model[0] = Wrapper(model[0])
+        if both:
+            model[0].register_forward_hook(keep)
+        model(torch.ones(1, 2))
+
+    assert ("TH229" in codes(run)) is not both

@@ -21,7 +21,7 @@ from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_m
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
 from tenterhook.doctor.observe.usage import Graph, MissedBackward, OptimizerUse, is_mean, parts_of, walk
-from tenterhook.doctor.patch.code_calls import code_calls
+from tenterhook.doctor.patch.calls.code_calls import code_calls
 from tenterhook.doctor.patch.compiler import Compiler
 from tenterhook.doctor.patch.exam_errors import ExamErrors
 from tenterhook.doctor.patch.module_calls import ModuleCalls

@@ -17,8 +17,8 @@ from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.observe.values.stored import Pass, weak
-from tenterhook.doctor.patch.attribution import called_code
-from tenterhook.doctor.patch.code_calls import CodeCalls, arguments
+from tenterhook.doctor.patch.calls.attribution import called_code
+from tenterhook.doctor.patch.calls.code_calls import CodeCalls, arguments
 
 
 class ModuleCalls:

@@ -14,8 +14,8 @@ from torch import Tensor
 from tenterhook.doctor.observe.firing_sample import comparable
 from tenterhook.doctor.observe.model_index import Caller, caller
 from tenterhook.doctor.observe.observer import Observer
-from tenterhook.doctor.patch.attribution import called_code
-from tenterhook.doctor.patch.code_calls import CodeCalls, arguments
+from tenterhook.doctor.patch.calls.attribution import called_code
+from tenterhook.doctor.patch.calls.code_calls import CodeCalls, arguments
 
 #: the maximum number of packed tensors to remember, and the maximum number of elements in each
 MOST, ELEMENTS = 64, 1_000_000

@@ -19,8 +19,8 @@ from tenterhook.doctor.observe.firing import observe_firing
 from tenterhook.doctor.observe.hook_kinds import FORWARD, STEP
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.observer import Observer
-from tenterhook.doctor.patch.attribution import Attribution, CalledCode, called_code, is_called_by_jit, tracer
-from tenterhook.doctor.patch.code_calls import arguments
+from tenterhook.doctor.patch.calls.attribution import Attribution, CalledCode, called_code, is_called_by_jit, tracer
+from tenterhook.doctor.patch.calls.code_calls import arguments
 from tenterhook.doctor.patch.events import ProgramEvents
 from tenterhook.torch_internals.code_owner import is_users
 

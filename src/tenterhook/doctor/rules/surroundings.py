@@ -16,6 +16,9 @@ def inside_a_wrapper(hook: HookRecord, seen: Recording) -> Words | None:
     if hook.wrapped_by is None or has_successor(hook, seen):
         return None
     name = hook.owner.name
+    alike = (one for one in seen.hooks[hook.number + 1 :] if one.code is hook.code and one.kind == hook.kind)
+    if any(one.owner.name.endswith(name) and one.owner.id != hook.owner.id for one in alike):
+        return None  # the program hooks the wrapper, too
     return Words(
         f"{name!r} is now {with_article(hook.wrapped_by)}, which contains the hooked module; the hook sees what the "
         "inner module computes, not what the wrapper adds",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, MULTI, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
-from tenterhook.doctor.patch.code_calls import arguments as call_arguments
+from tenterhook.doctor.patch.calls.code_calls import arguments as call_arguments
 from tenterhook.torch_internals.code_owner import is_ours
 
 _TORCH = str(Path(torch.__file__).parent)

@@ -1,0 +1,1 @@
+"""Observe the calls of chosen code, and find out which hook a call belongs to."""
