@@ -122,7 +122,9 @@ def test_a_batch_inside_vmap_is_recognized() -> None:
     seen: list[bool] = []
     torch.func.vmap(lambda x: (seen.append(private.is_batched(x)), x.sum())[1])(torch.ones(2, 3))
     torch.func.grad(lambda x: (seen.append(private.is_batched(x)), x.sum())[1])(torch.ones(2))
-    assert seen == [True, False] and not private.is_batched(torch.ones(2))
+    both = torch.func.vmap(torch.func.grad(lambda x: (seen.append(private.is_batched(x)), x.sum())[1]))
+    both(torch.ones(2, 3))
+    assert seen == [True, False, True] and not private.is_batched(torch.ones(2))
 
 
 def test_the_node_of_a_mean_is_recognized() -> None:

@@ -305,7 +305,7 @@ def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], togethe
     """
     each = seen.events.errors.until_error
     yield from each(failures(seen))
-    for place in dict.fromkeys(one.place for one in seen.loaded_handles):
+    for place in seen.loaded_handles.places:
         yield from found(handle_was_loaded(Subject(place=place)))
     now = list(each(_of_several_hooks(seen)))
     known = {(one.code, one.place) for one in now}

@@ -204,8 +204,18 @@ is_functorch: Callable[[Tensor], bool] = find(
 )
 
 
-#: Return True if a tensor is a batch of which vmap shows one sample. Tested with torch 2.13.
-is_batched: Callable[[Tensor], bool] = find("torch._C._functorch.is_batchedtensor", otherwise=lambda tensor: False)
+_is_batched: Callable[[Tensor], bool] = find("torch._C._functorch.is_batchedtensor", otherwise=lambda tensor: False)
+_unwrapped: Callable[[Tensor], Tensor] = find("torch._C._functorch.get_unwrapped", otherwise=lambda tensor: tensor)
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Return True if vmap shows one sample of a batch as this tensor, also inside grad. Tested with torch 2.13."""
+    while is_functorch(tensor) and not _is_batched(tensor):
+        inner = _unwrapped(tensor)
+        if inner is tensor:
+            return False
+        tensor = inner
+    return _is_batched(tensor)
 
 
 def is_mean(node: Any) -> bool:

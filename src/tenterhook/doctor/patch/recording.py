@@ -19,8 +19,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, wraps
 from multiprocessing.process import BaseProcess
-from types import FrameType, TracebackType
-from typing import Any, NamedTuple, Self
+from types import TracebackType
+from typing import Any, Self
 
 import torch.fx
 import torch.utils.checkpoint
@@ -40,6 +40,7 @@ from tenterhook.doctor.observe.values.variables import variables_of
 from tenterhook.doctor.patch.calls.attribution import CalledCode
 from tenterhook.doctor.patch.compiler import uncompiled
 from tenterhook.doctor.patch.events import ProgramEvents
+from tenterhook.doctor.patch.loaded_handles import LoadedHandles
 from tenterhook.doctor.patch.process_hooks import GLOBAL, ProcessHooks
 from tenterhook.doctor.patch.proxy import HookProxy
 from tenterhook.doctor.patch.saved_tensors import SavedTensors
@@ -77,15 +78,6 @@ class Failure:
     place: str
 
 
-class LoadedHandle(NamedTuple):
-    """A pickled handle that was loaded."""
-
-    #: the place in the code that loaded it
-    place: str
-    #: returns the hook dict to which it refers, as long as the dict exists
-    hooks: Callable[[], Any]
-
-
 @dataclass(frozen=True, slots=True)
 class _Seat:
     """A substitute for the handle of a hook that was registered before the exam."""
@@ -110,8 +102,7 @@ class Recording:
         self.rigs: list[tuple[Rig, str]] = []
         self.refusals: list[Refusal] = []
         self.failure: Failure | None = None
-        #: pickled handles that were loaded
-        self.loaded_handles: list[LoadedHandle] = []
+        self.loaded_handles = LoadedHandles()
         self.process = ProcessHooks()
         #: files of the user's code that register hooks
         self.files: set[str] = set()
@@ -165,9 +156,10 @@ class Recording:
                 ((RemovableHandle, "remove"), self._removing),
                 ((torch.autograd.graph.saved_tensors_hooks, "__init__"), self.saved_tensors.creating),
                 ((nn.parallel.DistributedDataParallel, "register_comm_hook"), self.process.registering_communication),
-                ((RemovableHandle, "__setstate__"), self._loading_a_handle),
+                ((RemovableHandle, "__setstate__"), self.loaded_handles.loading),
                 ((nn.Module, "__init__"), self.places.making),
-                ((nn.Module, "__setstate__"), self._loading_a_module),
+                ((nn.Module, "__setstate__"), self.places.making),
+                ((nn.Module, "__setstate__"), self.loaded_handles.loading_module),
                 ((Rig, "__init__"), self._attaching),
                 ((torch.optim.lr_scheduler.LRScheduler, "__init__"), events.scheduling),
                 ((torch.fx.Tracer, "trace"), events.tracing),
@@ -419,24 +411,6 @@ class Recording:
             if self.events.timeline.backwards in record.checkpointed.values():
                 self.events.missed.append(record)
         yield
-
-    def _loading_a_handle(self, handle: Any, state: Any) -> Observer:
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code.co_filename.endswith(
-                ("torch/serialization.py", "/pickle.py", "_weights_only_unpickler.py")
-            ):
-                break
-            frame = frame.f_back
-        yield
-        if frame is not None:
-            self.loaded_handles.append(LoadedHandle(caller().place, handle.hooks_dict_ref))
-
-    def _loading_a_module(self, module: nn.Module, state: Any) -> Observer:
-        """Observe the loading of a module, which has its own hook dicts. Handles that refer to them are restored."""
-        yield from self.places.making(module)
-        own = [id(private.hooks_in(module, slot)) for slot in private.MODULE_SLOTS]
-        self.loaded_handles = [one for one in self.loaded_handles if id(one.hooks()) not in own]
 
     def _attaching(self, rig: Rig, *_: Any, **__: Any) -> Observer:
         yield
