@@ -263,3 +263,18 @@ def test_a_module_inside_a_wrapper_is_not_reported_if_the_wrapper_is_hooked_too(
         model(torch.ones(1, 2))
 
     assert ("TH229" in codes(run)) is not both
+
+
+def test_a_module_that_moved_is_named_by_its_new_place() -> None:
+    def run() -> None:
+        def clamp(module: nn.Module, args: object, output: Tensor) -> Tensor:
+            return output.clamp(-1, 1)
+
+        model = nn.Sequential(Wrapper(nn.Linear(2, 2)), nn.Linear(2, 1))
+        model[0].register_forward_hook(clamp)
+        model(torch.ones(1, 2))
+        model[0] = model[0].inner
+        model[0].register_forward_hook(clamp)  # the program knows that the first hook is gone
+        model(torch.ones(1, 2))
+
+    assert "TH227" not in codes(run)

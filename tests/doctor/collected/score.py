@@ -4,9 +4,9 @@ The programs were written from public threads, by people who did not know the co
 `NAME.json` and the repaired program `NAME.fixed.py`. A key states the cause in words, and lists the codes that name
 this cause (`codes`, empty if there is no such code, which counts as a miss) and the lines at which it may be reported.
 
-The hidden half and the set `sealed` are for scoring only: their totals are printed, and nothing else. Two further sets
-have no repaired programs: `variants` were written from the pages of the codes, one for each code, and `threads` from
-public threads, without knowledge of the codes.
+The hidden half is for scoring only: its totals are printed, and nothing else. Two further sets have no repaired
+programs: `variants` were written from the pages of the codes, one for each code, and `threads` from public threads,
+without knowledge of the codes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 #: the sets of which only totals are printed, because rules are written for the others
-SECRET = ("hidden", "sealed")
+SECRET = ("hidden",)
 #: seconds after which a program is stopped
 LIMIT = 240
 
@@ -84,7 +84,7 @@ class Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    halves = ("open", *SECRET, "variants", "threads", "fresh", "recent")
+    halves = ("open", *SECRET, "variants", "threads", "fresh", "recent", "public")
     parser.add_argument("--half", choices=halves, default="open")
     parser.add_argument("--show", action="store_true", help="print every miss (not of the hidden half)")
     parser.add_argument(

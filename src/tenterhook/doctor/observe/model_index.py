@@ -78,6 +78,8 @@ class ModelIndex:
         self._parameters: dict[int, Place] = {}
         self._modules: dict[int, Place] = {}
         self._made: dict[int, weakref.ref[nn.Module]] = {}
+        #: the ids of modules whose names in the index are not those of their attributes, for example in a wrapper
+        self._renamed: set[int] = set()
         self._threads: set[int] = set()
 
     def begin(self) -> None:
@@ -116,9 +118,13 @@ class ModelIndex:
             if fresh:
                 self.look()
             place = self._modules.get(id(module))
-            if place is not None and place.module() is module:
+            if place is not None and place.module() is module and (fresh or self._is_there(place, module)):
                 return place
         return None
+
+    def _is_there(self, place: Place, module: nn.Module) -> bool:
+        """Return False if a module has left its place since the index was built."""
+        return id(module) in self._renamed or _module_at(place) is module
 
     def of_id(self, tensor_id: int) -> Place | None:
         """Look up the place of an existing parameter by id, without rebuilding the index."""
@@ -140,6 +146,7 @@ class ModelIndex:
             if id(root) not in found[1]:
                 _walk(root, *found)
         self._parameters, self._modules = found
+        self._renamed = {number for number, place in found[1].items() if _module_at(place) is not place.module()}
 
 
 def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Place]) -> None:
@@ -156,6 +163,14 @@ def _walk(root: nn.Module, parameters: dict[int, Place], modules: dict[int, Plac
         for key, parameter in list(private.own_parameters(module).items()):  # another thread may be adding parameters
             if parameter is not None:
                 parameters.setdefault(id(parameter), Place(parameter_name(name, key), ref, at, kind, key))
+
+
+def _module_at(place: Place) -> nn.Module | None:
+    """Return the module that has the name of a place now, or None."""
+    part = place.root()
+    for name in place.name.split(".") if place.name != "." else ():
+        part = private.child_modules(part).get(name) if part is not None else None
+    return part
 
 
 def names_of(root: nn.Module, part: nn.Module | Tensor) -> list[str]:
