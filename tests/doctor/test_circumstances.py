@@ -278,3 +278,19 @@ def test_a_module_that_moved_is_named_by_its_new_place() -> None:
         model(torch.ones(1, 2))
 
     assert "TH227" not in codes(run)
+
+
+def test_another_gradient_is_neither_a_mask_nor_a_factor() -> None:
+    def run() -> None:
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        model(torch.ones(2, 3)).square().mean().backward()
+        optimizer.step()
+        other = {"weight": torch.tensor([[0.0, 2.0, -3.0]]), "bias": torch.tensor([0.7])}
+        for name, parameter in model.named_parameters():
+            parameter.register_hook(lambda grad, name=name: other[name])
+        optimizer.zero_grad()
+        model(torch.ones(2, 3)).square().mean().backward()
+        optimizer.step()
+
+    assert not {"TH304", "TH305"} & set(codes(run))

@@ -18,7 +18,7 @@ from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rank_comparison import compared
 from tenterhook.doctor.reading.program_text import evaluations, missing_calls, node_hooks
-from tenterhook.doctor.rules.circumstances import OF_A_HOOK, keys_with_another_prefix
+from tenterhook.doctor.rules.circumstances import LIKELY_MEANT, OF_A_HOOK, keys_with_another_prefix
 from tenterhook.doctor.rules.compiled import (
     breaks_the_graph,
     compiled_again_and_again,
@@ -67,6 +67,7 @@ from tenterhook.doctor.rules.surroundings import (
     not_observed,
     of_every_use,
     on_a_node,
+    on_the_root_of_a_trace,
     replaces_the_reduction,
     returns_early_while_compiling,
     skipped_after_an_error,
@@ -86,6 +87,7 @@ from tenterhook.doctor.rules.timing import (
     repeated,
     schedules_another_optimizer,
     several_calls,
+    stacked,
     steps_for_another_loss,
     steps_for_each_part,
     steps_inside_the_backward,
@@ -97,6 +99,7 @@ from tenterhook.doctor.rules.values.received_values import (
     ignores_the_prefix,
     parameter_for_its_gradient,
     without_keyword_arguments,
+    written_and_computed_again,
 )
 from tenterhook.doctor.rules.values.returned_values import (
     after_the_loss,
@@ -170,7 +173,8 @@ class Exam(Recording):
             }
             errors = self.events.errors
             diagnosed = errors.until_error(_diagnose(self, gone, self._together))
-            self.findings = Findings(_merged(chain(diagnosed, _of_the_exam(self))))
+            merged = _merged(chain(diagnosed, _of_the_exam(self)))
+            self.findings = Findings(sorted(merged, key=lambda one: one.code in LIKELY_MEANT))
         finally:
             self._restore()
 
@@ -291,6 +295,7 @@ EVERY = (
     overflowed,
     of_several_threads,
     changes_weights_before_each_pass,
+    written_and_computed_again,
     waits_for_the_device,
     legacy_hook,
     took_the_place_of_another,
@@ -346,6 +351,7 @@ def _of_the_exam(seen: Recording) -> Iterator[Finding]:
 
 def _of_several_hooks(seen: Recording) -> Iterator[Finding]:
     yield from repeated(seen)
+    yield from stacked(seen)
     yield from removed_in_part(seen)
     yield from stored_together(seen)
     yield from in_order_of_the_backward_pass(seen)
@@ -364,6 +370,7 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(changes_the_layers_before(hook), no_state_dict(hook, seen))
     yield from found(inside_a_wrapper(hook, seen), stored_before_the_change(hook, seen))
     yield from found(skipped_after_an_error(hook, seen), called_by_a_trace_only(hook, seen))
+    yield from found(on_the_root_of_a_trace(hook, seen))
     if hook.fired:
         yield from _of_a_fired_hook(hook, seen)
     yield from found(taken_off(hook), compiled_without_it(hook, seen), operation_left_out(hook, seen))

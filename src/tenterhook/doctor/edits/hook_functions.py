@@ -96,6 +96,14 @@ def store_a_copy(text: HookText, method: str = "clone") -> Iterator[Change]:
             yield text.source.instead(value, f"{shown}.{method}()")
 
 
+def store_with_the_graph(text: HookText) -> Iterator[Change]:
+    """Store each tensor that the function stores without `detach()`."""
+    for value in _stored(text):
+        for node in ast.walk(value):
+            if isinstance(node, ast.Call) and _method(node) == "detach" and isinstance(node.func, ast.Attribute):
+                yield text.source.instead(node, text.source.written(node.func.value))
+
+
 def _stored(text: HookText) -> Iterator[ast.expr]:
     for node in text.nodes():
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript | ast.Attribute):

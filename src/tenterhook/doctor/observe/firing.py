@@ -17,6 +17,7 @@ from tenterhook.doctor.observe.hook_record import SAMPLES, HeldGradient, HookRec
 from tenterhook.doctor.observe.model_index import is_of_a_trace, names_of
 from tenterhook.doctor.observe.observer import FailedCallError, Observer
 from tenterhook.doctor.observe.values.changed_part import changed_part
+from tenterhook.doctor.observe.values.derived import derived_of
 from tenterhook.doctor.observe.values.returned import Versions, beside_the_loss, is_data
 from tenterhook.doctor.observe.values.stored import (
     VALUES,
@@ -62,8 +63,13 @@ def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
     hook.circumstances.note(args, hook.timeline, hook.owner.name)
     loss, given, contents = beside_the_loss(output), Versions.of(args[1:2]), _contents(hook)
     shown, weights = Versions.of(output), _weights(hook, args)
+    derived = derived_of(args[0]) if hook.kind == FORWARD[0] and args and isinstance(args[0], nn.Module) else {}
     out = yield from _call(hook)
     stored = _note_stored(hook, contents, args)
+    if _detaches(stored, args) and hook.timeline.running is None:
+        hook.timeline.detaching[hook.number] = hook.note_constant_term
+    if derived:
+        hook.derived.compare(derived, args[0])
     if hook.kind == FORWARD[1]:
         hook.tensor_output |= isinstance(output, Tensor) and output.dim() > 1
         changed = shown.changed()
@@ -159,6 +165,12 @@ def _weights(hook: HookRecord, args: tuple[Any, ...]) -> list[tuple[Tensor, Tens
         return []
     own = [p for p in private.own_parameters(args[0]).values() if p is not None and is_plain(p)]
     return [(p, p.detach().clone()) for p in own]
+
+
+def _detaches(stored: list[Stored], args: tuple[Any, ...]) -> bool:
+    """Return True if a hook stored a tensor without a graph, although it received one with a graph."""
+    bare = any(one.kind == "Tensor" and not one.graph for one in stored)
+    return bare and torch.is_grad_enabled() and any(one.requires_grad for one in tensors(args[1:]))
 
 
 def _contents(hook: HookRecord) -> list[Contents]:

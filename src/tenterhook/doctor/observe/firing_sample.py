@@ -28,6 +28,8 @@ class FiringSample:
     scale: float
     #: the number of optimizer steps before the firing
     steps: int
+    #: the number of elements of the tensor
+    elements: int
     #: mask of the elements that the hook set to zero; None if the hook set no elements to zero
     zeroed: Tensor | None
     #: mask of the elements that the hook returned and that are not zero; None if `zeroed` is None
@@ -42,7 +44,9 @@ class FiringSample:
             factor = None
         factor = 0.0 if norm and not made else factor
         peaks = (_peak(a), _peak(b))
-        zeroed = (b == 0) & (a != 0) if factor is None or not factor else None
+        zeroed = (b == 0) & (a != 0) if not factor else None
+        if zeroed is not None and made and norm and _factor(a[b != 0], b[b != 0]) is None:
+            zeroed = None  # the hook returns another gradient, which is zero in some places
         return cls(
             norm,
             made,
@@ -51,6 +55,7 @@ class FiringSample:
             peaks,
             timeline.scale,
             timeline.steps,
+            a.numel(),
             zeroed if zeroed is not None and bool(zeroed.any()) else None,
             b != 0 if zeroed is not None and bool(zeroed.any()) else None,
         )

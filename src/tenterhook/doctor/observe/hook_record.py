@@ -22,26 +22,20 @@ from tenterhook.doctor.observe.hook_owner import HookLabel, Owner
 from tenterhook.doctor.observe.model_index import Caller, Place
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 from tenterhook.doctor.observe.usage import Calls, MissedBackward
+from tenterhook.doctor.observe.values.derived import Derived
 from tenterhook.doctor.observe.values.returned import Returned
 from tenterhook.doctor.observe.values.stored import Stored, weak
 from tenterhook.doctor.observe.values.variables import Variable
 from tenterhook.doctor.reading.bytecode import (
     Reading,
-    adds,
     bare,
-    by_sample,
-    counts,
-    first_item,
+    held,
     holder_of,
-    loads_attribute,
     misfit,
     read,
-    reads,
-    reads_what_it_stores,
     text_of,
-    texts_in,
-    value_read,
 )
+from tenterhook.doctor.reading.hook_code import HookCode
 from tenterhook.plan import callable_name
 
 #: for each hook, the maximum number of firings to compare and the maximum number of kept tensors to track
@@ -82,7 +76,7 @@ class FiringLog:
 
 
 @dataclass(slots=True, eq=False)
-class HookRecord:
+class HookRecord(HookCode):
     """A raw hook, and everything that the exam has observed about the hook."""
 
     #: the index among the hooks of the exam
@@ -98,7 +92,7 @@ class HookRecord:
     reading: Reading | None
     #: the id of the function, and a number that equal code has; a cell of a notebook is compiled each time it runs
     identity: tuple[int, int]
-    #: the ids of the cells and defaults of the function; functions with the same code and cells do the same
+    #: the ids of the objects in its closure, defaults and bound arguments; functions with the same ones do the same
     cells: tuple[int, ...]
     timeline: Timeline
     firings: FiringLog
@@ -117,7 +111,7 @@ class HookRecord:
     handle: Any = None
     #: the name of the closure variable or default argument that refers to the hooked tensor
     holder: str | None = None
-    #: True if the function has a closure or defaults, so another function with the same code may behave differently
+    #: True if the function refers to such objects, so another function with the same code may behave differently
     bound: bool = False
     #: True if the registration overwrote another hook with the same handle id
     overwrote: bool = False
@@ -194,6 +188,10 @@ class HookRecord:
     variables: list[Variable] = field(default_factory=list)
     #: the number of samples in a batch whose loss is a mean, if the hook treats the samples of its gradient one by one
     mean_over: int = 0
+    #: the attributes of the module that a pre-hook computes before each call
+    derived: Derived = field(default_factory=Derived)
+    #: backward passes of a loss with a term without a graph, after the hook stored a value without its graph
+    constant_terms: int = 0
     #: backward passes that used the part of the output that the hook changed, and those that used only other parts
     parts: tuple[int, int] = (0, 0)
     #: what the hook returned
@@ -311,49 +309,22 @@ class HookRecord:
         return bool(self.stored) and all(one.tensor is None and not one.graph for one in self.stored)
 
     @property
+    def handle_is_lost(self) -> bool:
+        """Return True if the program no longer has the handle, so that it cannot remove the hook."""
+        return self.handle is not None and sys.getrefcount(self.handle) <= 2
+
+    @property
     def gets_kwargs(self) -> bool:
         """Return True if PyTorch passes the keyword arguments of the module to this forward hook."""
         return self.kind in FORWARD and self.passed != 2 + FORWARD.index(self.kind)
 
-    @property
-    def counts(self) -> bool:
-        """Return True if the code adds to a variable that outlives the call."""
-        return self.code is not None and counts(self.code)
-
-    @property
-    def samples_apart(self) -> bool:
-        """Return True if the code treats the samples of a batch one by one."""
-        return self.code is not None and by_sample(self.code)
+    def note_constant_term(self) -> None:
+        """Record that the hook stored a value without its graph, and that a term of the loss has no graph."""
+        self.constant_terms += 1
 
     def note_part(self, used: bool) -> None:
         """Record whether a backward pass used the part of the output that the hook changed."""
         self.parts = self.parts[0] + used, self.parts[1] + (not used)
-
-    def reads_argument(self, index: int) -> bool | None:
-        """Return True if the code reads this argument, or None if there is no such argument or no code."""
-        names = self.reading.arguments if self.reading is not None else ()
-        return reads(self.code, names[index]) if self.code is not None and len(names) > index else None
-
-    @property
-    def reads_gradients(self) -> bool:
-        """Return True if the code reads the attribute `grad` of an object."""
-        return self.code is not None and loads_attribute(self.code, "grad")
-
-    def calls_method(self, name: str) -> bool:
-        """Return True if the code uses a function or an attribute of this name."""
-        return self.code is not None and name in self.code.co_names
-
-    @property
-    def combines(self) -> bool:
-        """Return True if the code combines a new value with the one that it stored before."""
-        names = set(self.code.co_names) if self.code is not None else set()
-        known = self.code is not None and reads_what_it_stores(self.code)
-        return self.adds or known or bool(names & {"get", "setdefault", "maximum", "minimum", "cat"})
-
-    @property
-    def adds(self) -> bool:
-        """Return True if the code adds to a value in place."""
-        return self.code is not None and adds(self.code)
 
     @property
     def prefix_index(self) -> int:
@@ -364,26 +335,9 @@ class HookRecord:
         return 2 if with_module else 1
 
     @property
-    def texts(self) -> list[str]:
-        """List the texts in the code."""
-        return [one for one in texts_in(self.code) if len(one) > 1] if self.code is not None else []
-
-    @property
     def ignores_prefix(self) -> bool:
         """Return True if the code of a state-dict hook does not read the prefix of the keys."""
         return self.reads_argument(self.prefix_index) is False
-
-    @property
-    def first_item(self) -> str | None:
-        """Return the expression with which the code reads the first item of its last argument, such as `output[0]`."""
-        names = self.reading.arguments if self.reading is not None else ()
-        return first_item(self.code, names[-1]) if self.code is not None and names else None
-
-    @property
-    def reads_parameter(self) -> str | None:
-        """Return the expression with which the code reads the values of its first argument rather than its `.grad`."""
-        names = self.reading.arguments if self.reading is not None else ()
-        return value_read(self.code, names[0]) if self.code is not None and names else None
 
     def passed_of(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments that PyTorch passed, without those that have their defaults."""
@@ -421,8 +375,8 @@ def new_record(
 ) -> HookRecord:
     """Create the record of a hook that is about to be registered on `target`. PyTorch passes `passed` arguments."""
     owner = Owner(target, place, distribution.group(target, place))
-    code = getattr(fn, "__code__", None)
-    function = callable_name(fn)
+    function, code = callable_name(fn), getattr(bare(fn), "__code__", None)
+    own = [value for _, value in held(fn)]
     record = HookRecord(
         number=-1,
         serial=next(_serials),
@@ -433,16 +387,16 @@ def new_record(
         born=timeline.now(),
         reading=read(fn),
         identity=(id(fn), text_of(code) if code else 0),
-        cells=(*map(id, getattr(fn, "__closure__", None) or ()), *map(id, getattr(fn, "__defaults__", None) or ())),
+        cells=tuple(map(id, own)),
         timeline=timeline,
         firings=firings,
         distribution=distribution,
         label=HookLabel(function, owner.name, kind),
-        code=getattr(bare(fn), "__code__", None),
+        code=code,
         fn=weak(fn),
         passed=passed,
         misfit=misfit(fn, passed),
-        bound=bool(getattr(fn, "__closure__", None) or getattr(fn, "__defaults__", None)),
+        bound=bool(own),
     )
     if isinstance(target, Tensor) and not target.is_leaf:
         record.holder = holder_of(fn, target)

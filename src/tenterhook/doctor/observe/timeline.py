@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,8 @@ class Timeline:
     others: Counter[type] = field(default_factory=Counter)
     #: the parts of outputs that forward hooks have changed since the last backward pass
     parts: list[ChangedPart] = field(default_factory=list)
+    #: by number: hooks that have stored a value without its graph since the last backward pass
+    detaching: dict[int, Callable[[], None]] = field(default_factory=dict)
     #: by hook: its steps of an optimizer in the backward passes of a part of a loss, by the number of parts
     steps_of_parts: dict[HookLabel, Counter[int]] = field(default_factory=dict)
     #: values that hooks stored and that may still be changed in place
@@ -80,6 +82,11 @@ class Timeline:
         for part in self.parts:
             part.compare(used)
         self.parts.clear()
+
+    def note_constant_term(self) -> None:
+        """Tell the hooks that have stored a value without its graph that the loss has a term without a graph."""
+        for note in self.detaching.values():
+            note()
 
     def note_inner_step(self, firing: HookLabel | None) -> None:
         """Note a step inside a backward pass, made by the hook that is running."""

@@ -20,7 +20,15 @@ from tenterhook.doctor.observe.hook_record import SAMPLES, FiringLog, HookRecord
 from tenterhook.doctor.observe.model_index import ModelIndex, caller, original_module
 from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import RunningBackward, Timeline
-from tenterhook.doctor.observe.usage import Graph, MissedBackward, OptimizerUse, is_mean, parts_of, walk
+from tenterhook.doctor.observe.usage import (
+    Graph,
+    MissedBackward,
+    OptimizerUse,
+    has_constant_term,
+    is_mean,
+    parts_of,
+    walk,
+)
 from tenterhook.doctor.patch.calls.code_calls import code_calls
 from tenterhook.doctor.patch.compiler import Compiler
 from tenterhook.doctor.patch.exam_errors import ExamErrors
@@ -116,6 +124,9 @@ class ProgramEvents:
         self._count_consumers(outputs)
         if self.timeline.parts:
             self.timeline.compare_parts(walk(outputs).nodes)
+        if self.timeline.detaching and has_constant_term(outputs):
+            self.timeline.note_constant_term()
+        self.timeline.detaching.clear()
         for hook, alias in self.hooked:
             hook.rebased |= private.version(alias) != hook.owner.version
         self.hooked.clear()

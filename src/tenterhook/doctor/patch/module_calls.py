@@ -17,8 +17,11 @@ from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.observe.usage import Calls
 from tenterhook.doctor.observe.values.stored import Pass, weak
-from tenterhook.doctor.patch.calls.attribution import called_code
+from tenterhook.doctor.patch.calls.attribution import called_code, tracer
 from tenterhook.doctor.patch.calls.code_calls import CodeCalls, arguments
+
+#: the file of the functions that call the hooks of a module
+_MODULE = inspect.getfile(nn.Module)
 
 
 class ModuleCalls:
@@ -76,12 +79,29 @@ class ModuleCalls:
         """Count the calls of the methods of which `forward` consists, if the module itself is not called."""
         counts = self._bypassed.setdefault(module, {})
         forward = called_code(module.forward)
+        if forward is not None:
+            self._calls_of_code.add(forward.code, self._forward_called)
         for name in forward.code.co_names if forward is not None else ():
             method = getattr(type(module), name, None)
             called = called_code(method) if inspect.isfunction(method) and not hasattr(nn.Module, name) else None
             if called is not None:
                 self._calls_of_code.add(called.code, self._method_called)
         return counts
+
+    def _forward_called(self, frame: FrameType) -> None:
+        """Count a call of `forward` that does not come from a call of the module."""
+        step = frame.f_back
+        if step is not None and step.f_code.co_filename == _MODULE:
+            return
+        module = next(iter(arguments(frame)[0]), None)
+        counts = self._bypassed.get(module) if isinstance(module, nn.Module) else None
+        if counts is None or counts.get("forward", 0) >= SAMPLES or tracer(arguments(frame)[0]):
+            return
+        while step is not None:
+            if step.f_code.co_filename == _MODULE and step.f_locals.get("self") is module:
+                return  # for example, a library has replaced `forward` of the module
+            step = step.f_back
+        counts["forward"] = counts.get("forward", 0) + 1
 
     def _method_called(self, frame: FrameType) -> None:
         module = next(iter(arguments(frame)[0]), None)

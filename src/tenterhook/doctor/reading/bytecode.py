@@ -299,6 +299,8 @@ def _lost(steps: list[Step], given: tuple[str, ...]) -> str | None:
         if step.op not in ("STORE_FAST", "POP_TOP"):
             continue
         made = _expression(steps, number)
+        if step.op == "STORE_FAST" and step.value in given[1:] and loads.get(step.value, -1) < number:
+            return str(step.value)  # a new value for an argument, which nothing reads
         if not _changes(made, given):
             continue
         if step.op == "POP_TOP":

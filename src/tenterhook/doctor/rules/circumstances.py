@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.observe.distribution import DDP
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
@@ -195,6 +196,18 @@ def values_of_one_rank(hook: HookRecord) -> Words | None:
     )
 
 
+@rule("TH549")
+def term_without_a_graph(hook: HookRecord) -> Words | None:
+    if not hook.constant_terms or hook.foreign:
+        return None
+    return Words(
+        f"in {plural(hook.constant_terms, 'case')}, the loss was a sum of two terms, one of them without a graph, and "
+        "the hook had stored a value without its graph; a term that is computed from such a value changes no parameter",
+        "kept[name] = output  # without detach(), if a loss is computed from it",
+        edit=edits.store_with_the_graph,
+    )
+
+
 @rule("TH548")
 def variable_was_rebound(hook: HookRecord) -> Words | None:
     for one in hook.variables:
@@ -209,19 +222,23 @@ def variable_was_rebound(hook: HookRecord) -> Words | None:
     )
 
 
-#: the rules of this file that apply to every hook
+#: the rules of this file that apply to every hook, the most certain ones first
 OF_A_HOOK = (
-    changes_an_unused_part,
-    before_the_training,
-    several_passes_in_a_step,
-    tokens_with_a_cache,
-    inside_a_fused_layer,
-    not_in_evaluation_mode,
-    one_sample_of_vmap,
-    rows_of_a_packed_sequence,
-    equal_halves,
-    gradients_of_a_mean,
-    keyed_by_id,
-    values_of_one_rank,
     variable_was_rebound,
+    changes_an_unused_part,
+    term_without_a_graph,
+    rows_of_a_packed_sequence,
+    one_sample_of_vmap,
+    equal_halves,
+    keyed_by_id,
+    gradients_of_a_mean,
+    inside_a_fused_layer,
+    tokens_with_a_cache,
+    several_passes_in_a_step,
+    not_in_evaluation_mode,
+    before_the_training,
+    values_of_one_rank,
 )
+
+#: codes of findings that often describe what the program means; they come after the others
+LIKELY_MEANT = tuple(one.code for one in (several_passes_in_a_step, not_in_evaluation_mode, before_the_training))

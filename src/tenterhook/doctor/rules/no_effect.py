@@ -158,6 +158,8 @@ def divided_out_by_clipping(hook: HookRecord) -> Words | None:
 def _constant_factor(hook: HookRecord) -> float | None:
     """Return the factor by which every firing multiplied its gradient, if the factor is positive and constant."""
     factors = [look.factor for look in hook.samples if look.factor is not None and not look.equal]
+    if len(hook.samples) == 1 and hook.samples[0].elements == 1:
+        return None  # any number is a multiple of another one
     if not factors or len(factors) != len(hook.samples) or max(factors) - min(factors) > 1e-4 * abs(factors[0]):
         return None
     return None if limits(hook) or factors[0] <= 0 else factors[0]

@@ -26,17 +26,23 @@ def inside_a_wrapper(hook: HookRecord, seen: Recording) -> Words | None:
     )
 
 
+@rule("TH238")
+def on_the_root_of_a_trace(hook: HookRecord, seen: Recording) -> Words | None:
+    place = hook.owner.place
+    if hook.kind not in FORWARD or place is None or place.name != "." or place.model not in seen.events.fx_roots:
+        return None
+    return Words(
+        "torch.fx traced forward() of the model itself, so the traced model does not contain the hook, which is on the "
+        "model as a whole",
+        "outer = nn.Sequential(model)  # the model is then a part, and its hook is traced, too\n"
+        "traced = torch.fx.symbolic_trace(outer)",
+    )
+
+
 @rule("TH230")
 def called_by_a_trace_only(hook: HookRecord, seen: Recording) -> Words | None:
-    place = hook.owner.place
-    if hook.kind in FORWARD and place is not None and place.name == "." and place.model in seen.events.fx_roots:
-        return Words(
-            "torch.fx traced forward() of the model itself, so the traced model does not contain the hook, which is on "
-            "the model as a whole",
-            "outer = nn.Sequential(model)  # the model is then a part, and its hook is traced, too\n"
-            "traced = torch.fx.symbolic_trace(outer)",
-            as_note=True,
-        )
+    if on_the_root_of_a_trace(hook, seen) is not None:
+        return None
     times = plural(hook.traced, "time")
     if hook.traced_by is not None and hook.fired > hook.fired_before_trace and hook.changed and hook.removed is None:
         return Words(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from tenterhook.doctor.edits import hook_functions as edits
@@ -296,6 +297,21 @@ def repeated(seen: Recording) -> Iterator[Finding]:
             yield from found(two_names(first, times, others[0]))
         else:
             yield from found(registered_twice(first, times))
+
+
+def stacked(seen: Recording) -> Iterator[Finding]:
+    """Find hooks of one function that change their values, after an earlier one that the program cannot remove."""
+    targets: dict[tuple[object, ...], list[HookRecord]] = {}
+    for hook in seen.hooks:
+        now, acts = hook.owner.now(), hook.changed or hook.output_changed
+        if acts and not hook.foreign and hook.removed is None and hook.alive and now is not None and hook.identity[1]:
+            targets.setdefault((id(now), hook.kind, hook.identity[1]), []).append(hook)
+    for hooks in targets.values():
+        moments = len({one.born.passes for one in hooks})
+        places = {one.caller.place for one in hooks}
+        if len(places) > 1 and moments == len(hooks) and all(one.handle_is_lost for one in hooks[:-1]):
+            again = added_again_and_again(hooks[0], len(hooks), moments)
+            yield from found(replace(again, severity="note") if again is not None else None)
 
 
 def _alike(seen: Recording) -> list[list[HookRecord]]:

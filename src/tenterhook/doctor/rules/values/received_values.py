@@ -126,3 +126,14 @@ def changes_weights_before_each_pass(hook: HookRecord) -> Words | None:
         "changed them again after the last one",
         "optimizer.register_step_post_hook(lambda *_: apply_mask())  # change the parameters after each step",
     )
+
+
+@rule("TH550")
+def written_and_computed_again(hook: HookRecord) -> Words | None:
+    if hook.derived.lost_write is None:
+        return None
+    return Words(
+        f"the program changed {hook.derived.lost_write!r} of {hook.owner.name!r}; the pre-hook computes it from other "
+        "parameters before each call, so the change is lost",
+        f"nn.init.orthogonal_(module.{hook.derived.lost_write})  # before weight_norm(module), for example",
+    )
