@@ -61,6 +61,17 @@ def test_code_that_treats_samples_apart() -> None:
     assert not by_sample((lambda g: g.norm()).__code__)
 
 
+def test_values_that_are_stored_in_training_only_are_not_from_before_the_training() -> None:
+    def run() -> None:
+        model, kept = nn.Linear(2, 1), []
+        model.register_forward_hook(lambda m, a, out: kept.append(out.sum().item()) if m.training else None)
+        for phase in (False, True, False):
+            model.train(phase)
+            model(torch.ones(1, 2)).sum().backward() if phase else model(torch.ones(1, 2))
+
+    assert "TH424" not in codes(run)
+
+
 def test_an_evaluation_before_and_after_the_training_is_a_note_only_for_a_hook_that_stores() -> None:
     def run(stores: bool, early: bool) -> None:
         model, kept = nn.Linear(2, 1), []
@@ -114,6 +125,18 @@ def test_a_changed_value_that_the_loss_does_not_use(used: tuple[int, ...], found
             torch.stack([out[index] for index in used]).sum().backward()
 
     assert ("TH316" in codes(run)) is found
+
+
+def test_a_changed_value_that_the_loss_does_not_use_is_counted() -> None:
+    pair = Pair()
+    with th.examine() as exam:
+        pair.register_forward_hook(lambda m, a, out: (out[0] * 2, out[1]))
+        for _ in range(2):
+            pair(torch.ones(1, 2))[1].sum().backward()
+    assert [one.evidence for one in exam.findings] == [
+        "the hook replaced some values of the output; 2 times, a backward pass began at a loss that uses only the "
+        "other values"
+    ]
 
 
 def test_a_pass_whose_output_no_loss_uses_says_nothing_about_its_parts() -> None:

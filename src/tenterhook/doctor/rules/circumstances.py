@@ -39,8 +39,8 @@ def changes_an_unused_part(hook: HookRecord) -> Words | None:
     if used or not unused:
         return None
     return Words(
-        f"in {plural(unused, 'backward pass')}, the loss used other values of the output, and not the ones that the "
-        "hook replaced",
+        f"the hook replaced some values of the output; {plural(unused, 'time')}, a backward pass began at a loss that "
+        "uses only the other values",
         "return (output[0], changed, *output[2:])  # change the value that the model uses",
     )
 
@@ -60,7 +60,7 @@ def before_the_training(hook: HookRecord) -> Words | None:
             "if torch.is_grad_enabled():  # in the hook: wait for the first training pass\n"
             "    initialize(module, args)\n    handle.remove()",
         )
-    if not (seen.early and seen.late and hook.stored):
+    if not (seen.early and seen.late and hook.stored) or hook.stored[0].training:
         return None
     return Words(
         f"the hook stored values in {plural(seen.early, 'firing')} before the training began, for example in a sanity "
