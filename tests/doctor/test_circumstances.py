@@ -317,3 +317,25 @@ def test_another_gradient_is_neither_a_mask_nor_a_factor() -> None:
         optimizer.step()
 
     assert not {"TH304", "TH305"} & set(codes(run))
+
+
+@pytest.mark.parametrize(("assigns", "found"), [(True, False), (False, True)])
+def test_a_program_may_assign_what_its_own_pre_hook_computes(assigns: bool, found: bool) -> None:
+    def run() -> None:
+        layer = nn.Linear(2, 1)
+        raw = layer.weight.detach().clone()
+        del layer.weight
+
+        def refresh(module: nn.Module, args: object) -> None:
+            module.weight = raw * 1.0
+
+        refresh(layer, None)
+        layer.register_forward_pre_hook(refresh)
+        for _ in range(2):
+            layer(torch.ones(1, 2))
+            if assigns:
+                refresh(layer, None)
+            else:
+                layer.weight.zero_()
+
+    assert ("TH550" in codes(run)) is found

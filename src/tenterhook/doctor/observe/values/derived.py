@@ -32,8 +32,10 @@ class Derived:
             new = vars(module).get(name)
             if new is None or new is old:
                 continue
-            state, known = (id(old), private.version(old)), self._known.get(name)
-            if known != state if known is not None else state[1] or _differ(name, old, new, module):
+            number, version = self._known.get(name, (id(old), 0))
+            first = name not in self._known
+            # An object that the program itself has assigned may be computed from the same parameters.
+            if number == id(old) and (private.version(old) != version or (first and _differ(name, old, new, module))):
                 self.lost_write = name
             self._known[name] = id(new), private.version(new)
 
