@@ -339,3 +339,24 @@ def test_a_program_may_assign_what_its_own_pre_hook_computes(assigns: bool, foun
                 layer.weight.zero_()
 
     assert ("TH550" in codes(run)) is found
+
+
+def test_reading_the_graph_of_a_loss_calls_no_hook_on_saved_tensors() -> None:
+    unpacked: list[int] = []
+
+    def unpack(tensor: Tensor) -> Tensor:
+        unpacked.append(1)
+        return tensor
+
+    def run() -> None:
+        model, kept = nn.Linear(2, 1), []
+        model.register_forward_hook(lambda m, a, out: kept.append(out.detach().clone()))
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+            loss = model(torch.ones(1, 2)).sum() / torch.tensor(4.0, requires_grad=True)
+        unpacked.clear()
+        loss.backward()
+
+    run()
+    bare = len(unpacked)
+    codes(run)
+    assert len(unpacked) == bare

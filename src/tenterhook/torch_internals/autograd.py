@@ -227,11 +227,14 @@ def is_mean(node: Any) -> bool:
 
 
 def divisor_of(node: Any) -> float | None:
-    """Return the number by which a node divides a tensor, or None. Tested with torch 2.13."""
+    """Return the number by which a node divides a tensor, or None. Tested with torch 2.13.
+
+    This calls the hooks on saved tensors that were active when the node was made.
+    """
     name, other = node.name(), getattr(node, "_saved_other", None)
     if not isinstance(other, Tensor) or other.numel() != 1 or not name.startswith(("DivBackward", "MulBackward")):
         return None
-    number = float(other)
+    number = float(other.detach())
     return number if name.startswith("Div") else 1 / number if number else None
 
 

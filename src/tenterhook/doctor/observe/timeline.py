@@ -61,6 +61,8 @@ class Timeline:
     passes: int = 0
     #: by class: the number of calls of models without hooks
     others: Counter[type] = field(default_factory=Counter)
+    #: True if the program or PyTorch has set hooks on saved tensors, which reading a node would call
+    saved_by_hooks: bool = False
     #: the parts of outputs that forward hooks have changed since the last backward pass
     parts: list[ChangedPart] = field(default_factory=list)
     #: by number: hooks that have stored a value without its graph since the last backward pass

@@ -110,7 +110,7 @@ class ProgramEvents:
         if entry == "autograd.grad":
             for one in inputs:
                 self.only_returned[id(one)] += 1
-        mean, parts = is_mean(outputs), parts_of(outputs)
+        mean, parts = is_mean(outputs), 1 if self.timeline.saved_by_hooks else parts_of(outputs)
         self.timeline.running = RunningBackward(entry, bool(create_graph), caller().place, mean, parts)
         self.backward_threads.add(threading.get_ident())
         self.timeline.backwards += 1
@@ -124,7 +124,7 @@ class ProgramEvents:
         self._count_consumers(outputs)
         if self.timeline.parts:
             self.timeline.compare_parts(walk(outputs).nodes)
-        if self.timeline.detaching and has_constant_term(outputs):
+        if self.timeline.detaching and not self.timeline.saved_by_hooks and has_constant_term(outputs):
             self.timeline.note_constant_term()
         self.timeline.detaching.clear()
         for hook, alias in self.hooked:

@@ -109,7 +109,7 @@ class Recording:
         self._seats: dict[int, HookRecord] = {}
         self._sight = HookSight(self.events)
         #: hooks on saved tensors
-        self.saved_tensors = SavedTensors(self.events.calls_of_code, self._sight.observable)
+        self.saved_tensors = SavedTensors(self.events.timeline, self.events.calls_of_code, self._sight.observable)
         #: the exams of the processes that the program starts
         self.children: ChildExams | None = None
         self._undo = ExitStack()

@@ -14,6 +14,7 @@ from torch import Tensor
 from tenterhook.doctor.observe.firing_sample import comparable
 from tenterhook.doctor.observe.model_index import Caller, caller
 from tenterhook.doctor.observe.observer import Observer
+from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.patch.calls.attribution import called_code
 from tenterhook.doctor.patch.calls.code_calls import CodeCalls, arguments
 
@@ -73,13 +74,14 @@ class SavedTensorsHooks:
 class SavedTensors:
     """Observes the hooks on saved tensors that the program creates."""
 
-    def __init__(self, calls: CodeCalls, start: Callable[[Any], Any]) -> None:
+    def __init__(self, timeline: Timeline, calls: CodeCalls, start: Callable[[Any], Any]) -> None:
         self.hooks: list[SavedTensorsHooks] = []
+        self._timeline = timeline
         self._calls, self._start = calls, start
 
     def creating(self, context: Any, pack_hook: Any, unpack_hook: Any) -> Observer:
         """Observe the creation of a pair of hooks."""
-        by = caller()
+        by, self._timeline.saved_by_hooks = caller(), True
         if by.users and self._start(pack_hook) is not None and len(self.hooks) < MOST:
             hooks = SavedTensorsHooks(by)
             self.hooks.append(hooks)

@@ -155,10 +155,15 @@ def divided_out_by_clipping(hook: HookRecord) -> Words | None:
     )
 
 
+def _is_round(factor: float | None) -> bool:
+    """Return True for a number with at most two digits, such as 0.1 or 1000."""
+    return factor is not None and abs(factor - float(f"{factor:.1e}")) <= 1e-6 * abs(factor)
+
+
 def _constant_factor(hook: HookRecord) -> float | None:
     """Return the factor by which every firing multiplied its gradient, if the factor is positive and constant."""
     factors = [look.factor for look in hook.samples if look.factor is not None and not look.equal]
-    if len(hook.samples) == 1 and hook.samples[0].elements == 1:
+    if len(hook.samples) == 1 and hook.samples[0].elements == 1 and not _is_round(hook.samples[0].factor):
         return None  # any number is a multiple of another one
     if not factors or len(factors) != len(hook.samples) or max(factors) - min(factors) > 1e-4 * abs(factors[0]):
         return None

@@ -309,7 +309,8 @@ def stacked(seen: Recording) -> Iterator[Finding]:
     for hooks in targets.values():
         moments = len({one.born.passes for one in hooks})
         places = {one.caller.place for one in hooks}
-        if len(places) > 1 and moments == len(hooks) and all(one.handle_is_lost for one in hooks[:-1]):
+        differ = len({one.cells for one in hooks}) > 1  # otherwise, `repeated` finds them
+        if differ and len(places) > 1 and moments == len(hooks) and all(one.handle_is_lost for one in hooks[:-1]):
             again = added_again_and_again(hooks[0], len(hooks), moments)
             yield from found(replace(again, severity="note") if again is not None else None)
 
