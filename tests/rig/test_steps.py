@@ -450,3 +450,43 @@ def test_a_replacement_that_is_refused_leaves_the_hook_it_was_to_replace():
     backward(model)
     assert torch.equal(model.weight.grad, torch.full((2, 2), 2.0))
     assert list(rig.ledger) == []
+
+
+@pytest.mark.parametrize("failing", ["head.weight", "body.weight"])
+@pytest.mark.parametrize("cleared", [False, True])
+def test_a_backward_pass_that_fails_is_not_taken_for_cleared_gradients(failing: str, cleared: bool) -> None:
+    """Test statistics over three backward passes of one step, of which the second one fails."""
+    torch.manual_seed(0)
+    model = nn.Sequential()
+    model.add_module("body", nn.Linear(2, 2))
+    model.add_module("head", nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows: list[dict[str, float]] = []
+    hook = th.Hook("norms", on="head.weight", at="grad_accumulated", do=th.stats())
+    rig = th.attach(model, hook, optimizer=optimizer, sinks=[lambda values, step: rows.append(values)])
+    seen = []
+
+    def backward() -> None:
+        model(torch.randn(3, 2)).square().mean().backward()
+
+    def fail(parameter: torch.Tensor) -> None:
+        raise ArithmeticError
+
+    def note() -> None:
+        seen.append(float(model.get_parameter("head.weight").grad.norm()))  # type: ignore[union-attr]
+
+    backward()
+    note()
+    handle = model.get_parameter(failing).register_post_accumulate_grad_hook(fail)
+    with pytest.raises(ArithmeticError):
+        backward()
+    note()
+    handle.remove()
+    if cleared:
+        optimizer.zero_grad(set_to_none=False)
+        seen.clear()
+    backward()
+    note()
+    optimizer.step()
+    rig.detach()
+    assert rows[-1]["norms/head.weight/norm"] == pytest.approx(sum(one**2 for one in seen) ** 0.5)

@@ -76,10 +76,12 @@ class Witness(NamedTuple):
     parameter: Tensor
     mark: private.TensorMark
 
-    def was_cleared(self, accumulated: Tensor | None) -> bool | None:
+    def was_cleared(self, accumulated: Tensor | None, failed: int) -> bool | None:
         """Return whether the gradient was cleared since, or None if that is unknown.
 
-        `accumulated` is a parameter to whose gradient PyTorch has just added the gradient of the running backward pass.
+        Args:
+            accumulated: A parameter to whose gradient PyTorch has just added the gradient of the running backward pass.
+            failed: The number of backward passes since that ended with an error. Each may have added to the gradient.
         """
         grad, added = self.parameter.grad, self.parameter is accumulated
         if grad is None or not self.mark.is_of(grad):
@@ -88,6 +90,8 @@ class Witness(NamedTuple):
         now, before = private.version(grad), self.mark.version
         if now is None or before is None or now <= before + added:
             return False
+        if added and now <= before + added + failed:
+            return None
         # The program has written to the gradient. Reading it waits for the device, but this is rare.
         part = local(grad)
         return True if added or (part.layout is torch.strided and not bool(part.any())) else None
@@ -116,6 +120,9 @@ class GradientWatch:
         self._first: Tensor | None = None
         #: False if this pass has ended; an error in a backward pass leaves it True until the next forward pass
         self._is_open = False
+        #: True until the pass ends without an error, and the passes since the last mark that did not
+        self._runs = False
+        self._failed = 0
         #: gradients at the end of the last backward pass: that of the first parameter that fired, and another one
         self._witnesses: list[Witness] = []
         #: releases the parameters of the witnesses when the model is freed
@@ -147,9 +154,10 @@ class GradientWatch:
             self._inner = task
             return
         began = task > self._task  # otherwise, this pass has begun before, and the other one has run inside it
+        self._failed += began and self._runs
         if began and self.accumulated and self._are_cleared(parameter if accumulated else None):
             self._clear()
-        self._task, self._first, self._is_open = task, parameter, True
+        self._task, self._first, self._is_open, self._runs = task, parameter, True, True
         private.at_end_of_backward(self._backward_ended)
 
     def replacing(self, parameter: Tensor) -> None:
@@ -158,7 +166,7 @@ class GradientWatch:
             self.measured(parameter, accumulated=True)
 
     def _are_cleared(self, accumulated: Tensor | None) -> bool:
-        answers = (one.was_cleared(accumulated) for one in self._witnesses)
+        answers = (one.was_cleared(accumulated, self._failed) for one in self._witnesses)
         return next((answer for answer in answers if answer is not None), False)
 
     def _clear(self) -> None:
@@ -167,7 +175,7 @@ class GradientWatch:
         self.on_cleared()
 
     def _backward_ended(self) -> None:
-        self._is_open = False
+        self._is_open = self._runs = False
         first, self._first = self._first, None
         another = (one for one in self._model.trained_parameters() if one is not first and one.grad is not None)
         found = [one for one in (first, next(another, None)) if one is not None]
@@ -177,6 +185,7 @@ class GradientWatch:
             self._mark(found)
 
     def _mark(self, parameters: list[Tensor]) -> None:
+        self._failed = 0
         self._witnesses[:] = [Witness(one, private.TensorMark(one.grad)) for one in parameters if one.grad is not None]
 
     def used_by(self, optimizer: Optimizer) -> None:
