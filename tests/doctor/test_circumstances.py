@@ -360,3 +360,14 @@ def test_reading_the_graph_of_a_loss_calls_no_hook_on_saved_tensors() -> None:
     bare = len(unpacked)
     codes(run)
     assert len(unpacked) == bare
+
+
+def test_a_model_without_values_is_examined_without_an_error() -> None:
+    def run() -> None:
+        model = torch.nn.utils.weight_norm(nn.Linear(2, 1, device="meta"))
+        kept: list[Tensor] = []
+        model.register_forward_hook(lambda m, a, out: kept.append(out.detach().clone()))
+        loss = model(torch.ones(1, 2, device="meta")).sum() * torch.tensor(0.25, device="meta")
+        loss.backward()
+
+    assert "TH608" not in codes(run)

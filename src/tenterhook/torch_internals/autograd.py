@@ -232,8 +232,10 @@ def divisor_of(node: Any) -> float | None:
     This calls the hooks on saved tensors that were active when the node was made.
     """
     name, other = node.name(), getattr(node, "_saved_other", None)
-    if not isinstance(other, Tensor) or other.numel() != 1 or not name.startswith(("DivBackward", "MulBackward")):
+    if type(other) is not Tensor or other.numel() != 1 or not name.startswith(("DivBackward", "MulBackward")):
         return None
+    if other.is_meta or other.is_complex() or is_functorch(other):
+        return None  # there is no number to read
     number = float(other.detach())
     return number if name.startswith("Div") else 1 / number if number else None
 
