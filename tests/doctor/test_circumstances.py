@@ -362,6 +362,7 @@ def test_reading_the_graph_of_a_loss_calls_no_hook_on_saved_tensors() -> None:
     assert len(unpacked) == bare
 
 
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
 def test_a_model_without_values_is_examined_without_an_error() -> None:
     def run() -> None:
         model = torch.nn.utils.weight_norm(nn.Linear(2, 1, device="meta"))
