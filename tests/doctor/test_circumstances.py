@@ -26,6 +26,7 @@ def codes(run: Callable[[], object]) -> list[str]:
         (torch.tensor([[1.0, 2.0], [1.0, 2.0]]), True),
         (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), False),
         (torch.tensor([[1.0, 2.0]] * 3), False),  # an odd number of samples
+        (torch.tensor([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]), False),
         (torch.zeros(4, 2), False),  # equal, but only because all numbers are
         (torch.tensor([[1, 2], [1, 2]]), False),  # tokens, as in two equal prompts
         (torch.tensor([1.0, 1.0]), False),
@@ -303,13 +304,14 @@ def test_a_module_that_moved_is_named_by_its_new_place() -> None:
     assert "TH227" not in codes(run)
 
 
-def test_another_gradient_is_neither_a_mask_nor_a_factor() -> None:
+@pytest.mark.parametrize("sign", [1, -1])
+def test_another_gradient_is_neither_a_mask_nor_a_factor(sign: int) -> None:
     def run() -> None:
         model = nn.Linear(3, 1)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         model(torch.ones(2, 3)).square().mean().backward()
         optimizer.step()
-        other = {"weight": torch.tensor([[0.0, 2.0, -3.0]]), "bias": torch.tensor([0.7])}
+        other = {"weight": torch.tensor([[0.0, 2.0, -3.0]]), "bias": torch.tensor([sign * 0.71234])}
         for name, parameter in model.named_parameters():
             parameter.register_hook(lambda grad, name=name: other[name])
         optimizer.zero_grad()
