@@ -29,14 +29,16 @@ class Net(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
         self.head = nn.Linear(3, 2)
+        #: the number of blocks that `loss` leaves out
+        self.left_out = 0
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.blocks:
+    def forward(self, x: torch.Tensor, first: int = 0) -> torch.Tensor:
+        for block in self.blocks[first:]:
             x = block(x).tanh()
         return self.head(x)
 
     def loss(self, x: torch.Tensor) -> torch.Tensor:
-        return Net.forward(self, x).square().mean()
+        return Net.forward(self, x, self.left_out).square().mean()
 
 
 @dataclass
@@ -107,6 +109,28 @@ def rootless_added(world: World) -> None:
     added(world)
 
 
+def rootless_added_inside(world: World) -> None:
+    """Add a block. The only pass without the root begins with this block, and not with one that is always watched."""
+    world.train(2)
+    world.model.blocks.append(nn.Linear(3, 3))
+    world.optimizer.add_param_group({"params": list(world.model.blocks[2].parameters())})
+    world.rootless, world.model.left_out = True, 2
+    world.train(1)
+    world.rootless = False
+    world.train(STEPS)
+
+
+def rootless_inserted(world: World) -> None:
+    """Insert a block, which PyTorch does not report. The next pass does not call the root."""
+    world.train(2)
+    world.model.blocks.insert(1, nn.Linear(3, 3))
+    world.optimizer.add_param_group({"params": list(world.model.blocks[1].parameters())})
+    world.rootless = True
+    world.train(1)
+    world.rootless = False
+    world.train(STEPS)
+
+
 def rootless_growing(world: World) -> None:
     """Add a block before every step: only the first pass after each addition needs the mechanism."""
     world.rootless = True
@@ -145,6 +169,8 @@ SCENARIOS = (
     deleted,
     in_eval_mode,
     rootless_added,
+    rootless_added_inside,
+    rootless_inserted,
     rootless_growing,
     rootless_assigned,
 )
@@ -243,7 +269,8 @@ MUTANTS: list[tuple[Any, str, Any, Callable[[World], None]]] = [
     (fingerprint.Fingerprint, "compare", only_trained, added),
     (registrations.Registrations, "move", nothing, replaced),
     (registrations.Registrations, "add_site", nothing, added),
-    (rootless_calls.RootlessCalls, "assigned", nothing, rootless_added),
+    (rootless_calls.RootlessCalls, "assigned", nothing, rootless_added_inside),
+    (rootless_calls.RootlessCalls, "watch_ends", nothing, rootless_inserted),
     (rootless_calls.RootlessCalls, "_begin", nothing, rootless_growing),
     (installer.Installer, "apply_schedule", after(1, installer.Installer.apply_schedule, nothing), added),
     # waking

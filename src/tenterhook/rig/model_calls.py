@@ -53,7 +53,7 @@ class ModelCalls:
         self.sync = ModelSync(
             installer,
             fsdp=fsdp,
-            on_resolved=self.taps.forget_paths,
+            on_resolved=self._targets_were_found,
             on_missed=self._report_missed,
             on_renamed=self._report_renamed,
         )
@@ -85,12 +85,13 @@ class ModelCalls:
         self._rootless.listen()
 
     def set_hooks(self, hooks: Sequence[AttachedHook]) -> None:
-        """Watch what the active hooks need: taps, and the end of the root's forward pass."""
+        """Watch what the active hooks need: taps, the end of the root's forward pass, and passes without the root."""
         installer = self._installer
         self.taps.set_hooks([*hooks, *installer.retired])
         changes = installer.schedule.modifiers or installer.has_pending_changes
         taps = any(hook.on_taps for hook in hooks)
         forward = any(hook.active and hook.hook.point.side == "forward" for hook in hooks)
+        self._rootless.watch_ends(any(hook.active and hook.has_registrations for hook in hooks))
         self.root.watch_end(bool(changes) or taps or forward or not self._has_optimizers)
 
     def begin_forward(self) -> bool:
@@ -102,17 +103,17 @@ class ModelCalls:
         passes.under_way, passes.replayed = False, None
         if self._installer.has_pending_changes:
             self._apply_schedule()
-        before, built = self.sync.resolved, self.sync.graph_was_built()
+        before = self.sync.resolved
         self.sync.begin_forward()
-        if built and self.sync.resolved != before:
-            self._rootless.report_unwatched()
         self._rootless.disarm()
         passes.under_way = self.root.end_handle is not None
         return self.sync.resolved != before
 
     def end_step(self) -> None:
-        """Watch the modules below the root in the next step if the root was not called in this one."""
-        if not self.sync.root_is_called:
+        """Watch all modules below the root in the next step if the root was not called in this one."""
+        if self.sync.root_is_called:
+            self._rootless.wait()
+        else:
             self._rootless.arm()
         self.sync.root_is_called = False
         self.sync.account()
@@ -123,6 +124,13 @@ class ModelCalls:
         self._rootless.close()
         for handle in self._parts:
             handle.remove()
+
+    def _targets_were_found(self) -> None:
+        """Update what depends on the structure of the model, because it has changed."""
+        if self.sync.graph_was_built():
+            self._rootless.report_unwatched()
+        self.taps.forget_paths()
+        self._rootless.find_ends()
 
     @dynamo.skip_dynamo
     def _begin_part(self, module: nn.Module, args: object) -> None:

@@ -1,7 +1,9 @@
 """Notice forward passes that do not call the root, such as `model.loss(x)` or Lightning's `training_step`.
 
-Such a pass begins with a call of a module below the root. So these modules are watched too, once a step has passed
-without a call of the root, or after a part of the model was assigned. A program that calls the root pays nothing.
+Such a pass begins with a call of a module below the root. All modules that a pass can begin with are watched once a
+step has passed without a call of the root, or after a part of the model was assigned. In a program that calls the root,
+only the first two and the last of them are watched. They notice a first pass through another method, and what
+`ModuleList.insert` or `del` have changed before it: PyTorch reports neither.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
 from tenterhook.resolve.dormancy import is_container
+from tenterhook.rig.compiled.graph_cache import in_graphs
 from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.root_hooks import RootHooks
-from tenterhook.rig.runtime.registration import Dispatch
+from tenterhook.rig.runtime.registration import REMOVED, Dispatch
+from tenterhook.rig.runtime.structure_events import ignore, listen
 from tenterhook.rig.runtime.tensor_tree import leaves
-from tenterhook.rig.structure_events import ignore, listen
 from tenterhook.torch_internals import compiler as dynamo
 
 
@@ -53,61 +56,99 @@ class RootlessCalls:
         self._rig = rig
         self._ends_steps = ends_steps
         self._on_unwatched = on_unwatched
-        self.handles: list[RemovableHandle] = []
+        #: the handles of the hooks on all modules that a pass can begin with
+        self._handles: list[RemovableHandle] = []
         self._watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        #: the first two and the last of these modules, with their handles, while a hook needs it
+        self._ends: weakref.WeakKeyDictionary[nn.Module, RemovableHandle] = weakref.WeakKeyDictionary()
+        self._watches_ends = False
+        #: the last one, unless it is also the first one
+        self._last: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         #: the modules of the model, and the number of times that its targets had been looked up
         self._known: tuple[int, weakref.WeakSet[nn.Module]] | None = None
-        #: True until a module is called
+        #: True until a pass begins
         self._waits = False
         #: True until a module returns a tensor through which a backward pass can begin
         self._waits_for_output = False
 
+    @property
+    def handles(self) -> list[RemovableHandle]:
+        return [*self._ends.values(), *self._handles]
+
     # -- when to watch -----------------------------------------------------------------------------------------------
 
+    def wait(self) -> None:
+        """Expect that the root is called next. The ends of the model show if it is not."""
+        self._waits = True
+
     def arm(self) -> None:
-        """Watch the next call of a module below the root."""
+        """Watch the next call of any module that a pass can begin with."""
         model = self._model()
-        if not self.handles and model is not None:
+        if not self._watched and model is not None:
             self._watch(entrances(model))
         self._waits, self._waits_for_output = True, self._ends_steps
         self._sync.watches_calls = True
-
-    def _stop_waiting(self) -> None:
-        """Stop waiting for a call. A change from now on may be noticed too late for another pass in this step."""
-        self._waits = self._sync.watches_calls = False
 
     def _watch(self, modules: Iterable[nn.Module]) -> None:
         for module in modules:
             if module not in self._watched:
                 self._watched.add(module)
-                self.handles.append(
-                    module.register_forward_pre_hook(Dispatch(self._begin), prepend=True, with_kwargs=True)
-                )
+                if module not in self._ends:
+                    self._handles.append(self._notice(module))
                 if self._ends_steps:
-                    self.handles.append(module.register_forward_hook(Dispatch(self._end)))
+                    self._handles.append(module.register_forward_hook(Dispatch(self._end)))
+
+    def _notice(self, module: nn.Module) -> RemovableHandle:
+        return module.register_forward_pre_hook(Dispatch(self._begin), prepend=True, with_kwargs=True)
 
     def disarm(self) -> None:
-        """Stop watching, because the root was called, the model has changed or the rig is detached."""
-        for handle in self.handles:
+        """Watch only the ends of the model, because the root was called or the model has changed."""
+        for handle in self._handles:
             handle.remove()
-        self.handles.clear()
+        self._handles.clear()
         self._watched.clear()
         self._waits = self._waits_for_output = self._sync.watches_calls = False
+
+    def watch_ends(self, wanted: bool) -> None:
+        """Watch the first two and the last of the modules that a pass can begin with, or stop watching them."""
+        if wanted != self._watches_ends:
+            self._watches_ends = wanted
+            self.find_ends()
+
+    def find_ends(self) -> None:
+        """Watch the modules that are the ends of the model now."""
+        model = self._model()
+        found = list(entrances(model)) if self._watches_ends and model is not None else []
+        ends = {*found[:2], *found[-1:]}  # if the first one is deleted, the second one begins the pass
+        changed = ends.symmetric_difference(self._ends)
+        if (model is not None and in_graphs(model)) or any(map(dynamo.is_compiled, changed)):
+            return  # compiled code would have to be compiled again
+        for module in changed:
+            if module in ends:
+                self._ends[module] = self._notice(module)
+            else:
+                self._ends.pop(module).remove()
+        self._last = weakref.WeakSet(found[-1:] if len(ends) > 1 else ())
 
     def report_unwatched(self) -> None:
         """Report the modules that come before the first watched one. A pass that failed may have called only these."""
         model = self._model()
-        if self._waits and model is not None:
+        if self._sync.watches_calls and model is not None:
             self._on_unwatched(list(takewhile(lambda one: one not in self._watched, entrances(model))))
 
     def listen(self) -> None:
         """Begin to notice assignments. The modules of the model are read now, before they change."""
         self._parents()
+        self._waits = True
         listen(self)
 
     def close(self) -> None:
         """Stop noticing calls and assignments."""
         self.disarm()
+        self._watches_ends = False
+        for handle in self._ends.values():
+            handle.remove()
+        self._ends.clear()
         ignore(self)
 
     def assigned(self, parent: nn.Module, new: object) -> None:
@@ -129,21 +170,27 @@ class RootlessCalls:
     # -- what was called ---------------------------------------------------------------------------------------------
 
     @dynamo.skip_dynamo
-    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def _begin(self, module: nn.Module, args: Any, kwargs: Any = REMOVED) -> Any:
         if is_dynamo_compiling():
             return None  # compiled code reports its passes through the hooks on the root
-        if not self._waits or private.graph_task_id() != -1:
+        if kwargs is REMOVED or private.graph_task_id() != -1:
+            return None
+        waits, self._waits = self._waits, module in self._last  # after the last module, a pass may begin
+        model = self._model()
+        if not waits or model is None or private.calls_of(model):
             return None
         before, there = self._sync.resolved, set(private.hooks_in(module, "_forward_pre_hooks"))
+        found = list(entrances(model))
+        # if only the ends were watched, the modules after this one get their hooks before they are called
+        called = found if self._watched else takewhile(lambda one: one is not module, found)
+        unwatched = [one for one in called if one not in self._watched and one not in self._ends]
         self._sync.follow()
-        self._stop_waiting()
-        model = self._model()
-        if self._sync.resolved == before or model is None:
+        self._sync.watches_calls = False
+        if self._sync.resolved == before:
             return None
-        unwatched = [one for one in entrances(model) if one not in self._watched]
         self.disarm()
         self.arm()
-        self._stop_waiting()
+        self._waits, self._sync.watches_calls = module in self._last, False
         self._on_unwatched(unwatched)
         return self._call_new_hooks(module, there, args, kwargs)
 

@@ -25,16 +25,17 @@ def main() -> int:
     parser.add_argument("--classify", action="store_true", help="shrink every failure, and count those that look alike")
     parser.add_argument("--steps", action="store_true", help="nothing but training steps, to check the oracle itself")
     parser.add_argument("--without", default="", metavar="OPS", help="leave out these operations, separated by commas")
+    parser.add_argument("--often", default="", metavar="OPS", help="draw these operations, or method, more often")
     parser.add_argument("--json", action="store_true", help="print the counts and the failures as JSON")
     parser.add_argument("--quiet", action="store_true", help="do not print a line for each failure")
     args = parser.parse_args()
     torch.set_num_threads(1)
     execute(generate(0))  # so that torch has imported what it imports late
     gc.freeze()  # so that collecting the garbage of a program is fast
-    left_out = frozenset(name for name in args.without.split(",") if name)
+    left_out, often = (frozenset(name for name in names.split(",") if name) for names in (args.without, args.often))
 
     def program(seed: int) -> Program:
-        made = generate(seed).without(left_out)
+        made = generate(seed, often).without(left_out)
         return only_steps(made) if args.steps else made
 
     if args.shrink is not None:

@@ -32,6 +32,8 @@ WEIGHTS = {
     "tie": 2, "untie": 2, "add group": 1, "new optimizer": 1, "wrap optimizers": 1, "train a copy": 2,
     "collect garbage": 1,
 }  # fmt: skip
+#: how many times more often an operation is drawn if the caller asks for it
+OFTEN = 10
 #: the operations that may run between the forward pass, the backward pass and the step
 EVENTS = ("freeze", "unfreeze", "add group", "mute", "collect garbage")
 #: the backends that run PyTorch's own kernels
@@ -134,10 +136,11 @@ def draw_hook(rng: random.Random, id: str, model: Net, optimizers: int) -> HookS
     return hook if targets_of(hook, model) else None
 
 
-def draw_op(rng: random.Random, name: str, ids: list[str]) -> Op:
+def draw_op(rng: random.Random, name: str, ids: list[str], often: frozenset[str] = frozenset()) -> Op:
     """Draw the arguments of an operation."""
     number, seed = rng.randrange(60), rng.randrange(1000, 100_000)
-    passing = {"batch": rng.randrange(64), "via": rng.choice(("root",) * 5 + ("method",) * 2 + ("wrapper",))}
+    ways = ("root", *("method",) * 3) if "method" in often else ("root",) * 5 + ("method",) * 2 + ("wrapper",)
+    passing = {"batch": rng.randrange(64), "via": rng.choice(ways)}
     zero = rng.choice(("none", "none", "none", "zeros", "model", "keep"))
     refit = rng.choice(("exchange", "exchange", "add", "rebuild", "none"))
     freezing = {"what": rng.choice(("parameter", "module")), "which": number}
@@ -172,12 +175,13 @@ def draw_op(rng: random.Random, name: str, ids: list[str]) -> Op:
     return Op(name, arguments.get(name, {}))
 
 
-def draw_ops(rng: random.Random, ids: list[str]) -> tuple[Op, ...]:
+def draw_ops(rng: random.Random, ids: list[str], often: frozenset[str] = frozenset()) -> tuple[Op, ...]:
     """Draw a sequence of operations that ends with two training steps."""
-    names = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=rng.randint(8, 30) - 2)
+    weights = [weight * OFTEN if name in often else weight for name, weight in WEIGHTS.items()]
+    names = rng.choices(list(WEIGHTS), weights, k=rng.randint(8, 30) - 2)
     ops = []
     for name in [*names, "train", "train"]:
-        op = draw_op(rng, name, ids)
+        op = draw_op(rng, name, ids, often)
         if name == "train" and rng.random() < 0.15:
             event = draw_op(rng, rng.choice(EVENTS), ids)
             op = replace(op, **{rng.choice(("before_backward", "before_step")): (event,)})
@@ -185,8 +189,14 @@ def draw_ops(rng: random.Random, ids: list[str]) -> tuple[Op, ...]:
     return tuple(ops)
 
 
-def generate(seed: int) -> Program:
-    """Return the random program of a seed."""
+def generate(seed: int, often: frozenset[str] = frozenset()) -> Program:
+    """Return the random program of a seed.
+
+    Args:
+        seed: The seed.
+        often: Operations that are drawn more often than in other programs, to find rare faults of one kind. The name
+            "method" stands for passes that do not call the root.
+    """
     rng = random.Random(seed)
     spec = draw_model(rng)
     model = Net(spec)
@@ -202,7 +212,7 @@ def generate(seed: int) -> Program:
         hooks.append(hook)
     if any("head.bias" in hook.on and hook.at in ("grad_final", "update") for hook in hooks):
         left_out = None  # an exact name that is not in an optimizer is refused
-    ops = draw_ops(rng, [hook.id for hook in hooks])
+    ops = draw_ops(rng, [hook.id for hook in hooks], often)
     program = Program(spec, tuple(hooks), OptimizerSpec(kinds, left_out), ops, detach=rng.random() < 0.5)
     # Adam divides a gradient by its size, so a small gradient makes a rounding difference large.
     return replace(program, model=replace(spec, dtype=torch.float64)) if program.sums else program
