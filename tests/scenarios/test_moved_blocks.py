@@ -322,3 +322,23 @@ def test_a_block_that_loses_its_name_between_the_passes_is_reported(do: th.Actio
         "a backward pass reached a part of the model that has lost this name" in str(one.message) for one in caught
     )
     assert "blocks.4" in {target for one in rig.imbalances if one.hook == "h" for target in one.targets}
+
+
+def test_a_block_that_gets_its_name_back_is_audited_under_it():
+    """Step an optimizer that was not given to attach, before and after its parameters get the name of a hook."""
+    model = Chain(*linears(2))
+    first, last = sgd(model.blocks[0]), sgd(model.blocks[1])
+    rig = th.attach(model, th.Hook("h", on="blocks.0.**", at="grad_final", do=th.scale(0.0)), optimizer=[first, last])
+    other = sgd(model.blocks[0])
+    model.blocks.insert(0, Wrapped())
+    for step in range(4):
+        if step == 3:
+            del model.blocks[0]
+        model(X).sum().backward()
+        if step == 3:
+            with pytest.warns(RuntimeWarning, match="TH701"):
+                other.step()
+        else:
+            other.step()
+        last.step()
+    assert {one.target for one in rig.imbalances} == {"blocks.0.weight"}

@@ -51,6 +51,10 @@ class LedgerData(Protocol):
         """Return the number of finished steps."""
 
     @property
+    def resolved(self) -> int:
+        """Return how often the rig has looked up all targets again, because the model had changed."""
+
+    @property
     def rig(self) -> int:
         """Return the number of the rig, which is the last part of the `place` of each function that it registers."""
 

@@ -49,6 +49,8 @@ class StepAudit:
         self._optimizers = optimizers
         #: for each optimizer, its parameters and what the hooks select among them
         self._known: weakref.WeakKeyDictionary[Optimizer, tuple[list[int], list[Matched]]] = weakref.WeakKeyDictionary()
+        #: how often all targets had been looked up when the names were read
+        self._resolved = 0
         self._audited: list[Matched] = []
 
     def forget(self) -> None:
@@ -78,6 +80,9 @@ class StepAudit:
 
     def _matched(self, optimizer: Optimizer, hooks: list[HookData]) -> list[Matched]:
         ids = [id(one) for group in optimizer.param_groups for one in group["params"]]
+        if self._resolved != self._ledger.resolved:  # a parameter may have another name now
+            self._resolved = self._ledger.resolved
+            self.forget()
         known, found = self._known.get(optimizer, ([], []))
         if ids == known and [(one.hook, one.sites) for one in found] == [(one, len(one.sites)) for one in hooks]:
             return found

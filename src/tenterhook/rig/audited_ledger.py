@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenterhook.rig.installer import Installer
+from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.points.taps import Taps
 from tenterhook.rig.runtime.attached_hook import AttachedHook
 
@@ -10,9 +11,10 @@ from tenterhook.rig.runtime.attached_hook import AttachedHook
 class AuditedLedger:
     """The hooks and sites of a rig, as the auditor reads them."""
 
-    def __init__(self, installer: Installer, taps: Taps) -> None:
+    def __init__(self, installer: Installer, taps: Taps, sync: ModelSync) -> None:
         self._installer = installer
         self._taps = taps
+        self._sync = sync
 
     @property
     def hooks(self) -> list[AttachedHook]:
@@ -21,6 +23,10 @@ class AuditedLedger:
     @property
     def step(self) -> int:
         return self._installer.environment.clock.step
+
+    @property
+    def resolved(self) -> int:
+        return self._sync.resolved
 
     @property
     def rig(self) -> int:

@@ -133,7 +133,7 @@ class Rig:
         self._finalizer.after_step = self._after_step
         self._files = RunFiles(self._installer, self._recorder)
         clocks = sharing(optimizers, clock)
-        ledger = AuditedLedger(self._installer, self._calls.taps)
+        ledger = AuditedLedger(self._installer, self._calls.taps, self._calls.sync)
         self._auditor = Auditor(model, ledger, environment.model.optimizers, clocks, found, self._recorder.errors.add)
         with ExitStack() as undo:
             undo.callback(self.detach)
