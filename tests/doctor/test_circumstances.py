@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -168,6 +171,36 @@ def test_the_mode_of_the_part_to_which_the_hooked_module_belongs(ready: bool, fo
     assert ("TH541" in codes(run)) is found
 
 
+@pytest.mark.parametrize(("name", "found"), [("body", True), ("body.0", False), ("head.0", True)])
+def test_the_whole_model_is_looked_at_if_the_hooked_module_is_one_of_its_parts(name: str, found: bool) -> None:
+    def run() -> None:
+        kept: list[Tensor] = []
+        body, head = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+        model = nn.Sequential(OrderedDict(body=body, head=head))
+        model.get_submodule(name).register_forward_hook(lambda m, a, out: kept.append(out.clone()))
+        with torch.no_grad():
+            model(torch.ones(1, 2))
+
+    assert ("TH541" in codes(run)) is found
+
+
+def test_the_objects_of_a_function_that_registers_a_hook_are_freed() -> None:
+    class Recorder:
+        def __init__(self) -> None:
+            self.kept: list[Tensor] = []
+
+        def watch(self, module: nn.Module) -> bool:
+            large = nn.Linear(2, 2)
+            freed = weakref.ref(large)
+            kept = self.kept
+            module.register_forward_hook(lambda m, a, out: kept.append(out))
+            del large
+            return freed() is None
+
+    with th.examine():
+        assert Recorder().watch(nn.Linear(2, 2))
+
+
 def test_a_new_list_in_the_variable_of_a_hooks_list_is_reported_only_if_the_old_one_is_out_of_reach() -> None:
     class Recorder:
         def __init__(self, model: nn.Module) -> None:
@@ -321,8 +354,10 @@ def test_another_gradient_is_neither_a_mask_nor_a_factor(sign: int) -> None:
     assert not {"TH304", "TH305"} & set(codes(run))
 
 
-@pytest.mark.parametrize(("assigns", "found"), [(True, False), (False, True)])
-def test_a_program_may_assign_what_its_own_pre_hook_computes(assigns: bool, found: bool) -> None:
+@pytest.mark.parametrize(
+    ("how", "found"), [("computes it", False), ("assigns another tensor", False), ("writes to it", True)]
+)
+def test_a_program_may_assign_what_its_own_pre_hook_computes(how: str, found: bool) -> None:
     def run() -> None:
         layer = nn.Linear(2, 1)
         raw = layer.weight.detach().clone()
@@ -335,10 +370,12 @@ def test_a_program_may_assign_what_its_own_pre_hook_computes(assigns: bool, foun
         layer.register_forward_pre_hook(refresh)
         for _ in range(2):
             layer(torch.ones(1, 2))
-            if assigns:
+            if how == "computes it":
                 refresh(layer, None)
-            else:
+            elif how == "writes to it":
                 layer.weight.zero_()
+            else:
+                layer.weight = raw.clone().mul_(1.0)
 
     assert ("TH550" in codes(run)) is found
 
@@ -374,3 +411,115 @@ def test_a_model_without_values_is_examined_without_an_error() -> None:
         loss.backward()
 
     assert "TH608" not in codes(run)
+
+
+@pytest.mark.parametrize(("bound", "found"), [("late", True), ("default", False), ("partial", False), ("made", False)])
+def test_hooks_of_a_loop_that_read_its_last_value(bound: str, found: bool) -> None:
+    def run() -> None:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        factors = {name: 2.0 + i for i, (name, _) in enumerate(model.named_parameters())}
+
+        def make(name: str) -> Callable[[Tensor], Tensor]:
+            return lambda grad: grad * factors[name]
+
+        def scale(name: str, grad: Tensor) -> Tensor:
+            return grad * factors[name]
+
+        for name, parameter in model.named_parameters():
+            hook = {
+                "late": lambda grad: grad * factors[name],
+                "default": lambda grad, name=name: grad * factors[name],
+                "partial": partial(scale, name),
+                "made": make(name),
+            }[bound]
+            parameter.register_hook(hook)
+        model(torch.ones(1, 2)).sum().backward()
+
+    assert ("TH551" in codes(run)) is found
+
+
+def test_a_variable_that_tells_the_step_is_not_one_of_a_loop() -> None:
+    def run() -> None:
+        weight, seen = torch.ones(1, requires_grad=True), []
+        step = 0
+        for step in range(4):
+            if step % 2 == 0:
+                handle = weight.register_hook(lambda grad: seen.append(step))
+            (2 * weight).sum().backward()
+            if step % 2:
+                handle.remove()
+
+    assert "TH551" not in codes(run)
+
+
+@pytest.mark.parametrize("consumed", [True, False])
+def test_a_value_that_a_hook_stores_on_its_module_is_seen(consumed: bool) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) + (x if consumed else self.layer(2 * x))
+
+    def run() -> None:
+        def keep(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            module.seen = args[0].detach()
+
+        model = Twice()
+        model.layer.register_forward_hook(keep)
+        model(torch.ones(1, 2))
+
+    assert ("TH521" in codes(run)) is not consumed
+
+
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_a_list_that_also_grows_without_gradients(evaluates: bool) -> None:
+    def run() -> None:
+        model, kept = nn.Linear(2, 1), []
+        model.register_forward_hook(lambda module, args, output: kept.append(args[0].sum().item()))
+        for _ in range(2):
+            model(torch.ones(1, 2)).sum().backward()
+        if evaluates:
+            with torch.no_grad():
+                model(torch.ones(1, 2))
+
+    assert ("TH523" in codes(run)) is evaluates
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_tensor_hooks_of_a_model_that_was_saved_and_loaded(again: bool) -> None:
+    def train(model: nn.Module) -> None:
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+
+    def run() -> None:
+        def first() -> bytes:
+            model = nn.Linear(2, 1)
+            model.weight.register_hook(halve)
+            train(model)
+            saved = io.BytesIO()
+            torch.save(model, saved)
+            return saved.getvalue()
+
+        model = torch.load(io.BytesIO(first()), weights_only=False)
+        if again:
+            model.weight.register_hook(halve)
+        train(model)
+
+    assert ("TH206" in codes(run)) is not again
+
+
+def test_another_model_that_is_only_evaluated_after_the_training() -> None:
+    def run() -> None:
+        model, other = nn.Linear(2, 1), nn.Linear(2, 1)
+        model.weight.register_hook(halve)
+        model(torch.ones(1, 2)).sum().backward()
+        for _ in range(3):
+            other(torch.ones(1, 2))
+
+    assert "TH206" not in codes(run)
+
+
+def halve(grad: Tensor) -> Tensor:
+    return grad * 0.5

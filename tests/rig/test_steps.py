@@ -490,3 +490,26 @@ def test_a_backward_pass_that_fails_is_not_taken_for_cleared_gradients(failing: 
     optimizer.step()
     rig.detach()
     assert rows[-1]["norms/head.weight/norm"] == pytest.approx(sum(one**2 for one in seen) ** 0.5)
+
+
+def test_gradients_that_are_cleared_after_a_failed_pass_and_a_whole_one_are_noticed() -> None:
+    """Test a single parameter, so that only its own gradient shows that it was cleared."""
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows: list[dict[str, float]] = []
+    hook = th.Hook("norms", on="weight", at="grad_accumulated", do=th.stats())
+    rig = th.attach(model, hook, optimizer=optimizer, sinks=[lambda values, step: rows.append(values)])
+
+    def fail(parameter: torch.Tensor) -> None:
+        raise ArithmeticError
+
+    handle = model.weight.register_post_accumulate_grad_hook(fail)
+    with pytest.raises(ArithmeticError):
+        model(torch.ones(3, 2)).sum().backward()
+    handle.remove()
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.zero_grad(set_to_none=False)
+    model(torch.ones(3, 2)).sum().backward()
+    optimizer.step()
+    rig.detach()
+    assert rows[-1]["norms/weight/norm"] == pytest.approx(18**0.5)

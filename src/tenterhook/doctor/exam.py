@@ -122,6 +122,7 @@ from tenterhook.doctor.rules.values.stored_values import (
     of_several_threads,
     overflowed,
     packed_in_another_thread,
+    read_after_the_loop,
     stored_none,
     stored_together,
     without_graph_in_a_checkpoint,
@@ -254,7 +255,6 @@ REPLACED = tuple(one.code for one in (parameter_replaced, module_replaced, optim
 WRONG_MOMENT = (
     reads_before_accumulation,
     before_the_closure,
-    in_both_passes,
     steps_for_another_loss,
     acts_on_each_backward,
     several_calls,
@@ -268,6 +268,7 @@ WRONG_MOMENT = (
 #: rules that apply to every hook, in the order in which their findings are listed
 EVERY = (
     changes_in_place,
+    in_both_passes,
     gone_at_its_recomputation,
     kept_values_changed,
     without_keyword_arguments,
@@ -323,6 +324,7 @@ def _diagnose(seen: Recording, earlier: dict[HookRecord, list[Finding]], togethe
         if hook in earlier:
             again = has_successor(hook, seen)
             yield from (one for one in earlier[hook] if not again or one.code not in REPLACED)
+            yield from found(why_stopped(hook, seen) if hook.fired else None)
         else:
             yield from each(_of_a_hook(hook, seen))
         yield from each(before_reduction(hook, seen, diff))
@@ -354,6 +356,7 @@ def _of_several_hooks(seen: Recording) -> Iterator[Finding]:
     yield from stacked(seen)
     yield from removed_in_part(seen)
     yield from stored_together(seen)
+    yield from read_after_the_loop(seen)
     yield from in_order_of_the_backward_pass(seen)
     yield from leaks(seen)
     yield from selections(seen)

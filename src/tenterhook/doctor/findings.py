@@ -185,6 +185,7 @@ _LISTED: tuple[tuple[str, str, Severity], ...] = (
     ("TH548", "a variable no longer refers to the container in which the hook stores its values", "warning"),
     ("TH549", "a term of the loss has no graph, and the hook stores values without theirs", "note"),
     ("TH550", "the pre-hook computes a weight again, so what the program wrote to it is lost", "warning"),
+    ("TH551", "the hooks of a loop read its variable when they fire, and find the last value", "warning"),
     ("TH601", "the legacy module backward hook receives the gradients of the wrong tensors", "error"),
     ("TH602", "a hook is registered on every module or every optimizer in the process", "note"),
     ("TH603", "the program evaluates text as code to choose what to hook", "error"),

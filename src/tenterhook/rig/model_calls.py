@@ -89,10 +89,9 @@ class ModelCalls:
         installer = self._installer
         self.taps.set_hooks([*hooks, *installer.retired])
         changes = installer.schedule.modifiers or installer.has_pending_changes
-        taps = any(hook.on_taps for hook in hooks)
-        forward = any(hook.active and hook.hook.point.side == "forward" for hook in hooks)
+        needs_end = any(hook.on_taps or (hook.active and hook.hook.point.side == "forward") for hook in hooks)
         self._rootless.watch_ends(any(hook.active and hook.has_registrations for hook in hooks))
-        self.root.watch_end(bool(changes) or taps or forward or not self._has_optimizers)
+        self.root.watch_end(bool(changes) or needs_end or not self._has_optimizers)
 
     def begin_forward(self) -> bool:
         """Begin a forward pass of the root. Return True if parts of the model were replaced."""

@@ -126,7 +126,7 @@ class ModelSync:
         if self._fingerprint is None:
             return
         change = self._fingerprint.compare_quickly() if quickly else self._fingerprint.compare()
-        may_have_run = self._a_pass_may_have_run()
+        may_have_run = not self.watches_calls and self.graph_was_built()
         if change is Change.STRUCTURE:
             self.resolve_again()
         elif change is not Change.NOTHING:
@@ -270,10 +270,6 @@ class ModelSync:
         """Return True if a graph was built since `account` was called."""
         number = private.sequence_number()
         return number != self._accounted.nodes or not number
-
-    def _a_pass_may_have_run(self) -> bool:
-        """Return True if a graph was built since `account` was called, and calls were not watched."""
-        return not self.watches_calls and self.graph_was_built()
 
     def _missed(self, new: Sequence[Site]) -> list[Site]:
         """Return the new sites that a pass may have reached before they were noticed."""

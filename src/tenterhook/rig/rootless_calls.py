@@ -19,7 +19,6 @@ from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
 from tenterhook.resolve.dormancy import is_container
-from tenterhook.rig.compiled.graph_cache import in_graphs
 from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.root_hooks import RootHooks
 from tenterhook.rig.runtime.registration import REMOVED, Dispatch
@@ -110,8 +109,11 @@ class RootlessCalls:
         self._waits = self._waits_for_output = self._sync.watches_calls = False
 
     def watch_ends(self, wanted: bool) -> None:
-        """Watch the first two and the last of the modules that a pass can begin with, or stop watching them."""
-        if wanted != self._watches_ends:
+        """Watch the first two and the last of the modules that a pass can begin with, or stop watching them.
+
+        If the compiler is loaded, they stay watched, because a change would make it compile the model again.
+        """
+        if wanted != self._watches_ends and (wanted or not dynamo.may_compile()):
             self._watches_ends = wanted
             self.find_ends()
 
@@ -120,14 +122,10 @@ class RootlessCalls:
         model = self._model()
         found = list(entrances(model)) if self._watches_ends and model is not None else []
         ends = {*found[:2], *found[-1:]}  # if the first one is deleted, the second one begins the pass
-        changed = ends.symmetric_difference(self._ends)
-        if (model is not None and in_graphs(model)) or any(map(dynamo.is_compiled, changed)):
-            return  # compiled code would have to be compiled again
-        for module in changed:
-            if module in ends:
-                self._ends[module] = self._notice(module)
-            else:
-                self._ends.pop(module).remove()
+        for module in set(self._ends) - ends:
+            self._ends.pop(module).remove()
+        for module in ends - set(self._ends):
+            self._ends[module] = self._notice(module)
         self._last = weakref.WeakSet(found[-1:] if len(ends) > 1 else ())
 
     def report_unwatched(self) -> None:
@@ -146,9 +144,7 @@ class RootlessCalls:
         """Stop noticing calls and assignments."""
         self.disarm()
         self._watches_ends = False
-        for handle in self._ends.values():
-            handle.remove()
-        self._ends.clear()
+        self.find_ends()
         ignore(self)
 
     def assigned(self, parent: nn.Module, new: object) -> None:

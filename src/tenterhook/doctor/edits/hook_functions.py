@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tenterhook.doctor.edits.source import Change, Function, LineText
@@ -194,12 +194,22 @@ def bind_now(text: HookText) -> Iterator[Change]:
             key = node.args[0]
         if isinstance(key, ast.Name) and key.id not in own:
             keys[key.id] = None
-    if keys and arguments.args and not arguments.vararg:
+    yield from _bind(text, list(keys))
+
+
+def bind(name: str) -> Callable[[HookText], Iterator[Change]]:
+    """Return an edit that binds a variable when the function is defined."""
+    return lambda text: _bind(text, [name])
+
+
+def _bind(text: HookText, names: list[str]) -> Iterator[Change]:
+    arguments = text.function.args
+    if names and arguments.args and not arguments.vararg:
         last = arguments.args[-1]
         end = text.source.at(last.end_lineno or 0, last.end_col_offset or 0)
         default = arguments.defaults[-1] if arguments.defaults else None
         end = end if default is None else text.source.end(default)
-        yield Change(end, end, "".join(f", {name}={name}" for name in keys))
+        yield Change(end, end, "".join(f", {name}={name}" for name in names))
 
 
 def return_every_argument(text: HookText) -> Iterator[Change]:

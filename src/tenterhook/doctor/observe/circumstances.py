@@ -89,7 +89,7 @@ def _unready(model: nn.Module, name: str) -> str | None:
 def has_equal_halves(values: Any) -> bool:
     """Return True if the first tensor among the arguments of a model has a batch whose two halves are equal."""
     batch = next(_tensors(values), None)
-    if batch is None or batch.dim() < 2 or len(batch) < 2 or len(batch) % 2 or not batch.is_floating_point():
+    if batch is None or batch.dim() < 2 or len(batch) < 2 or not batch.is_floating_point():
         return False
     if private.is_functorch(batch) or batch.device.type == "meta" or type(batch) is not Tensor:
         return False

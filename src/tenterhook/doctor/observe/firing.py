@@ -61,7 +61,7 @@ def observe_firing(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
 def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
     output = args[-1] if args else None
     hook.circumstances.note(args, hook.timeline, hook.owner.name)
-    loss, given, contents = beside_the_loss(output), Versions.of(args[1:2]), _contents(hook)
+    loss, given, contents = beside_the_loss(output), Versions.of(args[1:2]), _contents(hook, args)
     shown, weights = Versions.of(output), _weights(hook, args)
     derived = derived_of(args[0]) if hook.kind == FORWARD[0] and args and isinstance(args[0], nn.Module) else {}
     out = yield from _call(hook)
@@ -98,7 +98,7 @@ def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
 
 
 def _on_backward(hook: HookRecord, args: tuple[Any, ...], looking: bool) -> Observer:
-    before, contents = Versions.of(args), _contents(hook)
+    before, contents = Versions.of(args), _contents(hook, args)
     last = before.before[-1][0] if before.before else None
     if last is not None and last.requires_grad and len(hook.kept) < SAMPLES:
         hook.kept.append((hook.timeline.now(), weakref.ref(last)))
@@ -173,9 +173,9 @@ def _detaches(stored: list[Stored], args: tuple[Any, ...]) -> bool:
     return bare and torch.is_grad_enabled() and any(one.requires_grad for one in tensors(args[1:]))
 
 
-def _contents(hook: HookRecord) -> list[Contents]:
-    """Return what the containers of a hook contain before a call."""
-    return snapshot(hook.fn()) if len(hook.stored) < VALUES else []
+def _contents(hook: HookRecord, args: tuple[Any, ...] = ()) -> list[Contents]:
+    """Return what the containers of a hook contain before a call. The first argument may be the hooked module."""
+    return snapshot(hook.fn(), next(iter(args), None)) if len(hook.stored) < VALUES else []
 
 
 def _note_stored(hook: HookRecord, contents: list[Contents], args: tuple[Any, ...]) -> list[Stored]:
@@ -289,6 +289,8 @@ def _on_accumulated(hook: HookRecord, args: tuple[Any, ...], looking: bool) -> O
 def _call(hook: HookRecord) -> Observer:
     timeline, distribution = hook.timeline, hook.distribution
     hook.firings.since_step.add(hook.number)
+    if hook.fired < SAMPLES and (fn := hook.fn()) is not None:
+        hook.late.look(fn)
     outer, distribution.firing = distribution.firing, hook.label
     try:
         out = yield

@@ -23,6 +23,7 @@ from tenterhook.doctor.observe.model_index import Caller, Place
 from tenterhook.doctor.observe.timeline import Moment, Timeline
 from tenterhook.doctor.observe.usage import Calls, MissedBackward
 from tenterhook.doctor.observe.values.derived import Derived
+from tenterhook.doctor.observe.values.late_variables import LateVariables, outer_values
 from tenterhook.doctor.observe.values.returned import Returned
 from tenterhook.doctor.observe.values.stored import Stored, weak
 from tenterhook.doctor.observe.values.variables import Variable
@@ -184,6 +185,8 @@ class HookRecord(HookCode):
     lacks_kwargs: set[str] = field(default_factory=set)
     #: the circumstances in which a forward hook fired
     circumstances: Circumstances = field(default_factory=Circumstances)
+    #: the outer variables that the hook reads
+    late: LateVariables = field(default_factory=LateVariables)
     #: the variables that refer to the containers of the hook
     variables: list[Variable] = field(default_factory=list)
     #: the number of samples in a batch whose loss is a mean, if the hook treats the samples of its gradient one by one
@@ -397,6 +400,7 @@ def new_record(
         passed=passed,
         misfit=misfit(fn, passed),
         bound=bool(own),
+        late=LateVariables(outer_values(fn)),
     )
     if isinstance(target, Tensor) and not target.is_leaf:
         record.holder = holder_of(fn, target)

@@ -11,6 +11,7 @@ from tenterhook.doctor.observe.distribution import DDP
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.reading.bytecode import loads_attribute
+from tenterhook.doctor.rules.no_effect import changes_the_layers_before, returned_what_it_was_given
 from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
 
 
@@ -241,4 +242,13 @@ OF_A_HOOK = (
 )
 
 #: codes of findings that often describe what the program means; they come after the others
-LIKELY_MEANT = tuple(one.code for one in (several_passes_in_a_step, not_in_evaluation_mode, before_the_training))
+LIKELY_MEANT = tuple(
+    one.code
+    for one in (
+        changes_the_layers_before,
+        returned_what_it_was_given,
+        several_passes_in_a_step,
+        not_in_evaluation_mode,
+        before_the_training,
+    )
+)

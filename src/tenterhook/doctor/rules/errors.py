@@ -41,7 +41,7 @@ from tenterhook.doctor.rules.silent.not_installed import (
     wrong_plan,
 )
 from tenterhook.doctor.rules.timing import registered_twice, steps_inside_the_backward
-from tenterhook.doctor.rules.values.stored_values import bound_to_its_context
+from tenterhook.doctor.rules.values.stored_values import bound_to_its_context, read_after_the_loop
 from tenterhook.errors import (
     ActionError,
     AttachedError,
@@ -238,6 +238,8 @@ def _failure(seen: Recording, error: BaseException, text: str, place: str) -> It
         return
     for pattern, rule, remedy in _ERRORS:
         if re.search(pattern, text):
+            if rule is wrong_return and any(True for _ in read_after_the_loop(seen)):
+                return  # that finding is the cause
             if rule is without_grad and seen.events.blind_checkpoints:
                 rule, remedy, place = checkpoint_without_gradient, CHECKPOINT, seen.events.blind_checkpoints[0]
             hook = raising or _involved(seen, rule, text)

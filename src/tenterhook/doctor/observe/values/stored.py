@@ -140,8 +140,8 @@ class Container(NamedTuple):
     siblings: int = 0
 
 
-def containers(fn: Any) -> list[Container]:
-    """Return the containers in which a function may store a value."""
+def containers(fn: Any, module: Any = None) -> list[Container]:
+    """Return the containers in which a hook may store a value. It may be an attribute of the hooked module."""
     found: dict[int, Container] = {}
 
     def add(name: str, value: Any) -> None:
@@ -149,9 +149,10 @@ def containers(fn: Any) -> list[Container]:
         items = list(value.items() if isinstance(value, dict) else enumerate(value))[:MOST]
         inner = [(key, one) for key, one in items if isinstance(one, dict | list | deque)]
         for key, one in inner:
-            found[id(one)] = Container(f"{name}[{key!r}]", one, siblings=len(inner))
+            shown = "module" if isinstance(key, nn.Module) else repr(key)
+            found[id(one)] = Container(f"{name}[{shown}]", one, siblings=len(inner))
 
-    for name, value in reachable(fn):
+    for name, value in (*reachable(fn), *((("module", module),) if isinstance(module, nn.Module) else ())):
         if isinstance(value, dict | list | deque):
             add(name, value)
         elif not isinstance(value, (*_PLAIN, Tensor, types.FunctionType, types.BuiltinFunctionType)):
@@ -176,10 +177,10 @@ def _is_of_the_program(value: Any) -> bool:
 Contents = tuple[Container, Any]
 
 
-def snapshot(fn: Any) -> list[Contents]:
-    """Return the containers of a function with their present contents."""
+def snapshot(fn: Any, module: Any = None) -> list[Contents]:
+    """Return the containers of a function, or of the module that a hook is on, with their present contents."""
     found = []
-    for container in containers(fn):
+    for container in containers(fn, module):
         one = container.value
         contents: Any = len(one)
         if isinstance(one, dict):

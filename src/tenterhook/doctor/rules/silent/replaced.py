@@ -70,7 +70,9 @@ def another_model_ran(about: HookRecord | SilentSites, model: str, steps: int = 
         return Words(
             f"after the hook last fired, a different {model} object, such as a copy, ran {plural(calls, 'time')}, and "
             "the hooked model did not run",
-            f"model.{about.kind}(fn)  # register the hook on the model that runs",
+            f"model.{about.kind}(fn)  # register the hook on the model that runs"
+            if about.kind in FORWARD
+            else f'model.get_parameter("{about.owner.name}").{about.kind}(fn)  # on the model that runs',
             as_note=True,
         )
     point = "grad" if about.kind in TENSOR else "output" if about.kind in FORWARD else "grad_output"

@@ -170,10 +170,12 @@ def _nothing_ran(hook: HookRecord, seen: Recording) -> Reasons:
 def why_stopped(hook: HookRecord, seen: Recording) -> Finding | None:
     """Return a finding that explains why a hook fired in some passes and not in others, or None."""
     place = hook.owner.place
-    if hook.kind in FORWARD and place is not None and hook.removed is None and hook.last is not None:
-        after = seen.events.timeline.others[place.model] - hook.others_then
-        root = place.root()
+    if hook.kind in (*FORWARD, *TENSOR) and place is not None and hook.removed is None and hook.last is not None:
+        timeline, root = seen.events.timeline, place.root()
+        after = timeline.others[place.model] - hook.others_then
         still = root is not None and seen.events.module_calls.around.get(root, 0) == hook.fired
+        if hook.kind in TENSOR or root is None:
+            still = timeline.passes == hook.last.passes and timeline.backwards > hook.last.backwards
         if after > 1 and still and not hook.copies_fired and not has_successor(hook, seen):
             return another_model_ran(hook, place.model.__name__, calls=after)
     if hook.kind not in FULL or hook.removed is not None or hook.last is None:

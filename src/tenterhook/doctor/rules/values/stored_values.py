@@ -83,16 +83,41 @@ def stored_none(hook: HookRecord) -> Words | None:
 
 @rule("TH523")
 def both_phases(hook: HookRecord) -> Words | None:
-    slots: dict[int, set[bool]] = {}
+    phases: dict[int, set[bool]] = {}
+    graphs: dict[int, set[bool]] = {}
     together = [one for one in hook.stored if one.slot.key is None or hook.adds]
     for one in together:
-        slots.setdefault(one.slot.container, set()).add(one.training)
-    mixed = next((one for one in together if len(slots[one.slot.container]) > 1), None)
-    if mixed is None:
+        phases.setdefault(one.slot.container, set()).add(one.training)
+        graphs.setdefault(one.slot.container, set()).add(one.grad_enabled)
+    mixed = next((one for one in together if len(phases[one.slot.container]) > 1), None)
+    if mixed is not None:
+        return Words(
+            f"{mixed.slot.name} contains values from training mode and from evaluation mode",
+            f"if module.training:\n    {mixed.slot.name}.append(output.detach())",
+        )
+    mixed = next((one for one in together if len(graphs[one.slot.container]) > 1), None)
+    if mixed is None or hook.recomputed or hook.kind not in FORWARD:
         return None
     return Words(
-        f"{mixed.slot.name} contains values from training mode and from evaluation mode",
-        f"if module.training:\n    {mixed.slot.name}.append(output.detach())",
+        f"the hook appends values to {mixed.slot.name} in passes with gradients and in passes under no_grad",
+        f"if torch.is_grad_enabled():\n    {mixed.slot.name}.append(output.detach())",
+    )
+
+
+@rule("TH551")
+def reads_the_last_value(hook: HookRecord, name: str, count: int, values: int, error: str = "") -> Words:
+    """Report hooks that a loop registered. `count` is their number, `values` the number of values of the variable."""
+    value = hook.late.changed[name]
+    shown = repr(value) if not isinstance(value, tuple) else f"another {value[0]}"
+    return Words(
+        (f"{error}; " if error else "")
+        + f"the {count} hooks of this line read the variable {name!r} when they fire; it had {values} different values "
+        f"when they were registered, and was {shown} when they fired",
+        f"lambda grad, {name}={name}: ...  # binds the value of each round\n"
+        f"def fn(grad, {name}={name}): ...  # or in a function"
+        if hook.kind in TENSOR
+        else f"functools.partial(fn, {name})  # binds the value of each round",
+        edit=edits.bind(name),
     )
 
 
@@ -216,6 +241,25 @@ def in_order_of_the_backward_pass(seen: Recording) -> Iterator[Finding]:
             told.add(container)
             hooks = sorted(dict.fromkeys(hook for hook, _ in stored), key=lambda hook: hook.number)
             yield from found(in_backward_order(hooks[0], stored[0][1].slot, [hook.owner.name for hook in hooks]))
+
+
+def read_after_the_loop(seen: Recording) -> Iterator[Finding]:
+    """Find a variable that had a different value for each hook of a loop, and the same one when the hooks fired."""
+    text = seen.failure.text.partition("\n")[0] if seen.failure is not None else ""
+    error = text if "hook" in text else ""
+    loops: dict[tuple[str, object, int, int], list[HookRecord]] = {}
+    for hook in seen.hooks:
+        if not hook.foreign and hook.late.bound:
+            moment = (hook.born.backwards, hook.born.passes)
+            loops.setdefault((hook.caller.place, hook.code, *moment), []).append(hook)
+    for hooks in loops.values():
+        keyed_late = any(one.late_key for hook in hooks for one in hook.stored)  # TH520 tells this
+        for name in hooks[0].late.bound if not keyed_late else ():
+            values = {hook.late.bound.get(name) for hook in hooks}
+            changed = [hook for hook in hooks if name in hook.late.changed]
+            if len(values) > 1 and changed:
+                yield from found(reads_the_last_value(changed[0], name, len(hooks), len(values), error))
+                break
 
 
 def stored_together(seen: Recording) -> Iterator[Finding]:
