@@ -523,3 +523,72 @@ def test_another_model_that_is_only_evaluated_after_the_training() -> None:
 
 def halve(grad: Tensor) -> Tensor:
     return grad * 0.5
+
+
+@pytest.mark.parametrize("uses", ["optimizer", "none"])
+def test_a_hook_of_several_optimizers_may_be_about_each_of_them(uses: str) -> None:
+    def run() -> None:
+        model, steps = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), []
+        optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in model]
+        for optimizer in optimizers:
+            if uses == "optimizer":
+                optimizer.register_step_post_hook(lambda optimizer, args, kwargs: steps.append(id(optimizer)))
+            else:
+                optimizer.register_step_post_hook(lambda optimizer, args, kwargs: steps.append(1))
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+
+    assert ("TH415" in codes(run)) is (uses == "none")
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_detached_value_of_a_module_that_the_loss_reaches_in_another_way(reached: bool) -> None:
+    def run() -> None:
+        student, adapter, kept = nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 1), {}
+
+        def keep(module: nn.Module, args: object, output: Tensor) -> None:
+            kept["features"] = output.detach()
+
+        student[0].register_forward_hook(keep)
+        for _ in range(2):
+            out = student(torch.ones(1, 2)).sum()
+            hint = adapter(kept["features"]).sum()
+            (hint + out if reached else hint).backward()
+
+    assert ("TH549" in codes(run)) is not reached
+
+
+total = torch.zeros(2)
+
+
+def adds_it(grad: Tensor) -> None:
+    total.add_(grad.detach())
+
+
+def adds_its_gradient(grad: Tensor) -> None:
+    assert grad.grad is not None
+    total.add_(grad.grad)
+
+
+def adds_the_parameter(p: Tensor) -> None:
+    total.add_(p.detach())
+
+
+def clears_the_gradient(p: Tensor) -> None:
+    total.add_(p.detach().norm())
+    p.grad = None
+
+
+@pytest.mark.parametrize(
+    ("hook", "found"),
+    [(adds_it, True), (adds_its_gradient, False), (adds_the_parameter, False), (clears_the_gradient, False)],
+)
+def test_a_parameter_that_is_called_a_gradient(hook: Callable[[Tensor], None], found: bool) -> None:
+    def run() -> None:
+        weight = torch.ones(2, requires_grad=True)
+        weight.register_post_accumulate_grad_hook(hook)
+        weight.sum().backward()
+
+    assert ("TH525" in codes(run)) is found

@@ -18,7 +18,6 @@ from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.rank_comparison import compared
 from tenterhook.doctor.reading.program_text import evaluations, missing_calls, node_hooks
-from tenterhook.doctor.rules.circumstances import LIKELY_MEANT, OF_A_HOOK, keys_with_another_prefix
 from tenterhook.doctor.rules.compiled import (
     breaks_the_graph,
     compiled_again_and_again,
@@ -41,6 +40,27 @@ from tenterhook.doctor.rules.hazards import (
     taken_off,
     took_the_place_of_another,
     waits_for_the_device,
+)
+from tenterhook.doctor.rules.moments.circumstances import LIKELY_MEANT, OF_A_HOOK, keys_with_another_prefix
+from tenterhook.doctor.rules.moments.timing import (
+    acts_on_each_backward,
+    before_the_closure,
+    changed_in_place_since,
+    counts_another_loss,
+    fires_after_its_removal,
+    fires_in_a_recomputation,
+    in_both_passes,
+    in_parts,
+    no_input_gradient,
+    reads_before_accumulation,
+    removed_in_part,
+    repeated,
+    schedules_another_optimizer,
+    several_calls,
+    stacked,
+    steps_for_another_loss,
+    steps_for_each_part,
+    steps_inside_the_backward,
 )
 from tenterhook.doctor.rules.no_effect import (
     changes_the_layers_before,
@@ -67,30 +87,12 @@ from tenterhook.doctor.rules.surroundings import (
     not_observed,
     of_every_use,
     on_a_node,
+    on_several_optimizers,
     on_the_root_of_a_trace,
     replaces_the_reduction,
     returns_early_while_compiling,
     skipped_after_an_error,
     step_inside_a_step,
-)
-from tenterhook.doctor.rules.timing import (
-    acts_on_each_backward,
-    before_the_closure,
-    changed_in_place_since,
-    fires_after_its_removal,
-    fires_in_a_recomputation,
-    in_both_passes,
-    in_parts,
-    no_input_gradient,
-    reads_before_accumulation,
-    removed_in_part,
-    repeated,
-    schedules_another_optimizer,
-    several_calls,
-    stacked,
-    steps_for_another_loss,
-    steps_for_each_part,
-    steps_inside_the_backward,
 )
 from tenterhook.doctor.rules.values.received_values import (
     changes_the_data,
@@ -117,8 +119,10 @@ from tenterhook.doctor.rules.values.stored_values import (
     another_tensor_unpacked,
     both_phases,
     bound_to_its_context,
+    first_of_all_passes,
     in_order_of_the_backward_pass,
     kept_values_changed,
+    last_pass_before_the_backward,
     of_several_threads,
     overflowed,
     packed_in_another_thread,
@@ -256,6 +260,7 @@ WRONG_MOMENT = (
     reads_before_accumulation,
     before_the_closure,
     steps_for_another_loss,
+    counts_another_loss,
     acts_on_each_backward,
     several_calls,
     fires_in_a_recomputation,
@@ -274,6 +279,7 @@ EVERY = (
     without_keyword_arguments,
     stored_none,
     without_graph_in_a_checkpoint,
+    first_of_all_passes,
     both_phases,
     parameter_for_its_gradient,
     replaced_output,
@@ -356,6 +362,7 @@ def _of_several_hooks(seen: Recording) -> Iterator[Finding]:
     yield from stacked(seen)
     yield from removed_in_part(seen)
     yield from stored_together(seen)
+    yield from last_pass_before_the_backward(seen)
     yield from read_after_the_loop(seen)
     yield from in_order_of_the_backward_pass(seen)
     yield from leaks(seen)
@@ -373,7 +380,7 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     yield from found(changes_the_layers_before(hook), no_state_dict(hook, seen))
     yield from found(inside_a_wrapper(hook, seen), stored_before_the_change(hook, seen))
     yield from found(skipped_after_an_error(hook, seen), called_by_a_trace_only(hook, seen))
-    yield from found(on_the_root_of_a_trace(hook, seen))
+    yield from found(on_the_root_of_a_trace(hook, seen), on_several_optimizers(hook, seen))
     if hook.fired:
         yield from _of_a_fired_hook(hook, seen)
     yield from found(taken_off(hook), compiled_without_it(hook, seen), operation_left_out(hook, seen))
@@ -395,8 +402,9 @@ def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
 def _of_the_program(seen: Recording) -> Iterator[Finding]:
     """Yield the findings that concern the whole program rather than one hook."""
     tensors = [h for h in seen.hooks if h.kind == "register_hook" and not h.owner.leaf and not h.foreign]
-    if seen.process.warned and tensors:
-        yield from found(grad_of_no_leaf(tensors[-1], seen.process.warned[0]))
+    if seen.process.warned and (tensors or not seen.hooks):
+        about = tensors[-1] if tensors else Subject(place=seen.process.warned[0])
+        yield from found(grad_of_no_leaf(about, seen.process.warned[0]))
     yield from of_the_program(seen)
     events = seen.events
     yield from found(always_retains(Subject(place=events.retained_at), events.retained, events.timeline.backwards))

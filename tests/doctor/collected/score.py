@@ -84,7 +84,7 @@ class Result:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    halves = ("open", *SECRET, "variants", "threads", "fresh", "recent", "public")
+    halves = ("open", *SECRET, "variants", "threads", "fresh", "recent", "public", "asked", "forums")
     parser.add_argument("--half", choices=halves, default="open")
     parser.add_argument("--show", action="store_true", help="print every miss (not of the hidden half)")
     parser.add_argument(

@@ -67,7 +67,7 @@ def _on_forward(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
     out = yield from _call(hook)
     stored = _note_stored(hook, contents, args)
     if _detaches(stored, args) and hook.timeline.running is None:
-        hook.timeline.detaching[hook.number] = hook.note_constant_term
+        hook.timeline.detaching[hook.number] = hook.note_terms
     if derived:
         hook.derived.compare(derived, args[0])
     if hook.kind == FORWARD[1]:
@@ -186,6 +186,8 @@ def _note_stored(hook: HookRecord, contents: list[Contents], args: tuple[Any, ..
         outside = [value for _, value in reachable(hook.fn()) if isinstance(value, int | str)]
         for one in new:
             one.late_key = one.slot.key in outside
+    for one in new:
+        one.backwards = hook.timeline.backwards
     hook.stored += new
     hook.timeline.stored += new
     hook.adds_in = hook.adds_in or summed_in_half(contents)

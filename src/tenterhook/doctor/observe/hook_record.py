@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, NamedTuple
@@ -195,6 +195,10 @@ class HookRecord(HookCode):
     derived: Derived = field(default_factory=Derived)
     #: backward passes of a loss with a term without a graph, after the hook stored a value without its graph
     constant_terms: int = 0
+    #: backward passes after the hook stored a value without its graph: those that reached a parameter of the hooked
+    #: module, and those that reached none
+    reached_terms: int = 0
+    cut_terms: int = 0
     #: backward passes that used the part of the output that the hook changed, and those that used only other parts
     parts: tuple[int, int] = (0, 0)
     #: what the hook returned
@@ -321,9 +325,19 @@ class HookRecord(HookCode):
         """Return True if PyTorch passes the keyword arguments of the module to this forward hook."""
         return self.kind in FORWARD and self.passed != 2 + FORWARD.index(self.kind)
 
-    def note_constant_term(self) -> None:
-        """Record that the hook stored a value without its graph, and that a term of the loss has no graph."""
-        self.constant_terms += 1
+    def note_terms(self, constant: bool, leaves: Collection[int]) -> None:
+        """Record what the graph of a loss looks like after the hook has stored a value without its graph.
+
+        Args:
+            constant: True if the loss is a sum with a term that has no graph.
+            leaves: The ids of the parameters that the graph reaches.
+        """
+        self.constant_terms += constant
+        module = self.owner.place.module() if self.owner.place is not None else None
+        own = [id(one) for one in module.parameters() if one.requires_grad] if module is not None else []
+        if own:
+            reached = any(one in leaves for one in own)
+            self.reached_terms, self.cut_terms = self.reached_terms + reached, self.cut_terms + (not reached)
 
     def note_part(self, used: bool) -> None:
         """Record whether a backward pass used the part of the output that the hook changed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,7 @@ class Timeline:
     #: the parts of outputs that forward hooks have changed since the last backward pass
     parts: list[ChangedPart] = field(default_factory=list)
     #: by number: hooks that have stored a value without its graph since the last backward pass
-    detaching: dict[int, Callable[[], None]] = field(default_factory=dict)
+    detaching: dict[int, Callable[[bool, Collection[int]], None]] = field(default_factory=dict)
     #: by hook: its steps of an optimizer in the backward passes of a part of a loss, by the number of parts
     steps_of_parts: dict[HookLabel, Counter[int]] = field(default_factory=dict)
     #: values that hooks stored and that may still be changed in place
@@ -85,10 +85,15 @@ class Timeline:
             part.compare(used)
         self.parts.clear()
 
-    def note_constant_term(self) -> None:
-        """Tell the hooks that have stored a value without its graph that the loss has a term without a graph."""
+    def note_terms(self, constant: bool, leaves: Collection[int]) -> None:
+        """Tell the hooks that have stored a value without its graph about the graph of a loss.
+
+        Args:
+            constant: True if the loss is a sum with a term that has no graph.
+            leaves: The ids of the parameters that the graph reaches.
+        """
         for note in self.detaching.values():
-            note()
+            note(constant, leaves)
 
     def note_inner_step(self, firing: HookLabel | None) -> None:
         """Note a step inside a backward pass, made by the hook that is running."""

@@ -124,8 +124,8 @@ class ProgramEvents:
         self._count_consumers(outputs)
         if self.timeline.parts:
             self.timeline.compare_parts(walk(outputs).nodes)
-        if self.timeline.detaching and not self.timeline.saved_by_hooks and has_constant_term(outputs):
-            self.timeline.note_constant_term()
+        if self.timeline.detaching and not self.timeline.saved_by_hooks:
+            self.timeline.note_terms(has_constant_term(outputs), walk(outputs).leaves)
         self.timeline.detaching.clear()
         for hook, alias in self.hooked:
             hook.rebased |= private.version(alias) != hook.owner.version

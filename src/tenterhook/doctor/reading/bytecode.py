@@ -255,13 +255,17 @@ def reads_what_it_stores(code: CodeType) -> bool:
 def value_read(code: CodeType, name: str) -> str | None:
     """Return the first expression, such as `p.norm()`, that uses the values of a tensor, or None.
 
-    None is also returned if the code uses the attribute `grad` of any object.
+    None is also returned if the code reads the attribute `grad` of any object. If the name says that the tensor is a
+    gradient, any attribute counts.
     """
-    if "grad" in code.co_names:
+    named, steps = name.startswith("grad"), list(dis.get_instructions(code))
+    read = any(one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == "grad" for one in steps)
+    if read or ("grad" in code.co_names and not named):
         return None
-    steps = list(dis.get_instructions(code))
     for one, after in pairwise(steps):
-        if one.argval == name and one.opname.startswith("LOAD") and after.argval in _OF_VALUES:
+        if one.argval != name or not one.opname.startswith("LOAD"):
+            continue
+        if after.argval in _OF_VALUES or (named and after.opname in ("LOAD_ATTR", "LOAD_METHOD")):
             return f"{name}.{after.argval}()"
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import threading
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,15 @@ def reverses(path: str) -> bool:
     except (OSError, ValueError):
         return False
     return any(word in text for word in ("[::-1]", "reversed(", ".reverse()", "insert(0,", "appendleft"))
+
+
+@lru_cache(maxsize=64)
+def first_items(path: str) -> frozenset[str]:
+    """Return the variables and attributes of which a file reads the first item, as `kept` in `self.kept[0]`."""
+    try:
+        return frozenset(re.findall(r"(\w+)\[0\]", Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return frozenset()
 
 
 def node_hooks(path: str) -> list[int]:

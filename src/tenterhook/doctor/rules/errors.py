@@ -19,6 +19,7 @@ from tenterhook.doctor.rules.hazards import (
     raised,
     wrong_return,
 )
+from tenterhook.doctor.rules.moments.timing import registered_twice, steps_inside_the_backward
 from tenterhook.doctor.rules.registry import Rule, Subject, found
 from tenterhook.doctor.rules.silent.never_fired import (
     CHECKPOINT,
@@ -40,7 +41,6 @@ from tenterhook.doctor.rules.silent.not_installed import (
     selects_nothing,
     wrong_plan,
 )
-from tenterhook.doctor.rules.timing import registered_twice, steps_inside_the_backward
 from tenterhook.doctor.rules.values.stored_values import bound_to_its_context, read_after_the_loop
 from tenterhook.errors import (
     ActionError,

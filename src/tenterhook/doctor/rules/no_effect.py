@@ -178,11 +178,14 @@ def _clipped_again(hook: HookRecord) -> float | None:
 
 
 @rule("TH307")
-def grad_of_no_leaf(hook: HookRecord, place: str) -> Words:
+def grad_of_no_leaf(about: HookRecord | Subject, place: str) -> Words:
     """Explain why the `.grad` of a non-leaf tensor is None. The warning that PyTorch prints is easy to miss."""
+    fired = "retain_grad() was not called on this tensor"
+    if isinstance(about, HookRecord):
+        fired = f"the hook fired {plural(about.fired, 'time')} and changed {plural(about.changed, 'gradient')}"
     return Words(
         f".grad was read at {place}; an operation created the tensor, so PyTorch did not store its gradient in "
-        f".grad (the hook fired {plural(hook.fired, 'time')} and changed {plural(hook.changed, 'gradient')})",
+        f".grad ({fired})",
         "x = (torch.randn(2, 2) * 10).requires_grad_()  # a leaf, because requires_grad_() comes last\n"
         "x.retain_grad()                                # or keep the gradient of a non-leaf tensor",
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tenterhook.doctor.observe.hook_kinds import FORWARD, STATE, TENSOR
+from collections.abc import Sequence
+
+from tenterhook.doctor.findings import Finding
+from tenterhook.doctor.observe.hook_kinds import FORWARD, STATE, STEP, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.model_index import is_of_a_trace
 from tenterhook.doctor.patch.compiler import traced
@@ -143,7 +146,15 @@ def of_every_use(hook: HookRecord) -> Words | None:
 
 
 @rule("TH415")
-def step_inside_a_step(hook: HookRecord) -> Words | None:
+def step_inside_a_step(hook: HookRecord, together: Sequence[HookRecord] = ()) -> Words | None:
+    """Report a hook that fires twice for one step. `together` are the hooks of one function on several optimizers."""
+    if together:
+        return Words(
+            f"the function is a hook of {len(together)} optimizers, which step after the same backward pass, so it "
+            f"runs {plural(len(together), 'time')} for one batch, {sum(one.fired for one in together)} times in all",
+            f"optimizers[-1].{hook.kind}(fn)  # only of the optimizer that steps last",
+            as_note=True,
+        )
     if not hook.nested_steps:
         return None
     return Words(
@@ -151,6 +162,16 @@ def step_inside_a_step(hook: HookRecord) -> Words | None:
         "the same optimizer, so the hook fires twice for one step",
         "# override another method than step(), or count only one of the two firings",
     )
+
+
+def on_several_optimizers(hook: HookRecord, seen: Recording) -> Finding | None:
+    """Find a function that is a hook of several optimizers, which step after the same backward pass."""
+    if hook.kind not in STEP or hook.foreign or hook.last is None or hook.reads_argument(0):
+        return None
+    alike = [one for one in seen.hooks if (one.kind, one.code, one.cells) == (hook.kind, hook.code, hook.cells)]
+    together = [one for one in alike if one.last is not None and one.last.backwards == hook.last.backwards]
+    several = hook is alike[0] and len({one.owner.id for one in together}) > 1 and hook.last.backwards > 1
+    return step_inside_a_step(hook, together) if several else None
 
 
 @rule("TH417")

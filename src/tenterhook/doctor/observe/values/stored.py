@@ -44,6 +44,8 @@ class Slot(NamedTuple):
     attribute: bool = False
     #: for a list inside another container, the number of lists in that container
     siblings: int = 0
+    #: the length of a list after the value was stored
+    length: int = 0
 
 
 class Pass(NamedTuple):
@@ -86,6 +88,8 @@ class Stored:
     by_id: bool = False
     #: the name of the thread in which the value was stored; PyTorch has other threads for the backward pass
     thread: str = field(default_factory=lambda: threading.current_thread().name)
+    #: the number of backward passes before the value was stored
+    backwards: int = 0
     #: True if the tensor was changed in place later
     overwritten: bool = False
 
@@ -203,7 +207,7 @@ def changes(before: list[Contents]) -> Iterator[tuple[Slot, Any]]:
                     yield Slot(id(one), name, key, attribute), value
         else:
             for value in list(one)[contents:]:
-                yield Slot(id(one), name, None, siblings=siblings), value
+                yield Slot(id(one), name, None, siblings=siblings, length=len(one)), value
 
 
 def stored_since(

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from tenterhook import torch_internals as private
 from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.findings import Finding
-from tenterhook.doctor.observe.hook_kinds import FORWARD, TENSOR
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.observe.values.stored import Slot, Stored
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.patch.saved_tensors import SavedTensorsHooks
-from tenterhook.doctor.reading.program_text import reverses
+from tenterhook.doctor.reading.program_text import first_items, reverses
 from tenterhook.doctor.rules.registry import Subject, Words, found, plural, rule
 
 #: how findings name a pass
@@ -57,6 +57,15 @@ def one_key_for_several_modules(hook: HookRecord, slot: Slot, names: list[str], 
 
 @rule("TH521")
 def only_the_last_call(hook: HookRecord, slot: Slot, calls: int, within: str) -> Words:
+    """Report a replaced value. `within` tells where the calls were; "passes" stands for several forward passes."""
+    if within == "passes":
+        return Words(
+            f"{calls} forward passes ran before one backward pass, and each of them replaced the value in "
+            f"{_place(slot)}, which the hook of the backward pass reads; only the last value is left",
+            "kept[module].append(output.detach())  # one value for each call\n"
+            "value = kept[module].pop()            # in the hook of the backward pass",
+            as_note=True,
+        )
     return Words(
         f"in {_PASSES.get(within, 'one forward pass')}, the hook fired {calls} times and each time replaced the value "
         f"in {_place(slot)}; only the last value is left",
@@ -65,6 +74,25 @@ def only_the_last_call(hook: HookRecord, slot: Slot, calls: int, within: str) ->
         else "kept.append(output.detach())  # keep one value for each call",
         as_note=within == "generate",
     )
+
+
+def last_pass_before_the_backward(seen: Recording) -> Iterator[Finding]:
+    """Find a value that a second forward pass replaced before the backward pass of both, in which a hook reads it."""
+    slots: dict[tuple[int, object, int], list[tuple[HookRecord, Stored]]] = {}
+    for hook in seen.hooks:
+        for one in hook.stored if hook.kind in FORWARD and not hook.foreign and not hook.combines else ():
+            named = isinstance(one.slot.key, str) and one.within is not None and one.within.number > 0
+            if named and one.grad_enabled and one.training:
+                slots.setdefault((one.slot.container, one.slot.key, one.backwards), []).append((hook, one))
+    readers = [hook for hook in seen.hooks if hook.kind in (*BACKWARD, *TENSOR) and hook.fired and not hook.foreign]
+    told: set[str] = set()
+    for (_, key, _), stored in slots.items():
+        hook, first = stored[0]
+        passes = len({one.within.number for _, one in stored if one.within is not None})
+        read = any(one.calls_method(str(key)) or key in one.texts for one in readers)
+        if passes > 1 and passes == len(stored) and read and hook.caller.place not in told:
+            told.add(hook.caller.place)
+            yield from found(only_the_last_call(hook, first.slot, passes, "passes"))
 
 
 @rule("TH522")
@@ -119,6 +147,26 @@ def reads_the_last_value(hook: HookRecord, name: str, count: int, values: int, e
         else f"functools.partial(fn, {name})  # binds the value of each round",
         edit=edits.bind(name),
     )
+
+
+@rule("TH552")
+def first_of_all_passes(hook: HookRecord) -> Words | None:
+    if hook.code is None or hook.foreign:
+        return None
+    lists: dict[int, list[Stored]] = {}
+    for one in hook.stored:
+        if one.slot.key is None and one.within is not None and one.kind == "Tensor":
+            lists.setdefault(one.slot.container, []).append(one)
+    for stored in lists.values():
+        last, passes = stored[-1].slot, {one.within.number for one in stored if one.within is not None}
+        whole = last.length >= len(stored)  # nothing was removed
+        if len(passes) > 1 and whole and last.name.rpartition(".")[2] in first_items(hook.code.co_filename):
+            return Words(
+                f"{last.name} contains the values of {len(passes)} passes, because it is never cleared; the program "
+                f"reads {last.name}[0], which is the value of the first pass",
+                f"{last.name}.clear()  # before each pass\nvalue = {last.name}[-1]  # or read the last value",
+            )
+    return None
 
 
 @rule("TH416")

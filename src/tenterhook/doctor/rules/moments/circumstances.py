@@ -13,6 +13,7 @@ from tenterhook.doctor.observe.hook_record import HookRecord
 from tenterhook.doctor.reading.bytecode import loads_attribute
 from tenterhook.doctor.rules.no_effect import changes_the_layers_before, returned_what_it_was_given
 from tenterhook.doctor.rules.registry import Subject, Words, plural, rule
+from tenterhook.doctor.rules.silent.not_installed import only_a_part
 
 
 @rule("TH237")
@@ -199,8 +200,19 @@ def values_of_one_rank(hook: HookRecord) -> Words | None:
 
 @rule("TH549")
 def term_without_a_graph(hook: HookRecord) -> Words | None:
-    if not hook.constant_terms or hook.foreign:
+    if hook.foreign or not (hook.constant_terms or hook.cut_terms):
         return None
+    if not hook.constant_terms:
+        return (
+            None
+            if hook.reached_terms
+            else Words(
+                f"the hook stored the output without its graph; then the loss reached no parameter of the module, in "
+                f"{plural(hook.cut_terms, 'case')}, although the module had run with gradients",
+                "kept[name] = output  # without detach(), if a loss is computed from it",
+                edit=edits.store_with_the_graph,
+            )
+        )
     return Words(
         f"in {plural(hook.constant_terms, 'case')}, the loss was a sum of two terms, one of them without a graph, and "
         "the hook had stored a value without its graph; a term that is computed from such a value changes no parameter",
@@ -250,5 +262,6 @@ LIKELY_MEANT = tuple(
         several_passes_in_a_step,
         not_in_evaluation_mode,
         before_the_training,
+        only_a_part,
     )
 )

@@ -92,6 +92,19 @@ def steps_for_another_loss(hook: HookRecord) -> Words | None:
     )
 
 
+@rule("TH429")
+def counts_another_loss(hook: HookRecord) -> Words | None:
+    """Find a hook that counts its calls, and is called for two losses."""
+    if hook.kind not in (*TENSOR, *BACKWARD) or len(hook.backward_places) < 2 or not hook.counts or hook.foreign:
+        return None
+    places = " and ".join(sorted(place.rpartition("/")[2] for place in hook.backward_places))
+    return Words(
+        f"the hook fires in the backward passes that start at {places}, and each time changes its count or its "
+        "running value",
+        "for p in discriminator.parameters():\n    p.requires_grad_(False)  # while the other loss runs backward",
+    )
+
+
 @rule("TH422")
 def in_parts(hook: HookRecord, seen: Recording) -> Words | None:
     if hook.kind not in TENSOR or not hook.owner.leaf or hook.most_in_backward <= 1 or seen.places.several_threads:

@@ -1,0 +1,1 @@
+"""Implement the rules for hooks that fire at the wrong moment, too often, or in circumstances that the program does not expect."""
