@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import tenterhook as th
 from tenterhook.doctor.observe.circumstances import has_equal_halves
@@ -592,3 +593,74 @@ def test_a_parameter_that_is_called_a_gradient(hook: Callable[[Tensor], None], f
         weight.sum().backward()
 
     assert ("TH525" in codes(run)) is found
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_handle_that_is_removed_twice_without_a_pass_in_between(again: bool) -> None:
+    def run() -> None:
+        model, kept = nn.Sequential(nn.Linear(2, 2)), {}
+        handle = model[0].register_forward_hook(lambda module, args, output: kept.update(a=output.detach()))
+        model(torch.ones(1, 2))
+        handle.remove()
+        if again:
+            model(torch.ones(1, 2))
+        handle.remove()
+
+    assert ("TH430" in codes(run)) is again
+
+
+def test_an_error_that_ends_a_recomputation_is_not_one_of_the_hook() -> None:
+    def run() -> None:
+        model, adapter = nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 2)
+        model[0].register_forward_hook(lambda module, args, output: output + adapter(args[0]))
+        x = torch.ones(1, 2, requires_grad=True)
+        checkpoint(model, x, use_reentrant=False).sum().backward()
+
+    assert "TH507" not in codes(run)
+
+
+def test_a_hook_that_adds_up_in_a_method_of_its_object() -> None:
+    class Sums:
+        def __init__(self) -> None:
+            self.of: dict[nn.Module, Tensor] = {}
+
+        def see(self, module: nn.Module, args: object, output: Tensor) -> None:
+            self.add(module, output.detach())
+
+        def add(self, module: nn.Module, value: Tensor) -> None:
+            if module in self.of:
+                self.of[module] = self.of[module] + value
+            else:
+                self.of[module] = value
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(self.layer(x))
+
+    def run() -> None:
+        model = Twice()
+        model.layer.register_forward_hook(Sums().see)
+        model(torch.ones(1, 2))
+
+    assert not {"TH520", "TH521"} & set(codes(run))
+
+
+def test_a_backward_hook_on_frozen_layers_explains_the_error_of_the_program() -> None:
+    class Map:
+        def __init__(self, layer: nn.Module) -> None:
+            self.gradient: Tensor | None = None
+            layer.register_full_backward_hook(self.keep)
+
+        def keep(self, module: nn.Module, grad_input: object, grad_output: tuple[Tensor, ...]) -> None:
+            self.gradient = grad_output[0]
+
+    body, head = nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 1)
+    with pytest.raises(AttributeError), th.examine() as exam:
+        kept = Map(body)
+        head(body(torch.ones(1, 2))).sum().backward()
+        kept.gradient.mean()  # type: ignore[union-attr]
+    assert exam.findings.codes[:1] == ["TH103"]

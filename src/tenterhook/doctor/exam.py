@@ -13,9 +13,9 @@ from torch import nn
 from tenterhook.doctor.check import check_rig
 from tenterhook.doctor.child_exam import ChildExams
 from tenterhook.doctor.findings import Finding, Findings
-from tenterhook.doctor.observe.hook_kinds import STATE
+from tenterhook.doctor.observe.hook_kinds import BACKWARD, STATE, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
-from tenterhook.doctor.patch.recording import Recording
+from tenterhook.doctor.patch.recording import Failure, Recording
 from tenterhook.doctor.rank_comparison import compared
 from tenterhook.doctor.reading.program_text import evaluations, missing_calls, node_hooks
 from tenterhook.doctor.rules.compiled import (
@@ -53,6 +53,7 @@ from tenterhook.doctor.rules.moments.timing import (
     in_parts,
     no_input_gradient,
     reads_before_accumulation,
+    removed_before_later_passes,
     removed_in_part,
     repeated,
     schedules_another_optimizer,
@@ -123,6 +124,7 @@ from tenterhook.doctor.rules.values.stored_values import (
     in_order_of_the_backward_pass,
     kept_values_changed,
     last_pass_before_the_backward,
+    looked_for_by_id,
     of_several_threads,
     overflowed,
     packed_in_another_thread,
@@ -261,6 +263,7 @@ WRONG_MOMENT = (
     before_the_closure,
     steps_for_another_loss,
     counts_another_loss,
+    removed_before_later_passes,
     acts_on_each_backward,
     several_calls,
     fires_in_a_recomputation,
@@ -374,7 +377,7 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     replaced = module_replaced(hook, timeline) or parameter_replaced(hook, timeline) or optimizer_replaced(hook, seen)
     if replaced is not None and not hook.foreign and not has_successor(hook, seen):
         yield replaced
-    elif replaced is None and seen.failure is None and not seen.lost:
+    elif replaced is None and not seen.lost and (seen.failure is None or _lacks_a_value(hook, seen.failure)):
         yield from found(why_silent(hook, seen))
     yield from found(*(rule(hook) for rule in (*EVERY, *OF_A_HOOK)))
     yield from found(changes_the_layers_before(hook), no_state_dict(hook, seen))
@@ -387,6 +390,12 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
     if seen.failure is None:
         rules = (compiled_by_itself, compiled_again_and_again, breaks_the_graph)
         yield from found(*(rule(hook, seen) for rule in rules))
+
+
+def _lacks_a_value(hook: HookRecord, failure: Failure) -> bool:
+    """Return True if the program may have failed because a hook on the backward pass has stored nothing."""
+    lacks = isinstance(failure.error, (AttributeError, TypeError, KeyError, IndexError))
+    return lacks and hook.kind in (*BACKWARD, *TENSOR) and not hook.fired and bool(hook.missed_backwards)
 
 
 def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
@@ -418,6 +427,7 @@ def _of_the_program(seen: Recording) -> Iterator[Finding]:
     for one in seen.saved_tensors.hooks:
         yield from found(packed_in_another_thread(Subject(place=one.caller.place), one, events.backward_threads))
         yield from found(another_tensor_unpacked(Subject(place=one.caller.place), one))
+        yield from found(looked_for_by_id(Subject(place=one.caller.place), one))
     for name, by in seen.process.communication:
         yield from found(replaces_the_reduction(Subject(hook=name, by="register_comm_hook", place=by.place)))
     if any(hook.kind in STATE and not hook.foreign for hook in seen.hooks):

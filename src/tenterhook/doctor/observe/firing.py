@@ -160,8 +160,9 @@ def _on_other(hook: HookRecord, args: tuple[Any, ...]) -> Observer:
 
 
 def _weights(hook: HookRecord, args: tuple[Any, ...]) -> list[tuple[Tensor, Tensor]]:
-    """Return the parameters of the module of a pre-hook, each with a copy, for the first firings."""
-    if hook.kind != FORWARD[0] or hook.fired >= SAMPLES or not args or not isinstance(args[0], nn.Module):
+    """Return the parameters of the module of a pre-hook, each with a copy, for the first firings and some others."""
+    sampled = hook.fired < SAMPLES or hook.fired & (hook.fired - 1) == 0
+    if hook.kind != FORWARD[0] or not sampled or not args or not isinstance(args[0], nn.Module):
         return []
     own = [p for p in private.own_parameters(args[0]).values() if p is not None and is_plain(p)]
     return [(p, p.detach().clone()) for p in own]
@@ -297,7 +298,10 @@ def _call(hook: HookRecord) -> Observer:
     try:
         out = yield
     except FailedCallError as error:
-        hook.raised = str(error)
+        if (
+            hook.kind not in FORWARD or private.graph_task_id() == -1
+        ):  # a checkpoint stops its recomputation by an error
+            hook.raised = str(error)
         raise
     finally:
         distribution.firing = outer

@@ -32,6 +32,7 @@ from tenterhook.doctor.reading.bytecode import (
     bare,
     held,
     holder_of,
+    methods_of,
     misfit,
     read,
     text_of,
@@ -101,6 +102,8 @@ class HookRecord(HookCode):
     label: HookLabel
     #: the code object of the plain function inside a partial, a method or a callable object
     code: CodeType | None = None
+    #: the code of the methods of its object that it calls
+    helpers: tuple[CodeType, ...] = ()
     #: returns the function as long as it exists
     fn: Callable[[], Any] = lambda: None
     #: how many arguments PyTorch passes to the function, or None if this is not known
@@ -117,6 +120,8 @@ class HookRecord(HookCode):
     #: True if the registration overwrote another hook with the same handle id
     overwrote: bool = False
     removed: Moment | None = None
+    #: calls of `remove` of the handle after the hook was removed, and after passes without it
+    removed_again: int = 0
 
     #: how the owner is distributed over ranks
     spread: str | None = None
@@ -410,6 +415,7 @@ def new_record(
         distribution=distribution,
         label=HookLabel(function, owner.name, kind),
         code=code,
+        helpers=methods_of(fn),
         fn=weak(fn),
         passed=passed,
         misfit=misfit(fn, passed),

@@ -410,6 +410,8 @@ class Recording:
             record.removed = self.events.timeline.now()
             if self.events.timeline.backwards in record.checkpointed.values():
                 self.events.missed.append(record)
+        elif record is not None and record.removed is not None:
+            record.removed_again += self.events.timeline.passes > record.removed.passes
         yield
 
     def _attaching(self, rig: Rig, *_: Any, **__: Any) -> Observer:

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tenterhook.doctor.observe.firing_sample import comparable
 from tenterhook.doctor.observe.model_index import Caller, caller
@@ -17,6 +17,7 @@ from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.patch.calls.attribution import called_code
 from tenterhook.doctor.patch.calls.code_calls import CodeCalls, arguments
+from tenterhook.doctor.reading.bytecode import bare
 
 #: the maximum number of packed tensors to remember, and the maximum number of elements in each
 MOST, ELEMENTS = 64, 1_000_000
@@ -35,6 +36,10 @@ class SavedTensorsHooks:
     calls: int = 0
     thread: int = field(default_factory=threading.get_ident)
     unpacked: int = 0
+    #: True if the code of the pack hook asks for the id of a tensor
+    by_id: bool = False
+    #: calls of the pack hook with a view of a parameter
+    views: int = 0
     #: unpacked tensors that differ from the packed ones, and a description of the first difference
     wrong: int = 0
     difference: str = ""
@@ -43,6 +48,7 @@ class SavedTensorsHooks:
         tensor = arguments(frame)[0][-1:]
         out = yield
         self.calls += 1
+        self.views += bool(tensor) and isinstance(getattr(tensor[0], "_base", None), nn.Parameter)
         small = tensor and isinstance(tensor[0], Tensor) and tensor[0].numel() <= ELEMENTS
         exact = small and not tensor[0].is_floating_point()
         if small and (exact or not isinstance(out, Tensor)) and len(self.packed) < MOST:
@@ -83,7 +89,8 @@ class SavedTensors:
         """Observe the creation of a pair of hooks."""
         by, self._timeline.saved_by_hooks = caller(), True
         if by.users and self._start(pack_hook) is not None and len(self.hooks) < MOST:
-            hooks = SavedTensorsHooks(by)
+            code = getattr(bare(pack_hook), "__code__", None)
+            hooks = SavedTensorsHooks(by, by_id=code is not None and "id" in code.co_names)
             self.hooks.append(hooks)
             for fn, observe in ((pack_hook, hooks.pack), (unpack_hook, hooks.unpack)):
                 called = called_code(fn)

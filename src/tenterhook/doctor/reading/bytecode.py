@@ -252,6 +252,31 @@ def reads_what_it_stores(code: CodeType) -> bool:
     return bool(stored & read) and any(step.op == "BINARY_OP" for step in steps)
 
 
+def replaces_a_sum(code: CodeType) -> bool:
+    """Return True if the code stores an item that it computes from items, as in `a[k] = a[k] + c`."""
+    steps = _steps(code)
+    items: dict[str, set[tuple[Any, ...]]] = {"BINARY_SUBSCR": set(), "STORE_SUBSCR": set()}
+    for number, step in enumerate(steps):
+        if step.op in items:  # the two instructions before it load the container and the key
+            items[step.op].add(tuple(str(one.value) for one in steps[max(number - 2, 0) : number]))
+    return bool(items["BINARY_SUBSCR"] & items["STORE_SUBSCR"]) and any(one.op == "BINARY_OP" for one in steps)
+
+
+def methods_of(fn: Any) -> tuple[CodeType, ...]:
+    """Return the code of the methods that a method calls on its own object."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    if not inspect.ismethod(fn):
+        return ()
+    kind = type(fn.__self__)
+    found = (getattr(kind, name, None) for name in fn.__func__.__code__.co_names) if _has_code(fn.__func__) else ()
+    return tuple(one.__code__ for one in found if inspect.isfunction(one))
+
+
+def _has_code(fn: Any) -> bool:
+    return hasattr(fn, "__code__")
+
+
 def value_read(code: CodeType, name: str) -> str | None:
     """Return the first expression, such as `p.norm()`, that uses the values of a tensor, or None.
 
@@ -265,8 +290,10 @@ def value_read(code: CodeType, name: str) -> str | None:
     for one, after in pairwise(steps):
         if one.argval != name or not one.opname.startswith("LOAD"):
             continue
-        if after.argval in _OF_VALUES or (named and after.opname in ("LOAD_ATTR", "LOAD_METHOD")):
+        if after.argval in _OF_VALUES:
             return f"{name}.{after.argval}()"
+        if named:
+            return name
     return None
 
 

@@ -13,6 +13,7 @@ from tenterhook.doctor.reading.bytecode import (
     loads_attribute,
     reads,
     reads_what_it_stores,
+    replaces_a_sum,
     texts_in,
     value_read,
 )
@@ -25,6 +26,8 @@ class HookCode:
 
     #: the code object of the plain function inside a partial, a method or a callable object
     code: CodeType | None
+    #: the code of the methods of its object that it calls
+    helpers: tuple[CodeType, ...]
     reading: Reading | None
 
     def reads_argument(self, index: int) -> bool | None:
@@ -54,9 +57,10 @@ class HookCode:
     @property
     def combines(self) -> bool:
         """Return True if the code combines a new value with the one that it stored before."""
-        names = set(self.code.co_names) if self.code is not None else set()
-        known = self.code is not None and reads_what_it_stores(self.code)
-        return self.adds or known or bool(names & {"get", "setdefault", "maximum", "minimum", "cat"})
+        codes = [one for one in (self.code, *self.helpers) if one is not None]
+        names = {name for one in codes for name in one.co_names}
+        known = any(adds(one) or reads_what_it_stores(one) or replaces_a_sum(one) for one in codes)
+        return known or bool(names & {"get", "setdefault", "maximum", "minimum", "cat"})
 
     @property
     def adds(self) -> bool:

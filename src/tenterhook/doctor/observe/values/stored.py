@@ -132,6 +132,13 @@ def reachable(fn: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
+def shown(key: object) -> str:
+    """Return the key of a dict as a program may write it."""
+    if isinstance(key, Tensor | nn.Module):
+        return "parameter" if isinstance(key, nn.Parameter) else "tensor" if isinstance(key, Tensor) else "module"
+    return repr(key)
+
+
 class Container(NamedTuple):
     """A list, a dict or the namespace of an object in which a function may store a value."""
 
@@ -153,8 +160,7 @@ def containers(fn: Any, module: Any = None) -> list[Container]:
         items = list(value.items() if isinstance(value, dict) else enumerate(value))[:MOST]
         inner = [(key, one) for key, one in items if isinstance(one, dict | list | deque)]
         for key, one in inner:
-            shown = "module" if isinstance(key, nn.Module) else repr(key)
-            found[id(one)] = Container(f"{name}[{shown}]", one, siblings=len(inner))
+            found[id(one)] = Container(f"{name}[{shown(key)}]", one, siblings=len(inner))
 
     for name, value in (*reachable(fn), *((("module", module),) if isinstance(module, nn.Module) else ())):
         if isinstance(value, dict | list | deque):

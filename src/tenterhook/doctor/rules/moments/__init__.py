@@ -1,1 +1,1 @@
-"""Implement the rules for hooks that fire at the wrong moment, too often, or in circumstances that the program does not expect."""
+"""Implement the rules for hooks that fire at the wrong moment, too often, or in unexpected circumstances."""

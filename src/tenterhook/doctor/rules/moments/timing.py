@@ -95,13 +95,27 @@ def steps_for_another_loss(hook: HookRecord) -> Words | None:
 @rule("TH429")
 def counts_another_loss(hook: HookRecord) -> Words | None:
     """Find a hook that counts its calls, and is called for two losses."""
-    if hook.kind not in (*TENSOR, *BACKWARD) or len(hook.backward_places) < 2 or not hook.counts or hook.foreign:
+    if hook.kind not in (*TENSOR, *BACKWARD) or len(hook.backward_places) < 2 or hook.foreign:
+        return None
+    if not hook.counts and all(one.slot.key is not None for one in hook.stored):
         return None
     places = " and ".join(sorted(place.rpartition("/")[2] for place in hook.backward_places))
     return Words(
-        f"the hook fires in the backward passes that start at {places}, and each time changes its count or its "
-        "running value",
+        f"the hook fires in the backward passes that start at {places}, and each time changes its count or "
+        "adds to its list",
         "for p in discriminator.parameters():\n    p.requires_grad_(False)  # while the other loss runs backward",
+    )
+
+
+@rule("TH430")
+def removed_before_later_passes(hook: HookRecord) -> Words | None:
+    """Find a method that removes its hooks each time it is called, although they were registered only once."""
+    if hook.foreign or not hook.removed_again or not hook.stored:
+        return None
+    return Words(
+        f"the handle was removed, and removed again {plural(hook.removed_again, 'time')} after later passes, in which "
+        "the hook did not run; the stored values are those of the passes before",
+        "# register the hook in the method that removes it, or remove it only when it is not needed any more",
     )
 
 

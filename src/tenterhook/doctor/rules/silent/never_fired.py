@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from torch import nn
 
+from tenterhook import torch_internals as private
 from tenterhook.doctor.edits.program_lines import call_the_module
 from tenterhook.doctor.observe.hook_kinds import FORWARD, MULTI, STEP, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
@@ -122,6 +123,11 @@ def _calls_of_parent(hook: HookRecord, around: Mapping[nn.Module, int]) -> tuple
     return (name, type(parent).__name__, count) if count and from_torch else None
 
 
+def _parameters(hook: HookRecord) -> Collection[str]:
+    module = hook.owner.now()
+    return private.own_parameters(module) if isinstance(module, nn.Module) else ()
+
+
 @rule("TH207")
 def used_without_a_call(about: HookRecord | SilentSites, around: Mapping[nn.Module, int] | None = None) -> Words | None:
     """Report a module whose parameters are used. `around` counts the calls of modules that contain hooked ones."""
@@ -141,6 +147,12 @@ def used_without_a_call(about: HookRecord | SilentSites, around: Mapping[nn.Modu
             f"out = module(x)  # not module.{method}(x)",
             as_note=about.fired > 0,
             edit=partial(call_the_module, name=about.owner.name.rpartition(".")[2]) if method == "forward" else None,
+        )
+    if not about.fired and (name := getattr(about.fn(), "name", None)) and f"{name}_g" in _parameters(about):
+        return Words(
+            f"this {about.owner.kind} module was never called, so the hook did not compute its {name!r} again; code "
+            "that reads the attribute finds the value of the registration, also after load_state_dict()",
+            f"weight = torch._weight_norm(module.{name}_v, module.{name}_g)  # or call the module",
         )
     if not about.fired and around is not None and (calls := _calls_of_parent(about, around)):
         name, kind, count = calls

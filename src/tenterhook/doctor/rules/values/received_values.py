@@ -46,6 +46,12 @@ def _names_by_index(hook: HookRecord) -> dict[int, str]:
 def parameter_for_its_gradient(hook: HookRecord) -> Words | None:
     if hook.kind != TENSOR[1] or not hook.fired or hook.reads_parameter is None:
         return None
+    if "." not in hook.reads_parameter:
+        return Words(
+            f"the hook uses its argument {hook.reads_parameter!r} as a gradient; PyTorch passes the parameter, and its "
+            "gradient is in .grad",
+            f"{hook.reads_parameter} = parameter.grad  # in the hook, whose argument is the parameter",
+        )
     return Words(
         f"the hook reads {hook.reads_parameter}; PyTorch passes the parameter, and its gradient is in .grad",
         f"{hook.reads_parameter.partition('.')[0]}.grad{hook.reads_parameter[hook.reads_parameter.index('.') :]}",

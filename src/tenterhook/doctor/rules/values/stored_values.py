@@ -9,7 +9,7 @@ from tenterhook.doctor.edits import hook_functions as edits
 from tenterhook.doctor.findings import Finding
 from tenterhook.doctor.observe.hook_kinds import BACKWARD, FORWARD, TENSOR
 from tenterhook.doctor.observe.hook_record import HookRecord
-from tenterhook.doctor.observe.values.stored import Slot, Stored
+from tenterhook.doctor.observe.values.stored import Slot, Stored, shown
 from tenterhook.doctor.patch.recording import Recording
 from tenterhook.doctor.patch.saved_tensors import SavedTensorsHooks
 from tenterhook.doctor.reading.program_text import first_items, reverses
@@ -263,6 +263,19 @@ def packed_in_another_thread(about: Subject, hooks: SavedTensorsHooks, threads: 
     )
 
 
+@rule("TH553")
+def looked_for_by_id(about: Subject, hooks: SavedTensorsHooks) -> Words | None:
+    if not hooks.by_id or not hooks.views:
+        return None
+    return Words(
+        f"the pack hook asks for the id of the tensor; in {hooks.views} of {plural(hooks.calls, 'call')}, it received "
+        "a view of a parameter, such as weight.t() in a linear layer, which is another object",
+        "known = {p.untyped_storage().data_ptr() for p in model.parameters()}\n"
+        "if tensor.untyped_storage().data_ptr() in known:  # in pack: compare the memory, not the object\n"
+        "    return tensor",
+    )
+
+
 @rule("TH537")
 def another_tensor_unpacked(about: Subject, hooks: SavedTensorsHooks) -> Words | None:
     if not hooks.wrong:
@@ -353,7 +366,7 @@ def _place(slot: Slot) -> str:
     """Return the place of a stored value, as the program would write it."""
     if slot.key is None:
         return slot.name
-    return f"{slot.name}.{slot.key}" if slot.attribute else f"{slot.name}[{slot.key!r}]"
+    return f"{slot.name}.{slot.key}" if slot.attribute else f"{slot.name}[{shown(slot.key)}]"
 
 
 def _listed(names: list[str]) -> str:
