@@ -146,7 +146,7 @@ def test_a_first_pass_without_the_root_gets_its_hooks_although_the_blocks_have_m
 
 
 def test_a_block_that_came_and_went_within_a_step_is_reported():
-    """A pass has run with the block, and failed before any gradient arrived at it."""
+    """Run a pass with the block, in which no gradient arrives at the block."""
     model = Chain(*linears(3))
     optimizer = sgd(model)
     th.attach(model, th.Hook("h", on="blocks.*", at="input", do=th.scale(0.5)), optimizer=optimizer)

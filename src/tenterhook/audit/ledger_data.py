@@ -41,6 +41,13 @@ class HookData(Protocol):
     def sites(self) -> Sequence[SiteData]: ...
 
 
+class Structure(Protocol):
+    """Tells that the model has changed."""
+
+    #: how often the rig has looked up all targets again, because the model had changed
+    resolved: int
+
+
 class LedgerData(Protocol):
     """Describes the books that the auditor checks."""
 
@@ -51,8 +58,8 @@ class LedgerData(Protocol):
         """Return the number of finished steps."""
 
     @property
-    def resolved(self) -> int:
-        """Return how often the rig has looked up all targets again, because the model had changed."""
+    def structure(self) -> Structure:
+        """Return what tells that the model has changed."""
 
     @property
     def rig(self) -> int:

@@ -80,8 +80,8 @@ class StepAudit:
 
     def _matched(self, optimizer: Optimizer, hooks: list[HookData]) -> list[Matched]:
         ids = [id(one) for group in optimizer.param_groups for one in group["params"]]
-        if self._resolved != self._ledger.resolved:  # a parameter may have another name now
-            self._resolved = self._ledger.resolved
+        if self._resolved != self._ledger.structure.resolved:  # a parameter may have another name now
+            self._resolved = self._ledger.structure.resolved
             self.forget()
         known, found = self._known.get(optimizer, ([], []))
         if ids == known and [(one.hook, one.sites) for one in found] == [(one, len(one.sites)) for one in hooks]:

@@ -395,7 +395,8 @@ def _of_a_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:
 def _lacks_a_value(hook: HookRecord, failure: Failure) -> bool:
     """Return True if the program may have failed because a hook on the backward pass has stored nothing."""
     lacks = isinstance(failure.error, (AttributeError, TypeError, KeyError, IndexError))
-    return lacks and hook.kind in (*BACKWARD, *TENSOR) and not hook.fired and bool(hook.missed_backwards)
+    silent = not hook.fired and hook.raised is None and hook.misfit is None
+    return lacks and silent and hook.kind in (*BACKWARD, *TENSOR) and bool(hook.missed_backwards)
 
 
 def _of_a_fired_hook(hook: HookRecord, seen: Recording) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ class AuditedLedger:
     def __init__(self, installer: Installer, taps: Taps, sync: ModelSync) -> None:
         self._installer = installer
         self._taps = taps
-        self._sync = sync
+        self.structure = sync
 
     @property
     def hooks(self) -> list[AttachedHook]:
@@ -23,10 +23,6 @@ class AuditedLedger:
     @property
     def step(self) -> int:
         return self._installer.environment.clock.step
-
-    @property
-    def resolved(self) -> int:
-        return self._sync.resolved
 
     @property
     def rig(self) -> int:

@@ -111,7 +111,7 @@ class ModelCalls:
     def end_step(self) -> None:
         """Watch all modules below the root in the next step if the root was not called in this one."""
         if self.sync.root_is_called:
-            self._rootless.wait()
+            self._rootless.waits = True
         else:
             self._rootless.arm()
         self.sync.root_is_called = False

@@ -65,8 +65,8 @@ class RootlessCalls:
         self._last: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         #: the modules of the model, and the number of times that its targets had been looked up
         self._known: tuple[int, weakref.WeakSet[nn.Module]] | None = None
-        #: True until a pass begins
-        self._waits = False
+        #: True until a pass begins; the ends of the model show if it does not call the root
+        self.waits = False
         #: True until a module returns a tensor through which a backward pass can begin
         self._waits_for_output = False
 
@@ -76,16 +76,12 @@ class RootlessCalls:
 
     # -- when to watch -----------------------------------------------------------------------------------------------
 
-    def wait(self) -> None:
-        """Expect that the root is called next. The ends of the model show if it is not."""
-        self._waits = True
-
     def arm(self) -> None:
         """Watch the next call of any module that a pass can begin with."""
         model = self._model()
         if not self._watched and model is not None:
             self._watch(entrances(model))
-        self._waits, self._waits_for_output = True, self._ends_steps
+        self.waits, self._waits_for_output = True, self._ends_steps
         self._sync.watches_calls = True
 
     def _watch(self, modules: Iterable[nn.Module]) -> None:
@@ -106,7 +102,7 @@ class RootlessCalls:
             handle.remove()
         self._handles.clear()
         self._watched.clear()
-        self._waits = self._waits_for_output = self._sync.watches_calls = False
+        self.waits = self._waits_for_output = self._sync.watches_calls = False
 
     def watch_ends(self, wanted: bool) -> None:
         """Watch the first two and the last of the modules that a pass can begin with, or stop watching them.
@@ -137,7 +133,7 @@ class RootlessCalls:
     def listen(self) -> None:
         """Begin to notice assignments. The modules of the model are read now, before they change."""
         self._parents()
-        self._waits = True
+        self.waits = True
         listen(self)
 
     def close(self) -> None:
@@ -171,7 +167,7 @@ class RootlessCalls:
             return None  # compiled code reports its passes through the hooks on the root
         if kwargs is REMOVED or private.graph_task_id() != -1:
             return None
-        waits, self._waits = self._waits, module in self._last  # after the last module, a pass may begin
+        waits, self.waits = self.waits, module in self._last  # after the last module, a pass may begin
         model = self._model()
         if not waits or model is None or private.calls_of(model):
             return None
@@ -186,7 +182,7 @@ class RootlessCalls:
             return None
         self.disarm()
         self.arm()
-        self._waits, self._sync.watches_calls = module in self._last, False
+        self.waits, self._sync.watches_calls = module in self._last, False
         self._on_unwatched(unwatched)
         return self._call_new_hooks(module, there, args, kwargs)
 
