@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tenterhook.doctor.reading.bytecode import holder_of, read
+from tenterhook.doctor.reading.bytecode import read
+from tenterhook.doctor.reading.functions import holder_of
 from tenterhook.doctor.reading.program_text import evaluations
 
 log: list[Any] = []

@@ -5,6 +5,7 @@ Random programs found these cases. A hook acts in each pass, or its absence is r
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -342,3 +343,30 @@ def test_a_block_that_gets_its_name_back_is_audited_under_it():
             other.step()
         last.step()
     assert {one.target for one in rig.imbalances} == {"blocks.0.weight"}
+
+
+@pytest.mark.parametrize("through_root", [True, False])
+def test_a_pass_after_an_interrupted_one_is_seen_or_reported(through_root: bool):
+    """Compute the gradients twice before a step, as SAM does, and clear those of the first pass."""
+    model = Chain(*linears(3))
+    optimizer = sgd(model)
+    rig = th.attach(model, th.Hook("h", on="**.weight", at="grad", do=th.scale(0.5)), optimizer=optimizer)
+    model.failing = 1
+    with pytest.raises(KeyboardInterrupt):
+        model(X) if through_root else model.loss(X)
+    model.failing = None
+    new = nn.Linear(4, 4)
+    model.blocks.insert(3, new)
+    by_hand = copy.deepcopy(model)
+    by_hand.loss(X).backward()
+    seen = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            model.zero_grad()
+            model.loss(X).backward()
+            seen.append(new.weight.grad)
+        optimizer.step()
+    exact = all(torch.equal(one, by_hand.blocks[3].weight.grad * 0.5) for one in seen)
+    assert exact or any("tenterhook TH70" in str(one.message) for one in caught)
+    assert bool(rig.imbalances) is not exact

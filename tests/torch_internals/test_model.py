@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import nn
 
@@ -73,3 +75,20 @@ def test_the_children_of_wrappers_have_these_names():
     wrapped = checkpoint_wrapper(nn.Linear(1, 1))
     names = (*private.child_modules(compiled), *private.child_modules(wrapped), _common_utils.FSDP_WRAPPED_MODULE)
     assert names == private.TRANSPARENT
+
+
+def test_a_call_of_a_module_is_found_on_the_stack_of_this_thread_only():
+    inner, outer, other = nn.Identity(), nn.Sequential(), nn.Identity()
+    outer.append(inner)
+    seen = []
+
+    def look(module: nn.Module, args: object) -> None:
+        seen.append([private.is_called_here(one) for one in (inner, outer, other)])
+        thread = threading.Thread(target=lambda: seen.append([private.is_called_here(outer), private.calls_of(outer)]))
+        thread.start()
+        thread.join()
+
+    inner.register_forward_pre_hook(look)
+    outer(torch.ones(1))
+    assert seen == [[True, True, False], [False, 1]]
+    assert not private.is_called_here(outer)

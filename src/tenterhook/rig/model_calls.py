@@ -15,8 +15,9 @@ from tenterhook.rig.installer import Installer
 from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.points.taps import Taps
 from tenterhook.rig.root_hooks import RootEvents, RootHooks
-from tenterhook.rig.rootless_calls import RootlessCalls, entrances
+from tenterhook.rig.rootless_calls import RootlessCalls
 from tenterhook.rig.runtime.attached_hook import AttachedHook, Site
+from tenterhook.rig.runtime.entrances import entrances
 from tenterhook.rig.runtime.registration import Dispatch
 from tenterhook.torch_internals import compiler as dynamo
 

@@ -9,7 +9,7 @@ only the first two and the last of them are watched. They notice a first pass th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -18,9 +18,9 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils.hooks import RemovableHandle
 
 from tenterhook import torch_internals as private
-from tenterhook.resolve.dormancy import is_container
 from tenterhook.rig.model_sync import ModelSync
 from tenterhook.rig.root_hooks import RootHooks
+from tenterhook.rig.runtime.entrances import Ends, entrances, entrances_of
 from tenterhook.rig.runtime.registration import REMOVED, Dispatch
 from tenterhook.rig.runtime.structure_events import ignore, listen
 from tenterhook.rig.runtime.tensor_tree import leaves
@@ -58,21 +58,21 @@ class RootlessCalls:
         #: the handles of the hooks on all modules that a pass can begin with
         self._handles: list[RemovableHandle] = []
         self._watched: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        #: the first two and the last of these modules, with their handles, while a hook needs it
-        self._ends: weakref.WeakKeyDictionary[nn.Module, RemovableHandle] = weakref.WeakKeyDictionary()
+        #: the ends of the model, and True while a hook needs them to be watched
+        self._ends = Ends(self._notice)
         self._watches_ends = False
-        #: the last one, unless it is also the first one
-        self._last: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         #: the modules of the model, and the number of times that its targets had been looked up
         self._known: tuple[int, weakref.WeakSet[nn.Module]] | None = None
         #: True until a pass begins; the ends of the model show if it does not call the root
         self.waits = False
+        #: True if the rig has looked at the model before the pass that is running, which does not call the root
+        self._looked = False
         #: True until a module returns a tensor through which a backward pass can begin
         self._waits_for_output = False
 
     @property
     def handles(self) -> list[RemovableHandle]:
-        return [*self._ends.values(), *self._handles]
+        return [*self._ends.handles.values(), *self._handles]
 
     # -- when to watch -----------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class RootlessCalls:
         for module in modules:
             if module not in self._watched:
                 self._watched.add(module)
-                if module not in self._ends:
+                if module not in self._ends.handles:
                     self._handles.append(self._notice(module))
                 if self._ends_steps:
                     self._handles.append(module.register_forward_hook(Dispatch(self._end)))
@@ -102,6 +102,7 @@ class RootlessCalls:
             handle.remove()
         self._handles.clear()
         self._watched.clear()
+        self._looked = False
         self.waits = self._waits_for_output = self._sync.watches_calls = False
 
     def watch_ends(self, wanted: bool) -> None:
@@ -116,13 +117,7 @@ class RootlessCalls:
     def find_ends(self) -> None:
         """Watch the modules that are the ends of the model now."""
         model = self._model()
-        found = list(entrances(model)) if self._watches_ends and model is not None else []
-        ends = {*found[:2], *found[-1:]}  # if the first one is deleted, the second one begins the pass
-        for module in set(self._ends) - ends:
-            self._ends.pop(module).remove()
-        for module in ends - set(self._ends):
-            self._ends[module] = self._notice(module)
-        self._last = weakref.WeakSet(found[-1:] if len(ends) > 1 else ())
+        self._ends.move(list(entrances(model)) if self._watches_ends and model is not None else [])
 
     def report_unwatched(self) -> None:
         """Report the modules that come before the first watched one. A pass that failed may have called only these."""
@@ -150,7 +145,7 @@ class RootlessCalls:
                 self._sync.look()  # a pass may have run after an earlier change that PyTorch did not report
             self.arm()
             if isinstance(new, nn.Module):
-                self._watch(_entrances_of(new))
+                self._watch(entrances_of(new))
 
     def _parents(self) -> weakref.WeakSet[nn.Module]:
         """Return the modules of the model, as they were when its targets were last looked up."""
@@ -167,22 +162,29 @@ class RootlessCalls:
             return None  # compiled code reports its passes through the hooks on the root
         if kwargs is REMOVED or private.graph_task_id() != -1:
             return None
-        waits, self.waits = self.waits, module in self._last  # after the last module, a pass may begin
-        model = self._model()
-        if not waits or model is None or private.calls_of(model):
+        model, last = self._model(), module in self._ends.last
+        waits, self.waits = self.waits, False
+        self._looked &= waits or module not in self._ends.first  # a pass that failed was not followed by a look
+        if model is None or not (waits or last):
+            return None
+        in_root = private.is_called_here(model)
+        self._looked |= waits and not in_root
+        # After the last module, another pass may begin. If the rig did not see this one, its gradients must show it.
+        self.waits = last and (in_root or self._looked)
+        if not waits or in_root:
             return None
         before, there = self._sync.resolved, set(private.hooks_in(module, "_forward_pre_hooks"))
         found = list(entrances(model))
         # if only the ends were watched, the modules after this one get their hooks before they are called
         called = found if self._watched else takewhile(lambda one: one is not module, found)
-        unwatched = [one for one in called if one not in self._watched and one not in self._ends]
+        unwatched = [one for one in called if one not in self._watched and one not in self._ends.handles]
         self._sync.follow()
         self._sync.watches_calls = False
         if self._sync.resolved == before:
             return None
         self.disarm()
         self.arm()
-        self.waits, self._sync.watches_calls = module in self._last, False
+        self._looked, self.waits, self._sync.watches_calls = True, module in self._ends.last, False
         self._on_unwatched(unwatched)
         return self._call_new_hooks(module, there, args, kwargs)
 
@@ -206,17 +208,3 @@ class RootlessCalls:
         if made:
             self._waits_for_output = False
             root.watch_backward(made)
-
-
-def entrances(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules that a method of a module can call: its children, and those in its containers."""
-    for child in private.child_modules(module).values():
-        if child is not None:
-            yield from _entrances_of(child)
-
-
-def _entrances_of(module: nn.Module) -> Iterator[nn.Module]:
-    if not is_container(module) and not private.is_scripted(module):
-        yield module
-    if is_container(module) or isinstance(module, nn.Sequential):  # programs often go through the parts themselves
-        yield from entrances(module)

@@ -97,6 +97,7 @@ from tenterhook.torch_internals.model import child_modules as child_modules
 from tenterhook.torch_internals.model import children_of as children_of
 from tenterhook.torch_internals.model import clear_scale as clear_scale
 from tenterhook.torch_internals.model import found_inf as found_inf
+from tenterhook.torch_internals.model import is_called_here as is_called_here
 from tenterhook.torch_internals.model import is_scripted as is_scripted
 from tenterhook.torch_internals.model import own_parameters as own_parameters
 from tenterhook.torch_internals.model import parameters_of as parameters_of

@@ -63,14 +63,32 @@ def calls_of(module: nn.Module) -> int:
     return sum(_calls_in(top, module) for top in sys._current_frames().values())
 
 
+def is_called_here(module: nn.Module) -> bool:
+    """Return True if a call of a module is running in this thread. It looks no further than to this call.
+
+    Tested with torch 2.13.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _CALL is not None:
+        if _is_call(frame, module):
+            return True
+        frame = frame.f_back
+    return _CALL is None  # unknown
+
+
 def _calls_in(frame: FrameType | None, module: nn.Module | None) -> int:
     count = 0
     while frame is not None:
-        if frame.f_code is _CALL:
-            called = frame.f_locals.get("self")
-            count += called is module or getattr(called, "_orig_mod", None) is module
+        count += _is_call(frame, module)
         frame = frame.f_back
     return count
+
+
+def _is_call(frame: FrameType, module: nn.Module | None) -> bool:
+    if frame.f_code is not _CALL:
+        return False
+    called = frame.f_locals.get("self")
+    return called is module or getattr(called, "_orig_mod", None) is module
 
 
 def runs_a_pass(thread: int, module: nn.Module | None) -> bool:

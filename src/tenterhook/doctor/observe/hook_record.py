@@ -27,16 +27,8 @@ from tenterhook.doctor.observe.values.late_variables import LateVariables, outer
 from tenterhook.doctor.observe.values.returned import Returned
 from tenterhook.doctor.observe.values.stored import Stored, weak
 from tenterhook.doctor.observe.values.variables import Variable
-from tenterhook.doctor.reading.bytecode import (
-    Reading,
-    bare,
-    held,
-    holder_of,
-    methods_of,
-    misfit,
-    read,
-    text_of,
-)
+from tenterhook.doctor.reading.bytecode import Reading, read, text_of
+from tenterhook.doctor.reading.functions import bare, held, holder_of, methods_of, misfit
 from tenterhook.doctor.reading.hook_code import HookCode
 from tenterhook.plan import callable_name
 

@@ -13,7 +13,7 @@ from torch.optim import optimizer as optimizer_module
 from tenterhook import torch_internals as private
 from tenterhook.doctor.observe.model_index import Caller, caller
 from tenterhook.doctor.observe.observer import Observer
-from tenterhook.doctor.reading.bytecode import bare
+from tenterhook.doctor.reading.functions import bare
 from tenterhook.plan import callable_name
 from tenterhook.torch_internals.code_owner import is_users
 

@@ -45,7 +45,7 @@ from tenterhook.doctor.patch.process_hooks import GLOBAL, ProcessHooks
 from tenterhook.doctor.patch.proxy import HookProxy
 from tenterhook.doctor.patch.saved_tensors import SavedTensors
 from tenterhook.doctor.patch.sight import HookSight
-from tenterhook.doctor.reading.bytecode import bare
+from tenterhook.doctor.reading.functions import bare
 from tenterhook.rig import Rig
 from tenterhook.switch import is_off
 from tenterhook.torch_internals import compiler as dynamo

@@ -17,7 +17,7 @@ from tenterhook.doctor.observe.observer import Observer
 from tenterhook.doctor.observe.timeline import Timeline
 from tenterhook.doctor.patch.calls.attribution import called_code
 from tenterhook.doctor.patch.calls.code_calls import CodeCalls, arguments
-from tenterhook.doctor.reading.bytecode import bare
+from tenterhook.doctor.reading.functions import bare
 
 #: the maximum number of packed tensors to remember, and the maximum number of elements in each
 MOST, ELEMENTS = 64, 1_000_000

@@ -24,7 +24,7 @@ from tenterhook.resolve.targets import is_parallel, unwrapped, wrappers
 from tenterhook.rig.rerun.buffers import BufferCopies
 from tenterhook.rig.rerun.modes import Modes
 from tenterhook.rig.rerun.random_state import RandomState
-from tenterhook.rig.rootless_calls import entrances
+from tenterhook.rig.runtime.entrances import entrances
 from tenterhook.rig.runtime.registration import Dispatch
 from tenterhook.rig.runtime.tensor_tree import leaves
 from tenterhook.torch_internals import compiler as dynamo

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tenterhook.doctor.reading.bytecode import bare
+from tenterhook.doctor.reading.functions import bare
 
 
 @dataclass(slots=True)

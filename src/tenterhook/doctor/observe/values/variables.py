@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tenterhook.doctor.reading.bytecode import held
+from tenterhook.doctor.reading.functions import held
 from tenterhook.torch_internals.code_owner import is_users
 
 

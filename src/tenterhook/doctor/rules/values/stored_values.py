@@ -136,11 +136,11 @@ def both_phases(hook: HookRecord) -> Words | None:
 def reads_the_last_value(hook: HookRecord, name: str, count: int, values: int, error: str = "") -> Words:
     """Report hooks that a loop registered. `count` is their number, `values` the number of values of the variable."""
     value = hook.late.changed[name]
-    shown = repr(value) if not isinstance(value, tuple) else f"another {value[0]}"
+    now = repr(value) if not isinstance(value, tuple) else f"another {value[0]}"
     return Words(
         (f"{error}; " if error else "")
         + f"the {count} hooks of this line read the variable {name!r} when they fire; it had {values} different values "
-        f"when they were registered, and was {shown} when they fired",
+        f"when they were registered, and was {now} when they fired",
         f"lambda grad, {name}={name}: ...  # binds the value of each round\n"
         f"def fn(grad, {name}={name}): ...  # or in a function"
         if hook.kind in TENSOR
