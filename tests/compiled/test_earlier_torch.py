@@ -87,6 +87,19 @@ def test_outputs_that_are_rebuilt_keep_their_class(no_traced_hooks: None) -> Non
         assert torch.equal(value, torch.full((2,), expected))
 
 
+@pytest.mark.parametrize("at", ["input", "output"])
+def test_hooks_are_inserted_in_the_order_in_which_pytorch_calls_them(at: str) -> None:
+    model, _ = build("eager")
+    first = th.attach(model, th.Hook("first", on="**", at=at, do=th.scale(0.5)))
+    th.attach(model, th.Hook("second", on="blocks.*", at=at, do=th.scale(2.0)))
+    first.mute("first")
+    first.unmute("first")
+    assert max(len(module._forward_pre_hooks) for module in model.modules()) > 1
+    for module in model.modules():
+        assert list(dict.keys(module._forward_pre_hooks)) == list(module._forward_pre_hooks)
+        assert list(dict.keys(module._forward_hooks)) == list(module._forward_hooks)
+
+
 def test_the_texts_of_torch_2_10_about_breaks_and_recompilations_are_read() -> None:
     class Frame:
         filename, lineno, name = "/model.py", 7, "forward"

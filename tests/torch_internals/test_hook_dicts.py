@@ -219,3 +219,16 @@ def test_a_hook_on_several_tensors_has_a_handle_for_each():
     assert first.id in private.registered_in(first)
     plain = tensors[0].register_hook(lambda grad: None)
     assert private.first_handle(plain) is plain
+
+
+def test_a_hook_that_is_registered_first_is_first_in_both_orders_of_the_dict():
+    module, called = nn.Linear(2, 2), []
+    module.register_forward_pre_hook(lambda module, args: called.append("second"))
+    first = private.register_first(module, lambda module, args, kwargs: called.append("first"), with_kwargs=True)
+    hooks = module._forward_pre_hooks
+    assert next(iter(hooks)) == first.id
+    assert list(dict.keys(hooks)) == list(hooks)  # dynamo of torch 2.10 and 2.11 takes them for the same
+    module(torch.ones(2))
+    first.remove()
+    module(torch.ones(2))
+    assert called == ["first", "second", "second"]

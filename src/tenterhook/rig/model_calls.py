@@ -71,7 +71,7 @@ class ModelCalls:
         self._apply_schedule = apply_schedule
         # A root that is a container of pipeline stages is never called itself.
         parts = entrances(model) if is_container(model) else ()
-        self._parts = [one.register_forward_pre_hook(Dispatch(self._begin_part), prepend=True) for one in parts]
+        self._parts = [private.register_first(one, Dispatch(self._begin_part)) for one in parts]
         if not self._has_optimizers:
             environment.clock.watch(self._rootless.arm)
 

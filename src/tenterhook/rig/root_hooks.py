@@ -59,7 +59,7 @@ class RootHooks:
         graphs.touched.append((self, model))
         self._begin_callback = EntryCallback(self._begin_in_graph)
         self._end_callback = RootEndCallback(self)
-        self._begin = model.register_forward_pre_hook(RootDispatch(self), prepend=True)
+        self._begin = private.register_first(model, RootDispatch(self))
         self._end: RemovableHandle | None = None
         #: the thread that last called the root
         self._thread = threading.get_ident()

@@ -94,7 +94,7 @@ class RootlessCalls:
                     self._handles.append(module.register_forward_hook(Dispatch(self._end)))
 
     def _notice(self, module: nn.Module) -> RemovableHandle:
-        return module.register_forward_pre_hook(Dispatch(self._begin), prepend=True, with_kwargs=True)
+        return private.register_first(module, Dispatch(self._begin), with_kwargs=True)
 
     def disarm(self) -> None:
         """Watch only the ends of the model, because the root was called or the model has changed."""

@@ -83,6 +83,7 @@ from tenterhook.torch_internals.hook_dicts import is_before_others as is_before_
 from tenterhook.torch_internals.hook_dicts import is_only as is_only
 from tenterhook.torch_internals.hook_dicts import optimizer_hooks as optimizer_hooks
 from tenterhook.torch_internals.hook_dicts import put_in_order as put_in_order
+from tenterhook.torch_internals.hook_dicts import register_first as register_first
 from tenterhook.torch_internals.hook_dicts import registered_by as registered_by
 from tenterhook.torch_internals.hook_dicts import registered_in as registered_in
 from tenterhook.torch_internals.hook_dicts import reinstall_tensor_hooks as reinstall_tensor_hooks

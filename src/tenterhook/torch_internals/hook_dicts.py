@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizer_module
+from torch.utils.hooks import RemovableHandle
 
 from tenterhook.torch_internals.capabilities import Capability, entry, find, look_for, needed_for
 
@@ -128,6 +129,20 @@ def put_in_order(hooks: dict[int, Any], keys: list[int]) -> None:
     items = [(key, hooks[key]) for key in keys]
     hooks.clear()
     hooks.update(items)
+
+
+def register_first(module: nn.Module, fn: Callable[..., Any], *, with_kwargs: bool = False) -> RemovableHandle:
+    """Register a forward pre-hook that is called before those that are there.
+
+    `prepend=True` moves the entry without a change of the dict's insertion order. Dynamo of torch 2.10 and 2.11 numbers
+    the hooks in that order, but calls them in the other one, and fails on a module with two hooks. So the entries are
+    inserted again. Tested with torch 2.10 to 2.15.
+    """
+    handle = module.register_forward_pre_hook(fn, prepend=True, with_kwargs=with_kwargs)
+    hooks = module._forward_pre_hooks
+    if len(hooks) > 1:
+        put_in_order(hooks, list(hooks))
+    return handle
 
 
 #: The attributes of a module that contain hooks, each with the name of its register function. Tested with torch 2.13.

@@ -124,7 +124,7 @@ class CallLog:
 
     def _watch(self, module: nn.Module) -> Iterator[RemovableHandle]:
         inner = weakref.ref(unwrapped(module))  # the hooks must not keep the model alive
-        yield module.register_forward_pre_hook(Dispatch(self._begin, inner), prepend=True, with_kwargs=True)
+        yield private.register_first(module, Dispatch(self._begin, inner), with_kwargs=True)
         yield module.register_forward_hook(Dispatch(self._end, inner), always_call=True)
 
     def remove(self) -> None:

@@ -30,7 +30,7 @@ class ModuleSpans:
         """Watch the calls in a block."""
         handles = []
         for module in self._names:
-            handles.append(module.register_forward_pre_hook(self._begin, prepend=True))
+            handles.append(private.register_first(module, self._begin))
             handles.append(module.register_forward_hook(self._end, always_call=True))
         try:
             yield
