@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import re
@@ -20,6 +21,7 @@ import pytest
 
 import tenterhook as th
 from tenterhook.record import Batch, Row
+from tenterhook.view.server import serve as serve_module
 from tenterhook.view.server.library import Library
 from tenterhook.view.server.routes import MAX_BODY, make_app
 from tests.support.view.asking import HOST, PORT, TOKEN, ask, ask_everything
@@ -246,6 +248,18 @@ def test_a_folder_without_runs_is_served_and_named(tmp_path: Path, exists: bool)
             else f"tenterhook view: the folder {path} does not exist"
         )
         assert remedy.rstrip() == "  remedy: start a training that writes to it; the page shows its run"
+
+
+def test_an_interrupt_before_the_server_runs_ends_it_without_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+):
+    def interrupted(coroutine: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve_module.asyncio, "run", interrupted)
+    serve_module.serve([tmp_path], browser=False)
+    gc.collect()
+    assert [str(one.message) for one in recwarn] == []
 
 
 @pytest.mark.programs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
@@ -68,7 +69,11 @@ def serve(paths: Sequence[str | os.PathLike[str]], *, port: int = 0, browser: bo
         threading.Thread(target=library.open_newest, name="tenterhook: open a run", daemon=True).start()
         if browser:
             threading.Timer(0.3, webbrowser.open, (address,)).start()
-        uvicorn.Server(config).run(sockets=[listener])
+        serving = uvicorn.Server(config).serve(sockets=[listener])
+        try:
+            asyncio.run(serving)
+        finally:
+            serving.close()  # Ctrl-C may come before it has begun, and Python would warn that nothing awaited it
 
 
 def _listen(port: int) -> socket.socket:
