@@ -148,11 +148,20 @@ model whose gradients and outputs are changed by hand.
 MARKS = {"exact": "exact", "reported": "**reported**"}
 
 
+def row_name(transition: str, via: str) -> str:
+    """Return the first cell of a row."""
+    return transition if via == "root" else f"{transition}; {WAYS[via]}"
+
+
+def mark_of(cell: Cell) -> str:
+    """Return what the table shows for a cell."""
+    return MARKS.get(cell.word, "**silent**")
+
+
 def row(transition: str, via: str, cells: dict[tuple[str, str, str], Cell]) -> str:
     """Write one row of the table."""
-    words = [MARKS.get(cells[transition, point, via].word, "**silent**") for point in POINTS]
-    name = transition if via == "root" else f"{transition}; {WAYS[via]}"
-    return f"| {name} | " + " | ".join(words) + " |"
+    marks = [mark_of(cells[transition, point, via]) for point in POINTS]
+    return f"| {row_name(transition, via)} | " + " | ".join(marks) + " |"
 
 
 def section(cells: dict[tuple[str, str, str], Cell]) -> str:

@@ -19,8 +19,13 @@ def cells(*regimes: str) -> dict[tuple[str, str], str]:
     return {(point, regime): outcome for regime, point, outcome in found}
 
 
+def mark_of(outcome: str) -> str:
+    """Return what the table shows for an outcome."""
+    return MARKS[outcome.partition(":")[0]]
+
+
 def row(regime: str, outcomes: dict[tuple[str, str], str]) -> str:
-    return f"| {regime} | " + " | ".join(MARKS[outcomes[p, regime].partition(":")[0]] for p in POINTS) + " |"
+    return f"| {regime} | " + " | ".join(mark_of(outcomes[p, regime]) for p in POINTS) + " |"
 
 
 def section(outcomes: dict[tuple[str, str], str]) -> str:
