@@ -13,7 +13,10 @@ from tests.support.earlier_torch import since
 
 FAULTY = programs("faulty")
 #: programs with a hook that is compiled again and again
-RECOMPILED = {"activations_appended_in_the_graph", "appended_on_a_compiled_block", "calls_counted_in_the_graph"}
+RECOMPILED = {
+    "activations_appended_in_the_graph", "appended_on_a_compiled_block", "calls_counted_in_the_graph",
+    "fullgraph_with_an_appending_hook",
+}  # fmt: skip
 _LATER = since(11, "does not say which function a recompilation is for")
 
 
