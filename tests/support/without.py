@@ -323,14 +323,14 @@ def scenarios(lost: list[str]) -> list[str]:
     return [name for name in SCENARIOS if name not in compiles or compiles.intersection(lost)]
 
 
-def main(step: int = 1) -> None:
+def main(step: int = 1, start: int = 0) -> None:
     """Print a row without any absence, and one for every accessor, or every second, third and so on."""
     store = dist.HashStore()
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     first: list[dict[str, Any]] = []
     in_child(None, list(SCENARIOS), first)
     print(json.dumps(first[0]), flush=True)
-    for accessor, lost in list(first[0]["accessors"].items())[::step]:
+    for accessor, lost in list(first[0]["accessors"].items())[start::step]:
         made: list[dict[str, Any]] = []
         in_child(accessor, scenarios(lost), made)
         print(json.dumps(made[0]), flush=True)
