@@ -15,7 +15,6 @@ import tenterhook as th
 from tenterhook.rig.compiled import gradient_callbacks
 from tenterhook.torch_internals import compiler, distributed
 from tests.support.compiled.stack import batch, build, graphs
-from tests.support.earlier_torch import is_before
 
 #: torch.compile of a block reads the .grad of its inputs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -66,14 +65,19 @@ class Pair:
     second: Tensor
 
 
+class Named(OrderedDict[str, Tensor]):
+    """A mapping with a class of its own, as the outputs of transformers are."""
+
+
 @pytest.mark.compiled
-def test_outputs_that_are_rebuilt_keep_their_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    if is_before(14):  # dynamo of later ones does not trace the copy for earlier ones, and traces copy.copy
+@pytest.mark.parametrize("earlier", [False, True])
+def test_outputs_that_are_rebuilt_keep_their_class(monkeypatch: pytest.MonkeyPatch, earlier: bool) -> None:
+    if earlier:
         monkeypatch.setattr(compiler, "TRACES_TENSOR_HOOKS", False)
 
     class Outputs(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Pair, OrderedDict[str, Tensor]]:
-            return Pair(x + 1.0, x + 2.0), OrderedDict(third=x + 3.0)
+        def forward(self, x: Tensor) -> tuple[Pair, OrderedDict[str, Tensor], Named]:
+            return Pair(x + 1.0, x + 2.0), OrderedDict(third=x + 3.0), Named(fourth=x + 4.0)
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -85,9 +89,10 @@ def test_outputs_that_are_rebuilt_keep_their_class(monkeypatch: pytest.MonkeyPat
 
     model = Model()
     th.attach(model, th.Hook("half", on="outputs", at="output", do=th.scale(0.5)))
-    pair, mapping = torch.compile(model, backend="aot_eager", fullgraph=True)(torch.ones(2))
-    assert (type(pair), type(mapping)) == (Pair, OrderedDict)
-    for value, expected in ((pair.first, 1.0), (pair.second, 1.5), (mapping["third"], 2.0)):
+    pair, mapping, named = torch.compile(model, backend="aot_eager", fullgraph=True)(torch.ones(2))
+    assert (type(pair), type(mapping), type(named)) == (Pair, OrderedDict, Named)
+    values = (pair.first, pair.second, mapping["third"], named["fourth"])
+    for value, expected in zip(values, (1.0, 1.5, 2.0, 2.5), strict=True):
         assert torch.equal(value, torch.full((2,), expected))
 
 

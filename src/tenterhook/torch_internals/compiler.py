@@ -11,9 +11,10 @@ import dataclasses
 import os
 import re
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -45,16 +46,21 @@ def shallow_copy(tree: T) -> T:
     """Return `copy.copy(tree)`, also in code that dynamo traces.
 
     Dynamo of torch 2.10 and 2.11 does not trace `copy.copy`. There, a traced copy has only the fields of a dataclass or
-    the items of a mapping. Tested with torch 2.10 to 2.15.
+    the items of a mapping. Dynamo of torch 2.14 and 2.15 does not trace it for an OrderedDict. Tested with torch 2.10
+    to 2.15.
     """
-    if TRACES_TENSOR_HOOKS or not torch.compiler.is_dynamo_compiling():  # nothing cheap tells 2.12 from 2.11
+    if not torch.compiler.is_dynamo_compiling():
+        return copy.copy(tree)
+    if type(tree) is OrderedDict:
+        ordered: Any = OrderedDict(cast(Any, tree))
+        return cast(T, ordered)
+    if TRACES_TENSOR_HOOKS:  # nothing cheap tells 2.12 from 2.11
         return copy.copy(tree)
     if isinstance(tree, Mapping):
         items: Any = type(tree)()
         for key, value in tree.items():
             items[key] = value
-        copied: T = items
-        return copied
+        return cast(T, items)
     if dataclasses.is_dataclass(tree):
         made: T = object.__new__(type(tree))
         for field in dataclasses.fields(tree):
